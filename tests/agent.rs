@@ -10,6 +10,7 @@ mod crashes;
 mod dial;
 mod faults;
 mod fixture;
+mod guarded_crashes;
 mod host_questions;
 mod process;
 mod public_hosts;

@@ -52,6 +52,8 @@ impl BrowserWalk {
                 "flood" => fixture.publish_events(FLOOD_EVENTS).await,
                 "stop-bus" => fixture.nats.stop(),
                 "start-bus" => fixture.nats.restart(),
+                "stop-store" => fixture.stop_store(),
+                "start-store" => fixture.start_store(),
                 message => {
                     browser_messages.push_str(message);
                     browser_messages.push('\n');
@@ -126,8 +128,38 @@ fn check_flood(report: &Value) {
     );
 }
 
+/// Checks that pages reported the outage of the store with their status, and showed nothing that they did not know.
+fn check_store_outage(fixture: &ConsoleFixture, report: &Value) {
+    let outage = &report["storeOutage"];
+    let text = |name: &str| outage[name].as_str().unwrap().to_owned();
+    assert!(
+        text("health").contains("The store does not work"),
+        "{outage}"
+    );
+    assert!(text("setup").contains("does not work"), "{outage}");
+    for (page, notice) in [
+        ("files", "Stored files cannot be listed."),
+        ("file", "The store cannot be asked."),
+    ] {
+        assert!(text(page).contains(notice), "{page}: {outage}");
+    }
+    assert!(!text("files").contains("No stored files."), "{outage}");
+    for invented in [
+        "It is not among the finished content",
+        "No fetch of these bytes is known",
+    ] {
+        assert!(!text("file").contains(invented), "{outage}");
+    }
+    for action in ["download", "drop"] {
+        assert_eq!(outage["statuses"][action], 503, "{outage}");
+    }
+    let placed = fixture.directory.path().join("box");
+    assert!(!placed.join("late.txt").exists(), "{outage}");
+    assert!(placed.join("later.txt").exists(), "{outage}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_the_bus() {
+async fn every_page_of_the_console_works_in_a_browser_and_survives_outages_of_bus_and_store() {
     let mut fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
     fixture.deliver();
@@ -186,6 +218,7 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_
     assert!(text("answered").contains("may reach"), "{report}");
     assert!(text("replay").contains("with another outcome"), "{report}");
     assert!(text("outage").contains("The bus does not work"), "{report}");
+    check_store_outage(&fixture, &report);
     drop(server);
 }
 

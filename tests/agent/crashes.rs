@@ -71,11 +71,11 @@ impl Replicas {
     }
 }
 
-fn is_running(response: &Value) -> bool {
+pub(super) fn is_running(response: &Value) -> bool {
     response["status"] == "queued" || response["status"] == "in_progress"
 }
 
-async fn send(request: dray_http::RequestBuilder) -> (u16, Value) {
+pub(super) async fn send(request: dray_http::RequestBuilder) -> (u16, Value) {
     let response = request.send(&|_| ()).await.unwrap();
     (response.status(), response.json().await.unwrap())
 }
@@ -252,7 +252,7 @@ struct ShopCalls {
     orders: usize,
 }
 
-async fn wait_until_finished(
+pub(super) async fn wait_until_finished(
     fixture: &AgentFixture,
     process: &ServiceProcess,
     path: &str,

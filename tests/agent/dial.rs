@@ -6,7 +6,7 @@ use dray_testkit::python;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::fixture::{AgentFixture, AgentSetup, user};
+use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::public_hosts::{CSV_BYTES, HOST_NAME};
 use crate::support;
 
@@ -179,5 +179,48 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         "only its description: {system}"
     );
     assert!(answer.text().contains("Be kind to sailors."), "{answer:?}");
+    fixture.stop().await;
+}
+
+/// Files of a directory are read by the id under which the model sees them, with the caller's key, through the real reader.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_directory_of_the_manifest_is_read_with_the_caller_s_key() {
+    let name = "files/acme/my%20dir/in/report.txt";
+    let rules = json!([
+        {"when": {"tool_result_of": "read_attachment"}, "reply": {"say": "{result}"}},
+        {"when": {"last_user_contains": "other"},
+         "reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": "files/other/secret.txt"}}]}},
+        {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": name}}]}},
+    ]);
+    let folder = json!([{"type": "folder", "url": "files/acme/my dir/", "description": "Reports"}]);
+    let setup = AgentSetup::new(json!([]), rules)
+        .on_dial()
+        .set("orchestrator.preview", "true")
+        .part("contexts", folder);
+    let fixture = setup.start().await;
+    let dial = &fixture.dial;
+    dial.put(
+        "acme/my dir/in/report.txt",
+        "Eleven cranes.\n",
+        "text/plain",
+    );
+    dial.put("other/secret.txt", "Twelve spies.\n", "text/plain");
+    let answer = fixture.chat("Read it.").await;
+    let news = file_news(&fixture);
+    assert_eq!(news["entries"][0]["url"], name, "{news}");
+    assert!(answer.text().contains("Eleven cranes."), "{answer:?}");
+    let reads = dial.received_requests().into_iter();
+    let reads: Vec<_> = reads
+        .filter(|request| {
+            request.target.contains("report.txt") && !request.target.contains("/metadata/")
+        })
+        .collect();
+    assert!(!reads.is_empty());
+    for read in &reads {
+        assert_eq!(read.header("api-key"), DIAL_KEY, "{}", read.target);
+    }
+    // The directory gives no right beyond those of the caller.
+    let answer = fixture.chat("Read the other.").await;
+    assert!(!answer.text().contains("spies"), "{answer:?}");
     fixture.stop().await;
 }

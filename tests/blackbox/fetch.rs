@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ pub(crate) struct FetchCommand {
     policy: Option<Value>,
     arguments: Vec<String>,
     reference: Option<&'static str>,
+    has_changing_answer: bool,
 }
 
 /// The result of a run.
@@ -46,6 +47,7 @@ impl FetchCommand {
             policy: None,
             arguments: Vec::new(),
             reference: None,
+            has_changing_answer: false,
         }
     }
 
@@ -88,6 +90,38 @@ impl FetchCommand {
         self
     }
 
+    /// Says that the name has another answer when the fetch is repeated, so that its verdict may be another one.
+    pub(crate) fn with_changing_answer(mut self) -> Self {
+        self.has_changing_answer = true;
+        self
+    }
+
+    /// Whether a repetition of the fetch may be judged otherwise.
+    pub(crate) const fn has_changing_answer(&self) -> bool {
+        self.has_changing_answer
+    }
+
+    /// Whether the URL is in the arguments of a tool call, which no explanation has.
+    pub(crate) const fn is_reference(&self) -> bool {
+        self.reference.is_some()
+    }
+
+    /// Has the binary explain the judgement of the URL with its name looked up, in the environment of the fetch.
+    pub(crate) fn explain(
+        &self,
+        binary: &Path,
+        namespace: &NetworkNamespace,
+        directory: &Path,
+        environment: &[(&str, &str)],
+    ) -> FetchOutcome {
+        let mut command = namespace.command(binary.to_str().unwrap());
+        command.args(["policy", "explain", "--json", "--resolve"]);
+        command.arg("--state").arg(directory.join("state"));
+        self.add_policy(&mut command, directory);
+        command.arg("--").arg(&self.url);
+        self.execute(&mut command, directory, environment)
+    }
+
     /// Runs the binary in the namespace. `directory` is empty and used only for this run.
     pub(crate) fn run(
         &self,
@@ -97,7 +131,6 @@ impl FetchCommand {
         environment: &[(&str, &str)],
     ) -> FetchOutcome {
         let content = directory.join("content");
-        let (stdout, stderr) = (directory.join("stdout"), directory.join("stderr"));
         let mut command = namespace.command(binary.to_str().unwrap());
         command.arg(if self.reference.is_some() {
             "resolve"
@@ -108,11 +141,7 @@ impl FetchCommand {
             .arg("--json")
             .arg("--state")
             .arg(directory.join("state"));
-        if let Some(policy) = &self.policy {
-            let file = directory.join("policy.json");
-            fs::write(&file, policy.to_string()).unwrap();
-            command.arg("--app-policy").arg(file);
-        }
+        self.add_policy(&mut command, directory);
         command.args(&self.arguments);
         match self.reference {
             Some(kind) => {
@@ -126,6 +155,26 @@ impl FetchCommand {
                 command.arg("-o").arg(&content).arg("--").arg(&self.url);
             }
         }
+        self.execute(&mut command, directory, environment)
+    }
+
+    /// Adds the policy of the app.
+    fn add_policy(&self, command: &mut Command, directory: &Path) {
+        if let Some(policy) = &self.policy {
+            let file = directory.join("policy.json");
+            fs::write(&file, policy.to_string()).unwrap();
+            command.arg("--app-policy").arg(file);
+        }
+    }
+
+    /// Runs a command in the environment of the fetch, and waits for its end.
+    fn execute(
+        &self,
+        command: &mut Command,
+        directory: &Path,
+        environment: &[(&str, &str)],
+    ) -> FetchOutcome {
+        let (stdout, stderr) = (directory.join("stdout"), directory.join("stderr"));
         command
             .env("HOME", directory)
             .env("TMPDIR", directory)
@@ -146,7 +195,7 @@ impl FetchCommand {
             status,
             stdout: text(stdout),
             stderr: text(stderr),
-            file: fs::read(content).ok(),
+            file: fs::read(directory.join("content")).ok(),
         }
     }
 }

@@ -12,6 +12,8 @@ mod counter;
 #[cfg(test)]
 mod expect;
 #[cfg(test)]
+mod explanation;
+#[cfg(test)]
 mod fetch;
 #[cfg(test)]
 mod internet;

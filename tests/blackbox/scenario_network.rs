@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::certificate::CertificateFiles;
 use crate::counter::{self, AllowedTraffic, CableSide};
 use crate::expect::{self, FetchExpectation};
+use crate::explanation::CheckedFetch;
 use crate::fetch::{FetchCommand, FetchOutcome};
 use crate::internet::FakeInternet;
 use crate::machine;
@@ -50,6 +51,9 @@ pub(crate) struct ScenarioNetwork {
     far: NetworkNamespace,
     certificates: CertificateFiles,
     findings: Mutex<Vec<String>>,
+    /// Fetches that were judged, for [`Self::explain`].
+    judged: Mutex<Vec<CheckedFetch>>,
+    own_addresses: Mutex<Vec<String>>,
     runs: AtomicUsize,
     directory: TempDir,
 }
@@ -77,8 +81,18 @@ pub(crate) fn collect_findings(
     scenario_network.prove();
     scenario(&scenario_network);
     scenario_network.demand_silence();
-    let findings = scenario_network.findings.lock().unwrap().clone();
-    drop(scenario_network);
+    let mut findings = scenario_network.findings.lock().unwrap().clone();
+    let judged = scenario_network.judged.lock().unwrap().clone();
+    let own_addresses = scenario_network.own_addresses.lock().unwrap().clone();
+    // The names of the zone begin again with their first answers. The first network stays, because fetches name its files.
+    let binary = scenario_network.binary;
+    let explained = ScenarioNetwork::new(binary, &format!("{name}-again"), plan);
+    for address in own_addresses {
+        explained.add_own_address(&address);
+    }
+    explained.explain(&judged);
+    explained.demand_silence();
+    findings.extend(explained.findings.lock().unwrap().drain(..));
     findings
 }
 
@@ -125,6 +139,8 @@ impl ScenarioNetwork {
             far,
             certificates,
             findings: Mutex::default(),
+            judged: Mutex::default(),
+            own_addresses: Mutex::default(),
             runs: AtomicUsize::new(0),
             directory,
         }
@@ -138,20 +154,28 @@ impl ScenarioNetwork {
     /// Adds an address to the interface that the binary sends from.
     pub(crate) fn add_own_address(&self, address: &str) {
         self.near.ip(&format!("addr add {address} dev near"));
+        self.own_addresses.lock().unwrap().push(address.to_owned());
     }
 
     /// Runs all fetches, several concurrently, and records what is not as expected.
     pub(crate) fn check(&self, cases: &[(FetchCommand, FetchExpectation)]) {
-        let next = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..CONCURRENT_RUNS {
-                scope.spawn(|| {
-                    while let Some((fetch, expect)) =
-                        cases.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        self.check_one(fetch, expect);
-                    }
-                });
+        for_each_concurrently(cases, |(fetch, expect)| {
+            self.check_one(fetch, expect);
+        });
+    }
+
+    /// Has the binary explain all of these fetches, and records where an explanation differs from its fetch.
+    fn explain(&self, judged: &[CheckedFetch]) {
+        for_each_concurrently(judged, |checked| {
+            let fetch = &checked.fetch;
+            let explained = self.run_with(|directory, environment| {
+                fetch.explain(&self.binary, &self.near, directory, environment)
+            });
+            if let Err(reason) = checked.compare(&explained) {
+                self.note(format!(
+                    "{fetch:?}\n  fetched: {}\n  but: {reason}",
+                    checked.line
+                ));
             }
         });
     }
@@ -159,6 +183,10 @@ impl ScenarioNetwork {
     /// Runs one fetch and records what is not as expected. Returns its output.
     pub(crate) fn check_one(&self, fetch: &FetchCommand, expect: &FetchExpectation) -> Value {
         let outcome = self.fetch(fetch);
+        self.judged
+            .lock()
+            .unwrap()
+            .extend(CheckedFetch::of(fetch, &outcome));
         if let Err(reason) = expect::judge(fetch, expect, &outcome) {
             self.note(format!(
                 "{fetch:?}\n  expected: {expect:?}\n  but: {reason}\n  {}\n  stdout: {}\n  stderr: {}",
@@ -181,8 +209,15 @@ impl ScenarioNetwork {
         self.findings.lock().unwrap().push(finding);
     }
 
-    /// One run of the binary in the usual environment.
+    /// One fetch in the usual environment.
     fn fetch(&self, fetch: &FetchCommand) -> FetchOutcome {
+        self.run_with(|directory, environment| {
+            fetch.run(&self.binary, &self.near, directory, environment)
+        })
+    }
+
+    /// One run in the usual environment, with a directory that is removed afterwards.
+    fn run_with(&self, run: impl FnOnce(&Path, &[(&str, &str)]) -> FetchOutcome) -> FetchOutcome {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let directory = self.directory.path().join(format!("run-{number}"));
         fs::create_dir(&directory).unwrap();
@@ -190,7 +225,7 @@ impl ScenarioNetwork {
             ("EXTERNAL_URL_FETCH_ENABLED", "true"),
             ("EXTERNAL_URL_FETCH_DNS_SERVERS", NAME_SERVER),
         ];
-        let outcome = fetch.run(&self.binary, &self.near, &directory, &environment);
+        let outcome = run(&directory, &environment);
         fs::remove_dir_all(&directory).unwrap();
         outcome
     }
@@ -263,6 +298,20 @@ impl ScenarioNetwork {
     pub(crate) fn attempts(&self) -> u64 {
         counter::read(&self.near)["allowed"]
     }
+}
+
+/// Handles all items, [`CONCURRENT_RUNS`] at a time.
+fn for_each_concurrently<T: Sync>(items: &[T], handle: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..CONCURRENT_RUNS {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    handle(item);
+                }
+            });
+        }
+    });
 }
 
 /// Returns at most the last 1,501 characters of a text, without trailing white space.

@@ -152,6 +152,38 @@ fn an_explanation_names_the_rule_and_line_that_decide_for_tenant_and_app() {
 }
 
 #[test]
+fn an_explanation_for_a_client_certificate_uses_its_roles() {
+    let home = CliHome::new();
+    let directory = policy_directory("");
+    let path = directory.path().join("policy.toml");
+    let text = POLICY_TEXT.replacen(
+        "name = \"reports\"",
+        "name = \"reports\"\ncertificates = [\"a.example.org\"]",
+        1,
+    );
+    std::fs::write(&path, text).unwrap();
+    let policy = format!("egress-fetcher.policy_path={}", path.display());
+    for (certificate, code) in [("a.example.org", 0), ("b.example.org", 1)] {
+        let explained = home.run(&[
+            "policy",
+            "explain",
+            "https://files.example.org/a.pdf",
+            "--tenant",
+            "acme",
+            "--app",
+            "reporter",
+            "--certificate",
+            certificate,
+            "--set",
+            "egress-fetcher.enabled=true",
+            "--set",
+            &policy,
+        ]);
+        assert_eq!(explained.status.code(), Some(code), "{explained:?}");
+    }
+}
+
+#[test]
 fn a_table_of_expectations_decides_the_exit_code() {
     let home = CliHome::new();
     let met = "[[expect]]\nurl = \"https://files.example.org/\"\ntenant = \"acme\"\napp = \"reporter\"\n\
@@ -182,7 +214,7 @@ fn a_table_of_expectations_decides_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
+async fn a_difference_of_two_policies_and_a_report_are_read_from_the_audit_stream() {
     let nats = NatsServer::start();
     let bus = test_bus::connect_provisioned(&nats.url()).await;
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
@@ -232,4 +264,8 @@ async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
     );
     // The start of the command takes longer than the millisecond after which the events are too old.
     assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
+    let report = home.run(&["egress", "report", "--nats", &nats.url(), "--json"]);
+    let verdicts = &line(&report)["verdicts"];
+    assert_eq!(verdicts[0]["tenant"], "acme", "{verdicts}");
+    assert_eq!(verdicts[0]["requests"], 3, "{verdicts}");
 }

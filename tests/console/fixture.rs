@@ -7,10 +7,13 @@ use bytes::Bytes;
 use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
+use dray_store::StoreOptions;
+use dray_store::embedded::EmbeddedS3;
 use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
+use dray_testkit::s3::{FaultRule, FaultyS3, S3Fault};
 use dray_types::{Clock, Deadline, SessionId, TenantId};
 use serde_json::json;
 
@@ -34,6 +37,10 @@ pub(crate) struct ConsoleFixture {
     bus: Bus,
     /// The model of the playground's agent.
     model: RehearsalServer,
+    /// The connection to the store.
+    store: FaultyS3,
+    store_options: StoreOptions,
+    _s3: EmbeddedS3,
 }
 
 impl ConsoleFixture {
@@ -45,12 +52,27 @@ impl ConsoleFixture {
             RehearsalServer::start(playground_script(&directory.path().join("box/report.txt")))
                 .await
                 .unwrap();
+        let s3 = EmbeddedS3::start(&directory.path().join("store")).await;
+        let (s3, store_options) = s3.unwrap();
         Self {
             directory,
             nats,
             bus,
             model,
+            store: FaultyS3::start(s3.address()).await.unwrap(),
+            store_options,
+            _s3: s3,
         }
+    }
+
+    /// Breaks off every connection to the store from now on.
+    pub(crate) fn stop_store(&self) {
+        self.store.add(FaultRule::all(S3Fault::Down));
+    }
+
+    /// Ends the outage of the store.
+    pub(crate) fn start_store(&self) {
+        self.store.clear_faults();
     }
 
     /// The path of a directory of the test, which this creates when it does not exist.
@@ -77,8 +99,22 @@ impl ConsoleFixture {
         std::fs::write(&policy, text).unwrap();
         let policy = format!("egress-fetcher.policy_path={}", policy.display());
         let model = format!("{}/v1", self.model.url());
+        let store = self.store.endpoint();
+        let StoreOptions {
+            bucket,
+            access_key,
+            secret_key,
+            ..
+        } = &self.store_options;
+        let bucket = format!("store.s3.bucket={bucket}");
+        let access_key = format!("store.s3.access_key={}", access_key.expose());
+        let secret_key = format!("store.s3.secret_key={}", secret_key.expose());
         let options = [
             ["--nats", url.as_str()],
+            ["--s3", store.as_str()],
+            ["--set", bucket.as_str()],
+            ["--set", access_key.as_str()],
+            ["--set", secret_key.as_str()],
             ["--console", "127.0.0.1:0"],
             ["--set", roots.as_str()],
             ["--set", sandbox.as_str()],

@@ -3,8 +3,8 @@
 //     node walk.cjs SETTINGS.json
 //
 // The settings name the login URL, the session, the delivery and the dead letter to look for, and the directory for
-// screenshots, if any. The walk requests actions of the test on standard error (`stop-bus`, `start-bus`, `publish`,
-// `flood`); the test writes a line to standard input when an action is done.
+// screenshots, if any. The walk requests actions of the test on standard error (`stop-bus`, `start-bus`, `stop-store`,
+// `start-store`, `publish`, `flood`); the test writes a line to standard input when an action is done.
 "use strict";
 const crypto = require("node:crypto");
 const fs = require("node:fs");
@@ -15,6 +15,7 @@ const { createRequire } = require("node:module");
 const load = createRequire(path.join(process.cwd(), "package.json"));
 const { chromium } = load("playwright-core");
 const { HtmlValidate } = load("html-validate");
+const { surviveRestart, surviveStoreOutage } = require("./outages.cjs");
 const axeSource = fs.readFileSync(load.resolve("axe-core/axe.min.js"), "utf8");
 
 const settings = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
@@ -389,18 +390,6 @@ async function flood(page, base) {
   };
 }
 
-async function surviveRestart(page, base) {
-  await page.goto(`${base}/live`);
-  await ask("stop-bus");
-  await page.waitForSelector("#health:not([data-working])", { timeout: WAIT_MS });
-  report.outage = await page.textContent("#health");
-  await ask("start-bus");
-  await page.waitForSelector("#health[data-working]", { timeout: WAIT_MS });
-  const before = await rowCount(page);
-  await ask("publish");
-  await page.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, before, { timeout: WAIT_MS });
-}
-
 async function main() {
   const browser = await chromium.launch({
     executablePath: "/usr/bin/chromium",
@@ -444,7 +433,9 @@ async function main() {
     await watchLive(page, base);
     await openManyTabs(page, base);
     await flood(page, base);
-    await surviveRestart(page, base);
+    const walk = { page, base, ask, check, report, settings, rowCount, WAIT_MS };
+    await surviveStoreOutage(walk);
+    await surviveRestart(walk);
     await page.getByRole("button", { name: "Log out" }).click();
     await page.waitForSelector("h1:has-text('Log in')");
     await page.goto(`${base}/deliveries`);

@@ -2,7 +2,7 @@
 //! `deploy/kubernetes`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -155,10 +155,12 @@ fn a_packaged_chart_is_rendered_and_linted_by_the_helm_program() {
     let chart = support::root().join("deploy/helm/drayage");
     helm(&["package", chart.to_str().unwrap()]);
     let packages = std::fs::read_dir(directory.path()).unwrap();
-    let mut packages = packages.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let package = packages.find(|name| name.ends_with(".tgz")).unwrap();
-    helm(&["lint", "--strict", &package]);
-    let text = helm(&["template", "dray", &package, "--namespace", "dray"]);
+    let mut packages = packages.map(|entry| entry.unwrap().path());
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "tgz");
+    let package = packages.find(is_package).unwrap();
+    let package = package.to_str().unwrap();
+    helm(&["lint", "--strict", package]);
+    let text = helm(&["template", "dray", package, "--namespace", "dray"]);
     let objects = yaml(&text).into_iter().map(without_helm).collect();
     check_same_objects(&by_name(objects), &rendered_base(&[]));
 }

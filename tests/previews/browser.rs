@@ -252,9 +252,8 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     stun.check_silence();
 }
 
-#[test]
-fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
-    let engine = DockerEngine::shared();
+/// Walks through the site in a container of an engine.
+fn check_container(engine: &DockerEngine) {
     let container = engine.container(ContainerOptions::default());
     let directory = tempfile::tempdir().unwrap();
     let endpoint = format!(
@@ -275,6 +274,16 @@ fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
         write_in_container(&container, "index.html", changed_page().as_bytes());
     }));
     stun.check_silence();
+}
+
+#[test]
+fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
+    check_container(&DockerEngine::shared());
+}
+
+#[test]
+fn a_page_of_a_podman_container_works_and_reaches_nothing_of_the_console() {
+    check_container(&DockerEngine::shared_podman());
 }
 
 #[test]

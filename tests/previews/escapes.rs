@@ -81,9 +81,8 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
     assert!(!moved.body.contains("ESCAPED"), "{backend}: {moved:?}");
 }
 
-#[test]
-fn files_outside_the_directory_are_not_shown_over_docker() {
-    let engine = DockerEngine::shared();
+/// Escapes from a container of an engine, and the end of its preview with the container.
+fn check_container(engine: &DockerEngine, backend: &str) {
     let container = engine.container(ContainerOptions::default());
     container.sh(&format!("cd /workspace; {TRAP_SCRIPT}"));
     let endpoint = format!(
@@ -92,7 +91,7 @@ fn files_outside_the_directory_are_not_shown_over_docker() {
     );
     let directory = format!("docker:{}:/workspace/www", container.name());
     let preview = PreviewProcess::start(&directory, &[&endpoint]);
-    check_escapes(&preview, "docker", |script| {
+    check_escapes(&preview, backend, |script| {
         container.sh(&format!("cd /workspace; {script}"));
     });
     // The sandbox ends: the link reports it, and another container with its name is not shown.
@@ -102,6 +101,16 @@ fn files_outside_the_directory_are_not_shown_over_docker() {
         [410, 503].contains(&after_removal.status),
         "{after_removal:?}"
     );
+}
+
+#[test]
+fn files_outside_the_directory_are_not_shown_over_docker() {
+    check_container(&DockerEngine::shared(), "docker");
+}
+
+#[test]
+fn files_outside_the_directory_are_not_shown_over_podman() {
+    check_container(&DockerEngine::shared_podman(), "podman");
 }
 
 #[test]

@@ -35,6 +35,14 @@ async function measurePaint(page, base) {
   return paints.sort((one, other) => one - other);
 }
 
+/// Bytes of the scripts, styles and pictures of a page before compression.
+async function assetBytes(page) {
+  return page.evaluate(() => {
+    const assets = performance.getEntriesByType("resource").filter((entry) => new URL(entry.name).pathname.startsWith("/assets/"));
+    return assets.reduce((sum, entry) => sum + entry.decodedBodySize, 0);
+  });
+}
+
 /// Records when the row of each event is added. Typed arrays hold the records, so that they hardly add to the heap.
 function watchRows(count) {
   window.latencies = new Float64Array(count);
@@ -65,6 +73,7 @@ async function main() {
   await page.goto(settings.login);
   await page.waitForURL(`${base}/deliveries`);
   const paintMs = await measurePaint(page, base);
+  const bytes = await assetBytes(page);
   await page.goto(`${base}/live`);
   await page.waitForSelector("#live-status:has-text('Live.')");
   await page.evaluate(watchRows, settings.warmup + settings.events);
@@ -84,6 +93,7 @@ async function main() {
   await browser.close();
   console.log(JSON.stringify({
     paintMs,
+    assetBytes: bytes,
     latencyMs: rows.latencies.sort((one, other) => one - other),
     repeated: rows.ids.length - new Set(rows.ids).size,
     heapBefore: before.heap,

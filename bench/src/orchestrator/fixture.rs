@@ -19,6 +19,8 @@ use futures_util::future::BoxFuture;
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
+use super::memory::CROWD_COUNT;
+
 /// Durations within one turn, from its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnTiming {
@@ -51,6 +53,8 @@ impl OrchestratorFixture {
             listen: "127.0.0.1:0".parse()?,
             model_url: Some(format!("{}/v1", model.url())),
             manifests: Some(manifests),
+            // All chats of the largest crowd run, and none waits for another.
+            max_chats: CROWD_COUNT,
             ..Config::default()
         };
         // No service for sessions runs here.

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use maud::html;
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -50,10 +50,16 @@ impl OwnOrigins {
         Self { hosts, origins }
     }
 
-    fn has_host(&self, headers: &HeaderMap) -> bool {
-        let host = headers.get(header::HOST);
-        let host = host.and_then(|host| host.to_str().ok());
-        host.is_some_and(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)))
+    /// Whether a request names this console: in its one `Host`, and in its target where that is a whole URL, which counts
+    /// in place of `Host` (RFC 9112, section 3.2.2). Several `Host` fields are read differently by different programs.
+    fn has_host(&self, target: &Uri, headers: &HeaderMap) -> bool {
+        let is_own = |host: &str| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host));
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return false;
+        };
+        let authority = target.authority();
+        host.to_str().is_ok_and(is_own) && authority.is_none_or(|host| is_own(host.as_str()))
     }
 
     /// Browsers send `Origin` with every request that is not `GET` or `HEAD` (Fetch, "append a request Origin header").
@@ -78,7 +84,7 @@ pub(crate) async fn check_request(
 /// Refuses requests under other host names and from other origins, finds the session, and passes the request on.
 async fn admit_request(state: ConsoleState, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
-    if !state.origins.has_host(headers) {
+    if !state.origins.has_host(request.uri(), headers) {
         // Without a link, because every page under this host name is this refusal.
         return page::bare(
             StatusCode::MISDIRECTED_REQUEST,
@@ -165,8 +171,10 @@ mod tests {
     #[test]
     fn only_the_names_of_this_console_are_hosts() {
         let own = OwnOrigins::new("127.0.0.1:7300".parse().unwrap(), None);
+        let page = Uri::from_static("/deliveries");
         for host in ["127.0.0.1:7300", "localhost:7300", "LOCALHOST:7300"] {
-            assert!(own.has_host(&headers(&[(header::HOST, host)])), "{host}");
+            let headers = headers(&[(header::HOST, host)]);
+            assert!(own.has_host(&page, &headers), "{host}");
         }
         for host in [
             "127.0.0.1",
@@ -175,9 +183,10 @@ mod tests {
             "127.0.0.1:7300.evil.example",
             "",
         ] {
-            assert!(!own.has_host(&headers(&[(header::HOST, host)])), "{host}");
+            let headers = headers(&[(header::HOST, host)]);
+            assert!(!own.has_host(&page, &headers), "{host}");
         }
-        assert!(!own.has_host(&HeaderMap::new()));
+        assert!(!own.has_host(&page, &HeaderMap::new()));
     }
 
     #[test]
@@ -195,6 +204,7 @@ mod tests {
             assert!(!own.has_origin(&origin(text)), "{text}");
         }
         assert!(!own.has_origin(&HeaderMap::new()));
-        assert!(own.has_host(&headers(&[(header::HOST, "console.example.org")])));
+        let host = headers(&[(header::HOST, "console.example.org")]);
+        assert!(own.has_host(&Uri::from_static("/"), &host));
     }
 }

@@ -53,6 +53,7 @@ mod session;
 mod settings;
 mod setup;
 mod state;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -17,7 +17,7 @@ use dray_types::Sha256Digest;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode, Uri};
 use maud::{Markup, html};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::form::FormFields;
 use crate::index::{EVENT_SERVICES, EventRow, IndexSlice, RowFilter, RowOutcome};
@@ -26,6 +26,7 @@ use crate::pager::{EVENT_PAGES, ListPager};
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
+use crate::streams::StreamPermit;
 use crate::text::{duration_text, file_path, operation_path, time_element};
 
 /// Rows of a page when it opens.
@@ -150,22 +151,44 @@ fn filter_form(filter: &RowFilter) -> Markup {
 
 /// A table of events, in the order of the rows.
 pub(crate) fn event_table<'a>(rows: impl Iterator<Item = &'a EventRow>, caption: &str) -> Markup {
+    table_since(rows, caption, None)
+}
+
+/// The events of one operation, each with the time since `begin_ms`, its first event. Many steps are in the same second.
+pub(crate) fn timeline_table<'a>(
+    rows: impl Iterator<Item = &'a EventRow>,
+    caption: &str,
+    begin_ms: u64,
+) -> Markup {
+    table_since(rows, caption, Some(begin_ms))
+}
+
+fn table_since<'a>(
+    rows: impl Iterator<Item = &'a EventRow>,
+    caption: &str,
+    begin_ms: Option<u64>,
+) -> Markup {
     html! {
         table.events {
             caption { (caption) }
             thead { tr {
-                th scope="col" { "Time" } th scope="col" { "Event" } th scope="col" { "What happened" }
+                th scope="col" { "Time" }
+                @if begin_ms.is_some() { th scope="col" { "After" } }
+                th scope="col" { "Event" } th scope="col" { "What happened" }
                 th scope="col" { "Took" } th scope="col" { "Operation" }
             } }
-            tbody { @for row in rows { (event_row(row)) } }
+            tbody { @for row in rows { (event_row(row, begin_ms)) } }
         }
     }
 }
 
-fn event_row(row: &EventRow) -> Markup {
+fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
         tr data-id=(row.id) {
             td data-label="Time" { (time_element(row.time_ms)) }
+            @if let Some(begin_ms) = begin_ms {
+                td data-label="After" { (duration_text(row.time_ms.saturating_sub(begin_ms))) }
+            }
             td data-label="Event" {
                 span.state data-state=(row.outcome.as_str()) { (row.outcome.as_str()) } " " (row.kind)
                 @if !row.session.is_empty() { " " span.muted { "session " (row.session) } }
@@ -205,8 +228,7 @@ pub(crate) async fn live_events(
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    // Each stream costs a connection and a wake-up per batch, so their number has a bound.
-    let Ok(permit) = state.live_permits.clone().try_acquire_owned() else {
+    let Some(permit) = state.streams.open(&session.login) else {
         return respond::plain_text(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many live pages are open. Close one.",
@@ -249,7 +271,7 @@ struct LiveReader {
     after: u64,
     login: String,
     is_first: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: StreamPermit,
 }
 
 impl LiveReader {
@@ -285,7 +307,7 @@ impl LiveReader {
             self.after = slice.read_to;
             if !slice.rows.is_empty() {
                 // Newest first, as on the page: the script puts each batch before the rows that it has.
-                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row)) } };
+                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
                 let event = Event::default().event("rows").id(self.after.to_string());
                 return Some(event.data(rows.into_string()));
             }

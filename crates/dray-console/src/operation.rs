@@ -201,6 +201,7 @@ fn timeline(state: &ConsoleState, operation: &str, events: &IndexSlice, begin: u
     let begin = if begin < count { begin } else { 0 };
     let end = count.min(begin + PAGE_EVENTS);
     let page = events.rows.get(begin..end).unwrap_or_default();
+    let begin_ms = events.rows.first().map_or(0, |first| first.time_ms);
     let next = offset_text(if end < count { end } else { 0 });
     html! {
         section {
@@ -209,7 +210,7 @@ fn timeline(state: &ConsoleState, operation: &str, events: &IndexSlice, begin: u
                 p { "No event of this operation is in the index." }
             } @else {
                 @if page.len() < count { p.muted { (position_text(begin, page.len())) " of " (count) } }
-                (live::event_table(page.iter().map(AsRef::as_ref), "Oldest first"))
+                (live::timeline_table(page.iter().map(AsRef::as_ref), "Oldest first", begin_ms))
                 (ListPager::of_offset(begin, PAGE_EVENTS).links(&operation_path(operation), "", &next))
             }
             @if events.left_out > 0 {

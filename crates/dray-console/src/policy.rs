@@ -35,6 +35,7 @@ pub(crate) async fn judged_page(
         url: fields.get("url").to_owned(),
         app_policy: app_policy(&fields),
         resolve_names: fields.is_checked("resolve"),
+        client_certificate: fields.get("certificate").trim().to_owned(),
     };
     // A lookup sends a name that the person chose to external DNS servers.
     if request.resolve_names && !session.can_act() {
@@ -95,6 +96,9 @@ fn question_form(session: &ConsoleSession, fields: &FormFields) -> Markup {
                 label { "One pattern a line, such as " code { "*.example.com" } "; a list without a line allows no host"
                     textarea name="allow" rows="3" { (fields.get("allow")) } }
             }
+            label { "Client certificate of the forward proxy, such as "
+                code { "spiffe://example.org/agents/a" } "; empty for a caller without one"
+                input name="certificate" maxlength="512" value=(fields.get("certificate")); }
             label {
                 input type="checkbox" name="resolve" value="1" checked[fields.is_checked("resolve")]
                     disabled[!session.can_act()];

@@ -12,7 +12,6 @@ use axum::routing::{MethodRouter, get, post};
 use dray_http_server::{ConnectionLimits, DrainOutcome, serve, with_text_paths};
 use dray_types::Clock;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,13 +32,12 @@ use crate::respond::see_other;
 use crate::session::SessionStore;
 use crate::settings::{AgentEndpoint, ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
+use crate::streams::OpenStreams;
 use crate::{
     deliveries, files, letters, live, login, operation, playground, policy, previews, questions,
     replay, sandbox_files, sandboxes, sending, setup,
 };
 
-/// Live pages that are open together.
-const MAX_LIVE_PAGES: usize = 64;
 /// How long open responses may take to end after the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -198,7 +196,7 @@ impl ConsoleServer {
             conversations: ConversationStore::default(),
             replays: ReplayStore::default(),
             turns: turns.clone(),
-            live_permits: Arc::new(Semaphore::new(MAX_LIVE_PAGES)),
+            streams: OpenStreams::default(),
             stop: stop.clone(),
         });
         let limits = ConnectionLimits {

@@ -127,21 +127,39 @@ async fn probe<C: Call>(state: &ConsoleState, request: &C) -> Result<(), String>
     }
 }
 
+/// The configuration by section, closed: it has hundreds of values, of which a person looks for one.
 fn configuration(config: &[ConfigValue]) -> Markup {
     html! {
         h2 { "Configuration" }
         p.muted { "Of this process. Secrets are hidden; services that run elsewhere have a configuration of their own." }
         @if config.is_empty() { p { "This console has no configuration." } }
-        @else {
-            table {
-                caption { "Values in force" }
-                thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "Source" } } }
-                tbody { @for entry in config { tr {
-                    td data-label="Key" { code { (entry.key) } }
-                    td data-label="Value" { code { (shown(&entry.value)) } }
-                    td data-label="Source" { (shown(&entry.source)) }
-                } } }
+        @for values in config.chunk_by(|one, next| section_of(one) == section_of(next)) {
+            details {
+                summary { code { (values.first().map_or("", section_of)) } " " span.muted { "(" (values.len()) ")" } }
+                (value_table(values))
             }
+        }
+    }
+}
+
+/// The first part of a key: the section of the configuration file.
+fn section_of(entry: &ConfigValue) -> &str {
+    entry
+        .key
+        .split_once('.')
+        .map_or(entry.key.as_str(), |(section, _)| section)
+}
+
+fn value_table(values: &[ConfigValue]) -> Markup {
+    html! {
+        table {
+            caption { "Values in force" }
+            thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "Source" } } }
+            tbody { @for entry in values { tr {
+                td data-label="Key" { code { (entry.key) } }
+                td data-label="Value" { code { (shown(&entry.value)) } }
+                td data-label="Source" { (shown(&entry.source)) }
+            } } }
         }
     }
 }

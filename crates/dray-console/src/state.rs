@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::{Clock, TenantId};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +21,7 @@ use crate::playground::conversation::ConversationStore;
 use crate::replay::job::ReplayStore;
 use crate::session::SessionStore;
 use crate::settings::{ConfigValue, ConsoleSettings};
+use crate::streams::OpenStreams;
 
 /// Handles of one console; clones share them.
 #[derive(Clone)]
@@ -49,8 +50,8 @@ pub(crate) struct ConsoleParts {
     pub(crate) replays: ReplayStore,
     /// Turns of the playground and replays that run.
     pub(crate) turns: TaskTracker,
-    /// One permit for each live page that may be open.
-    pub(crate) live_permits: Arc<Semaphore>,
+    /// Streams of live pages and of the playground.
+    pub(crate) streams: OpenStreams,
     /// Ends streams of open pages, so that the server can drain.
     pub(crate) stop: CancellationToken,
 }

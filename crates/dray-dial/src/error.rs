@@ -15,6 +15,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest text of an error that is kept, in characters.
 const MAX_TEXT_CHARACTERS: usize = 500;
 
+/// Longest delay that is read from a peer: a week.
+const MAX_RETRY_AFTER_SECONDS: f64 = 604_800.0;
+
 /// The kind of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -184,15 +187,24 @@ impl From<dray_http::HttpError> for Error {
     }
 }
 
-/// `Retry-After` in seconds, or as a date, which counts from the `Date` of the response: `None` for a date without it. The
-/// delay of a date in the past is zero.
+/// `retry-after-ms`, which services of models send beside or instead of `Retry-After` and which the packages of `OpenAI`
+/// prefer; else `Retry-After` in seconds, or as a date, which counts from the `Date` of the response: `None` for a date
+/// without it. The delay of a date in the past is zero.
 fn retry_after(response: &HttpResponse) -> Option<Duration> {
-    response.retry_after().or_else(|| {
-        let until = httpdate::parse_http_date(response.header("retry-after")?.trim()).ok()?;
-        // The clocks of both sides may differ, so the peer's own time counts.
-        let now = httpdate::parse_http_date(response.header("date")?).ok()?;
-        Some(until.duration_since(now).unwrap_or_default())
-    })
+    let in_milliseconds = || {
+        let ms: f64 = response.header("retry-after-ms")?.trim().parse().ok()?;
+        // `from_secs_f64` panics on other values, and the number comes from the peer.
+        let is_delay = ms.is_finite() && ms >= 0.0;
+        is_delay.then(|| Duration::from_secs_f64((ms / 1000.0).min(MAX_RETRY_AFTER_SECONDS)))
+    };
+    in_milliseconds()
+        .or_else(|| response.retry_after())
+        .or_else(|| {
+            let until = httpdate::parse_http_date(response.header("retry-after")?.trim()).ok()?;
+            // The clocks of both sides may differ, so the peer's own time counts.
+            let now = httpdate::parse_http_date(response.header("date")?).ok()?;
+            Some(until.duration_since(now).unwrap_or_default())
+        })
 }
 
 /// Trims a text and cuts it to 500 characters with `…` (quickapps 41).

@@ -206,6 +206,62 @@ async fn a_stream_ends_well_or_says_why_not() {
     );
 }
 
+/// Responses with the status 200 that are no answer. Each was an empty answer, or failed without the message.
+#[tokio::test]
+async fn a_failure_with_the_status_of_success_is_a_failure_with_its_message() {
+    let (fake_server, chat, caller) = start().await;
+    let hi = r#"data: {"choices":[{"delta":{"content":"Hi"}}]}"#;
+    let done = "data: [DONE]";
+    let old_form =
+        r#"{"object":"error","message":"no memory","type":"BadRequestError","code":400}"#;
+    let no_choice = (ChatKind::Broken, "the response has no choice");
+    let text = (ChatKind::Broken, "no memory");
+    for (body, pieces, expected) in [
+        (r#"{"error":"no memory"}"#.to_owned(), 0, text),
+        (r#"data: {"error":"no memory"}"#.to_owned(), 0, text),
+        (
+            format!("{hi}\n\ndata: {{\"error\":\"no memory\"}}\n\n{done}"),
+            1,
+            text,
+        ),
+        (old_form.to_owned(), 0, (ChatKind::Status(400), "no memory")),
+        (
+            format!("{hi}\n\ndata: {old_form}"),
+            1,
+            (ChatKind::Status(400), "no memory"),
+        ),
+        (r#"{"detail":"no memory"}"#.to_owned(), 0, text),
+        (
+            r#"{"detail":[{"loc":["body"]}]}"#.to_owned(),
+            0,
+            (ChatKind::Broken, "an error without a message"),
+        ),
+        (r#"{"id":"x","choices":[]}"#.to_owned(), 0, no_choice),
+        (r#"{"id":"x","choices":null}"#.to_owned(), 0, no_choice),
+        ("{}".to_owned(), 0, no_choice),
+        (format!("{done}\n\n"), 0, no_choice),
+        (done.to_owned(), 0, no_choice),
+        (
+            format!("data: {{\"choices\":[]}}\n\n{done}\n\n"),
+            1,
+            no_choice,
+        ),
+    ] {
+        fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Body(body.clone())));
+        let (deltas, error) = all(&chat, &caller).await;
+        let error = error.unwrap_or_else(|| panic!("an answer: {body}"));
+        let seen = (deltas.len(), error.kind, error.message.as_str());
+        assert_eq!(seen, (pieces, expected.0, expected.1), "{body}");
+    }
+    // A chunk without choices is part of many answers, and one with an empty choice is an answer.
+    let azure = format!(
+        "data: {{\"choices\":[]}}\n\ndata: {{\"choices\":[{{\"delta\":{{}}}}]}}\n\n{done}\n\n"
+    );
+    fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Body(azure)));
+    let (deltas, error) = all(&chat, &caller).await;
+    assert_eq!((deltas.len(), error.map(|error| error.kind)), (2, None));
+}
+
 #[tokio::test]
 async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
     let (fake_server, chat, caller) = start().await;
@@ -278,9 +334,9 @@ async fn only_named_headers_go_along_when_they_are_named() {
     );
 }
 
-/// The head of a response in chunks, and its last event.
-const DONE_RESPONSE: &[u8] =
-    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\ne\r\ndata: [DONE]\n\n\r\n";
+/// The head of a response in chunks, and all of its events.
+const DONE_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+    26\r\ndata: {\"choices\":[{}]}\n\ndata: [DONE]\n\n\r\n";
 
 /// The failure of a call whose service responds with these bytes.
 async fn refusal(response: String) -> ChatError {
@@ -323,6 +379,23 @@ async fn the_delay_of_a_busy_service_counts_from_its_own_clock_where_it_is_a_dat
 }
 
 #[tokio::test]
+async fn the_delay_in_milliseconds_counts_before_the_one_in_seconds() {
+    for (headers, expected) in [
+        ("retry-after-ms: 65000", Some(65_000)),
+        ("retry-after-ms: 1500.5\r\nretry-after: 2", Some(1_500)),
+        ("retry-after-ms: 0\r\nretry-after: 2", Some(0)),
+        ("retry-after-ms: 1e300", Some(604_800_000)),
+        ("retry-after-ms: -1\r\nretry-after: 2", Some(2_000)),
+        ("retry-after-ms: NaN", None),
+        ("retry-after-ms: soon", None),
+    ] {
+        let response = format!("HTTP/1.1 429 Busy\r\n{headers}\r\ncontent-length: 0\r\n\r\n");
+        let delay = refusal(response).await.retry_after;
+        assert_eq!(delay.map(|delay| delay.as_millis()), expected, "{headers}");
+    }
+}
+
+#[tokio::test]
 async fn the_detail_of_a_refusal_is_its_message() {
     let body = json!({"detail": "the prompt is too long"}).to_string();
     let length = body.len();
@@ -357,7 +430,9 @@ async fn a_response_that_its_service_keeps_open_delays_no_call_and_leaves_its_co
     for _ in 0..2 {
         let answer = chat.stream(&Caller::default(), "m", json!({})).await;
         // The end of the body comes after this.
-        assert_eq!(answer.unwrap().next().await.unwrap(), None);
+        let mut answer = answer.unwrap();
+        assert_eq!(answer.next().await.unwrap(), Some(ChunkDelta::default()));
+        assert_eq!(answer.next().await.unwrap(), None);
         has_events.notify_one();
         // The connection returns to its pool in a task of the client.
         for _ in 0..256 {

@@ -21,7 +21,7 @@ pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
 pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
 pub use cache::{CacheConfig, CacheSettings};
 pub use client_tls::{
-    CertificateClient, CertificateClientConfig, ClientTlsConfig, ClientTlsSettings, KeySource,
+    CertificateClient, CertificateClientConfig, ClientTlsConfig, ClientTlsSettings,
 };
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
@@ -33,7 +33,7 @@ pub use upstream_proxy::UpstreamProxyConfig;
 
 use std::path::PathBuf;
 
-use dray_service::config::{ConfigProblem, Section, VariableAlias};
+use dray_service::config::{ConfigProblem, FormerName, Section, VariableAlias};
 use dray_types::{ByteSize, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -234,6 +234,14 @@ fn show_name(item: &str) -> String {
 }
 
 impl Section for Config {
+    fn former_names() -> &'static [FormerName] {
+        const FORMER_NAMES: [FormerName; 2] = [
+            FormerName::below("proxy.tls", "key_file", "private_key"),
+            FormerName::below("proxy.tls", "key_path", "private_key"),
+        ];
+        &FORMER_NAMES
+    }
+
     fn aliases() -> &'static [VariableAlias] {
         &aliases::VARIABLE_ALIASES
     }

@@ -1,13 +1,16 @@
 //! Counters, histograms and gauges (egress-security 19), fed from [`FetchRecord`]s. Host names are never labels.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use dray_guard::{Class, Code};
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Meter, UpDownCounter};
+use opentelemetry::metrics::{Histogram, Meter, UpDownCounter};
 
 use crate::error::FetchPhase;
 use crate::limits::FetchAdmission;
 use crate::record::{CacheUse, FetchEnd, FetchRecord, PhaseTimes};
-use crate::resolve::DnsError;
+use crate::resolve::{DnsError, QuestionEnd, QuestionObserver};
 
 mod instruments;
 mod proxy;
@@ -35,6 +38,20 @@ impl AuditDestination {
     }
 }
 
+/// How long DNS servers take. They are those of the configuration, so their number is bounded.
+#[derive(Debug)]
+struct DnsServerMetrics(Histogram<f64>);
+
+impl QuestionObserver for DnsServerMetrics {
+    fn question_ended(&self, server: &str, end: QuestionEnd, time: Duration) {
+        let labels = [
+            KeyValue::new("server", server.to_owned()),
+            KeyValue::new("result", end.as_str()),
+        ];
+        self.0.record(time.as_secs_f64(), &labels);
+    }
+}
+
 /// The instruments of the service.
 #[derive(Clone, Debug)]
 pub struct EgressMetrics {
@@ -51,6 +68,11 @@ impl EgressMetrics {
             histograms: HistogramSet::new(meter),
             gauges: GaugeSet::new(meter),
         }
+    }
+
+    /// Records the times of DNS servers, for a resolver.
+    pub fn dns_servers(&self) -> Arc<dyn QuestionObserver> {
+        Arc::new(DnsServerMetrics(self.histograms.server_seconds.clone()))
     }
 
     /// Creates every counter with 0, so that the first event is an increase and not a new series.

@@ -64,6 +64,17 @@ impl ReloadState {
         *self = Self::new(in_force);
     }
 
+    /// Whether another read of the same state would change nothing.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.last.is_none() || self.is_rejected
+    }
+
+    /// The content in force.
+    #[cfg(test)]
+    pub(crate) const fn in_force(&self) -> Sha256Digest {
+        self.in_force
+    }
+
     /// Whether the last state was found invalid.
     #[cfg(test)]
     pub(crate) const fn is_rejected(&self) -> bool {

@@ -16,10 +16,12 @@ mod question;
 mod server;
 mod servers;
 mod stream;
+mod timing;
 
 pub use hickory::HickoryResolver;
 pub use name_server::NameServer;
 pub use servers::{ServersError, name_servers, parse_servers, system_name_servers};
+pub use timing::{QuestionEnd, QuestionObserver};
 
 /// Asks DNS. The product uses [`HickoryResolver`]; tests and the demo inject their own.
 pub trait Resolver: Send + Sync + 'static {

@@ -42,7 +42,7 @@ mod wire;
 pub(crate) use explain::step_name;
 use network::{network_access, tls_client};
 use own_addresses::OwnAddresses;
-use wire::{explain_job, fetch_job, fetch_reply};
+use wire::{check_certificate_name, explain_job, fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
 #[derive(Debug)]
@@ -77,7 +77,8 @@ impl Service for EgressFetcher {
             };
             return Self::assemble(&config, compiled, cx, network, Vec::new()).await;
         }
-        let (network, addresses) = network_access(&config, &compiled).await?;
+        let metrics = EgressMetrics::new(&cx.meter);
+        let (network, addresses) = network_access(&config, &compiled, &metrics).await?;
         Self::assemble(&config, compiled, cx, network, addresses).await
     }
 
@@ -252,6 +253,8 @@ impl EgressFetcher {
         let until = request.work_until();
         let Request { meta, body } = request;
         let resolve_names = body.resolve_names;
+        check_certificate_name(&body.client_certificate)
+            .map_err(|fault| with_trace(fault, &meta))?;
         let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
         let explanation = self.judge_url(&meta, &command, resolve_names, until).await;
         explanation

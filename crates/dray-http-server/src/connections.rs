@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
 use crate::RequestBody;
+use crate::stalled::StallGuard;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -28,6 +29,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 const DEFAULT_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default of [`ConnectionLimits::body_idle_timeout`].
 const DEFAULT_BODY_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Default of [`ConnectionLimits::write_idle_timeout`].
+const DEFAULT_WRITE_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Default of [`ConnectionLimits::max_head_bytes`]. Browsers send up to about 16 KiB of cookies and referrer.
 const DEFAULT_MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Default of [`ConnectionLimits::max_connections`].
@@ -41,6 +44,9 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// Longest wait for the next bytes of a request body, or `None` if the service itself limits that.
     pub body_idle_timeout: Option<Duration>,
+    /// Longest time for which a peer may take no byte of a response that waits for it. The connection breaks then, and the
+    /// body of the response is dropped. A response that has nothing to send does not wait.
+    pub write_idle_timeout: Duration,
     /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB.
     pub max_head_bytes: usize,
     /// Most concurrent connections; more wait in the backlog of the kernel.
@@ -57,6 +63,7 @@ impl Default for ConnectionLimits {
         Self {
             head_timeout: DEFAULT_HEAD_TIMEOUT,
             body_idle_timeout: Some(DEFAULT_BODY_IDLE_TIMEOUT),
+            write_idle_timeout: DEFAULT_WRITE_IDLE_TIMEOUT,
             max_head_bytes: DEFAULT_MAX_HEAD_BYTES,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             drain_timeout: None,
@@ -164,6 +171,7 @@ async fn serve_connection<S, B>(
         let request = request.map(|body| RequestBody::new(body, limits.body_idle_timeout));
         service.clone().oneshot(request)
     });
+    let socket = StallGuard::new(socket, limits.write_idle_timeout);
     let connection = http1::Builder::new()
         // hyper panics on a header timeout without a timer.
         .timer(TokioTimer::new())

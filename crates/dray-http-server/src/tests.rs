@@ -19,6 +19,9 @@ use crate::{ConnectionLimits, DrainOutcome, body_failure_status, serve, with_tex
 /// Time limit of a test: longer than every timeout of the limits.
 const TEST_TIMEOUT: Duration = Duration::from_hours(1);
 
+/// Bytes of a response that does not fit into the buffers of two sockets.
+const LARGE_RESPONSE_BYTES: usize = 64 << 20;
+
 struct RunningServer {
     address: std::net::SocketAddr,
     stop: CancellationToken,
@@ -31,6 +34,7 @@ impl RunningServer {
             .route("/", get(async || "ok"))
             .route("/endless", get(std::future::pending::<StatusCode>))
             .route("/body", post(read_body))
+            .route("/large", get(async || vec![0_u8; LARGE_RESPONSE_BYTES]))
             .route("/names/{name}", get(async |Path(name): Path<String>| name))
             .fallback(async || (StatusCode::NOT_FOUND, "the service's own text"));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,6 +109,21 @@ async fn closes_a_connection_that_stays_idle_after_a_response() {
     let client = server.send("GET / HTTP/1.1\r\nHost: example\r\n\r\n").await;
     let response = read_all(client).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_a_connection_whose_peer_does_not_read_its_response() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let request = "GET /large HTTP/1.1\r\nHost: example\r\n\r\n";
+    let mut peer = server.send(request).await;
+    // The response has begun.
+    peer.read_u8().await.unwrap();
+    // Without a time limit, the drain waits for every connection.
+    server.stop.cancel();
+    let ended = tokio::time::timeout(TEST_TIMEOUT, server.served).await;
+    let outcome = ended.expect("the server must close the connection");
+    assert_eq!(outcome.unwrap(), DrainOutcome::Complete);
+    drop(peer);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_tool::{QuestionMap, UserAnswer};
-use dray_types::{ByteSize, Period, Sha256Digest, whole_millis};
+use dray_types::{ByteSize, Period, Sha256Digest, TenantId, whole_millis};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
@@ -240,6 +240,15 @@ impl ApprovalStore {
             timeout,
             lease,
             tasks,
+        }
+    }
+
+    /// The approvals of another tenant on the same bus, with its audit events.
+    pub(crate) fn for_tenant(&self, tenant: TenantId) -> Self {
+        Self {
+            records: self.records.for_tenant(tenant.clone()),
+            audits: self.audits.for_tenant(tenant),
+            ..self.clone()
         }
     }
 

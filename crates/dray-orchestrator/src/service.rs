@@ -47,7 +47,6 @@ pub struct Orchestrator {
     address: SocketAddr,
     approvals: ApprovalStore,
     client_files: ClientFiles,
-    tenant: TenantId,
 }
 
 impl Service for Orchestrator {
@@ -83,7 +82,6 @@ impl Service for Orchestrator {
             address,
             approvals,
             client_files,
-            tenant,
         })
     }
 
@@ -136,7 +134,8 @@ impl Orchestrator {
         self.address
     }
 
-    /// Records what a person of a chat decided about a call.
+    /// Records what a person of a chat decided about a call of an agent of the caller's tenant. Orchestrators of all tenants
+    /// on a bus share the subject and the bucket of records, so any of them may get the request.
     ///
     /// # Errors
     ///
@@ -146,13 +145,9 @@ impl Orchestrator {
         self: Arc<Self>,
         request: Request<v1::DecideInChatRequest>,
     ) -> Result<v1::DecideInChatReply, Fault> {
-        if request.meta.tenant != self.tenant {
-            return Err(Fault::new(
-                FaultCode::NotFound,
-                "This tenant has no agents here.",
-            ));
-        }
-        let decided = self.approvals.decide_in_chat(&request.body).await;
+        // Not of the tenant of this process: the request may be one about the agents of another orchestrator.
+        let approvals = self.approvals.for_tenant(request.meta.tenant.clone());
+        let decided = approvals.decide_in_chat(&request.body).await;
         decided.map_err(|failure| {
             let code = match failure.status {
                 400..=499 => FaultCode::InvalidArgument,
@@ -407,3 +402,6 @@ fn tool_kinds(
         interpreter_session: config.py_interpreter.default_session_id.clone(),
     })
 }
+
+#[cfg(test)]
+mod tests;

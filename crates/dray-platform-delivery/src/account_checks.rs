@@ -132,21 +132,21 @@ fn check_from_result(
                 "the check of an account failed"
             );
             let (state, reason) = match error.kind() {
-                kind @ ErrorKind::Auth => (CredentialState::Refused, kind.sentence()),
+                ErrorKind::Auth => (CredentialState::Refused, error.sentence()),
                 ErrorKind::Forbidden => (
                     CredentialState::Refused,
-                    "The platform does not let the account ask about itself.",
+                    "The platform does not let the account ask about itself.".into(),
                 ),
-                kind @ (ErrorKind::RateLimited | ErrorKind::Transient) => {
-                    (CredentialState::Unreachable, kind.sentence())
+                ErrorKind::RateLimited | ErrorKind::Transient => {
+                    (CredentialState::Unreachable, error.sentence())
                 }
                 _ => (
                     CredentialState::Unreachable,
-                    "The platform's response was not one to this question.",
+                    "The platform's response was not one to this question.".into(),
                 ),
             };
             check.set_credentials(state);
-            reason.clone_into(&mut check.reason);
+            check.reason = reason.into_owned();
             check.platform_code = shown_text(error.platform_code(), MAX_TEXT_CHARACTERS);
         }
     }

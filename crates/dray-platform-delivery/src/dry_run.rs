@@ -235,7 +235,7 @@ fn refusal_fault(error: &PlatformError) -> Fault {
         ErrorKind::NotFound => FaultCode::NotFound,
         _ => FaultCode::InvalidArgument,
     };
-    Fault::new(code, error.kind().sentence())
+    Fault::new(code, error.sentence())
         .detail(error.kind().as_str())
         .advice(error.context().to_owned())
 }

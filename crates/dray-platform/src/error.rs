@@ -1,8 +1,11 @@
 //! The closed list of errors of a send, for all platforms (platform-delivery 10.1).
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
+
+use dray_types::UnreachableCause;
 
 /// The kind of an error. It determines whether the delivery service retries, uses another route or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -202,6 +205,18 @@ impl PlatformError {
     /// The kind, by which callers decide.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// One sentence for an agent or a user: that of the kind, or why the platform cannot be reached.
+    pub fn sentence(&self) -> Cow<'static, str> {
+        let cause = match self.kind {
+            ErrorKind::Transient => UnreachableCause::of_connection(self),
+            _ => None,
+        };
+        match cause {
+            Some(cause) => format!("The platform cannot be reached: {}.", cause.reason()).into(),
+            None => self.kind.sentence().into(),
+        }
     }
 
     /// Whether a message may be visible in the chat.

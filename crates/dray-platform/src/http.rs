@@ -92,6 +92,25 @@ mod tests {
     }
 
     #[test]
+    fn the_sentence_of_a_failed_connection_says_why() {
+        let sentence = |failure| {
+            let sent = RequestProgress::Incomplete;
+            PlatformError::from(dray_http::HttpError { failure, sent })
+                .sentence()
+                .into_owned()
+        };
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            sentence(FailureKind::Connect(refused.into())),
+            "The platform cannot be reached: nothing listens at its address."
+        );
+        assert_eq!(
+            sentence(FailureKind::Broken("reset".into())),
+            ErrorKind::Transient.sentence()
+        );
+    }
+
+    #[test]
     fn a_send_that_may_have_arrived_is_ambiguous() {
         let check = |failure, sent, kind, outcome| {
             let error = PlatformError::from(dray_http::HttpError { failure, sent });

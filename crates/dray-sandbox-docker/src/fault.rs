@@ -7,7 +7,8 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use bollard::errors::Error as BollardError;
-use dray_sandbox::{Error, ErrorKind, UnreachableCause};
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::UnreachableCause;
 
 /// Longest sentence in bytes that is kept.
 const MAX_MESSAGE_BYTES: usize = 1024;

@@ -65,7 +65,9 @@ pub(crate) async fn resolve(
             // The archive methods change names that are not UTF-8, so the tar would contain another file.
             return hidden_path(&walk).map(ResolvedPath::Hidden);
         }
-        let target = target(client, container, &next).await?;
+        let Some(target) = target(client, container, &next).await? else {
+            return hidden_path(&walk).map(ResolvedPath::Hidden);
+        };
         if is_kept {
             return Ok(ResolvedPath::Seen {
                 real_path: next,
@@ -113,14 +115,15 @@ fn hidden_path(walk: &PathWalk) -> Result<SandboxPath, Error> {
     SandboxPath::new(whole)
 }
 
-/// Reads the target of a link from the tar of the link, because the engine's description changes the target.
-async fn target(client: &Client, container: &str, path: &SandboxPath) -> Result<Vec<u8>, Error> {
+/// Reads the target of a link from the tar of the link, because the engine's description changes the target. `None` where the
+/// tar has another entry: Podman follows the link, and on Docker the path is a link no longer.
+async fn target(
+    client: &Client,
+    container: &str,
+    path: &SandboxPath,
+) -> Result<Option<Vec<u8>>, Error> {
     let (_, body) = client.download(container, path.as_bytes()).await?;
     let header = TarEntries::new(body, TarRules::Exact).entry().await?;
     let target = header.map(|header| header.link).unwrap_or_default();
-    if target.is_empty() {
-        let other = "the path is no longer a link";
-        return Err(Error::new(ErrorKind::ChangedDuringTransfer, other));
-    }
-    Ok(target)
+    Ok(Some(target).filter(|target| !target.is_empty()))
 }

@@ -1,8 +1,9 @@
 //! Error kinds for the failures that a provider reports.
 
 use dray_http::{FailureKind, HttpError, HttpResponse};
-use dray_sandbox::{Error, ErrorKind, UnreachableCause};
+use dray_sandbox::{Error, ErrorKind};
 use dray_sandbox_exec::kind_of_text;
+use dray_types::UnreachableCause;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use dray_sandbox::{Error, ErrorKind, UnreachableCause};
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::UnreachableCause;
 use serde::Deserialize;
 
 /// Characters of the server's message that are kept for the operator.

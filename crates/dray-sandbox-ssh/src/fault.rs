@@ -1,6 +1,7 @@
 //! Converts the messages of `ssh` to failures (sandbox-transfer 5.5).
 
-use dray_sandbox::{Error, ErrorKind, UnreachableCause};
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::UnreachableCause;
 
 /// The reason why a channel did not open.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use dray_bus::KeyError;
 use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
-use dray_sandbox::{ErrorKind, RetryMode, UnreachableCause};
+use dray_sandbox::{ErrorKind, RetryMode};
 use dray_store::ReadError;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, UnreachableCause};
 use std::time::Duration;
 
 use crate::command_error::CommandError;
@@ -196,9 +196,10 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
             "The disk of this host has no space left.".to_owned(),
             advice(kind),
         ),
-        ErrorKind::Unavailable if let Some(cause) = error.unreachable_cause() => {
-            (cause.sentence().to_owned(), cause.advice())
-        }
+        ErrorKind::Unavailable if let Some(cause) = error.unreachable_cause() => (
+            format!("The sandbox cannot be reached: {}.", cause.reason()),
+            cause.advice(),
+        ),
         ErrorKind::PermissionDenied if error.is_of_this_host() => (
             "This user may not access the file of this host.".to_owned(),
             "Change its permissions, or use another path.",
@@ -277,7 +278,7 @@ mod tests {
             (UnreachableCause::NoClientProgram, false),
         ] {
             let fault = sandbox(&unavailable().unreachable_because(Some(cause)));
-            assert_eq!(fault.message, cause.sentence());
+            assert!(fault.message.contains(cause.reason()), "{fault:?}");
             assert_eq!(fault.advice, cause.advice());
             assert_eq!(fault.is_retryable(), is_retryable, "{fault:?}");
             assert_eq!(fault.detail, "unavailable");

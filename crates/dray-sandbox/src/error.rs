@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::UnreachableCause;
+use dray_types::UnreachableCause;
 
 /// Kind of failure. A backend maps every failure to one of these and never adds its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 //! - [`backend`]: [`Backend`] resolves an address and opens one incarnation; [`Sandbox`] reads and writes its files and
 //!   runs programs.
 //! - [`path_walk`]: resolving the links of a path part by part, for backends whose wire does not do it.
-//! - [`unreachable`]: why a sandbox cannot be reached, for the person who can change it.
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`], [`command`]: the types in the signatures of both.
 //!
 //! The crates above it: `dray-sandbox-exec` moves files by commands, `dray-sandbox-local` opens directories of this
@@ -32,7 +31,6 @@ pub mod handle;
 pub mod metadata;
 pub mod path;
 pub mod path_walk;
-pub mod unreachable;
 
 pub use backend::{Backend, BackendCheck, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
@@ -44,4 +42,3 @@ pub use metadata::{
 };
 pub use path::SandboxPath;
 pub use path_walk::PathWalk;
-pub use unreachable::UnreachableCause;

@@ -11,12 +11,12 @@ use dray_types::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::TicketService;
 use crate::problem::{DestinationFailure, TicketProblem};
 use crate::receive;
 use crate::record::{StoredContent, TicketLease, TicketRecord, TicketState};
 use crate::records::TICKET_BUCKET;
 use crate::service::LoadedTicket;
+use crate::{Principal, TicketService};
 
 /// Longest time for a copy into a sandbox.
 const PUT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -24,6 +24,10 @@ const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the end of a delivery that was accepted. It continues without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
+/// Longest time for a question about a directory when a ticket is made.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Details of faults that say that policy does not permit a path.
+const DENIED_DIRECTORY: [&str; 2] = ["outside_root", "denied_path"];
 /// Longest directory, in bytes.
 const MAX_DIRECTORY_BYTES: usize = 4_096;
 /// Longest message beside a file, in bytes.
@@ -156,6 +160,33 @@ impl TicketService {
                     }
                 }
             }
+        }
+    }
+
+    /// Refuses a directory that policy does not permit, so that the maker of the ticket learns it and not the person who
+    /// uploads. The upload judges again; everything else, such as a sandbox that is not available now, is left to it.
+    pub(crate) async fn check_directory(
+        &self,
+        principal: &Principal,
+        directory: &str,
+    ) -> Result<(), TicketProblem> {
+        let Some(bus) = self.inner.bus.as_ref().filter(|_| !directory.is_empty()) else {
+            return Ok(());
+        };
+        let deadline = Deadline::after(self.inner.clock.now_ms(), CHECK_TIMEOUT);
+        let meta =
+            Meta::new(principal.tenant.clone(), deadline).with_session(principal.session.clone());
+        let request = v1::StatSandboxRequest {
+            sandbox: Some(session_sandbox(&principal.session)),
+            path: directory.as_bytes().to_vec(),
+            follow: true,
+            with_change_marker: false,
+        };
+        match bus.call_once(&meta, &request).await.map_err(Fault::from) {
+            Err(fault) if DENIED_DIRECTORY.contains(&fault.detail.as_str()) => {
+                Err(TicketProblem::DirectoryDenied(Box::new(fault)))
+            }
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -144,6 +144,9 @@ pub enum TicketProblem {
     /// The content is stored, but its destination refused it.
     #[error("the file is stored, but the {} did not take it: {}", .0.kind, .0.message.trim_end_matches('.'))]
     DestinationFailed(Box<DestinationFailure>),
+    /// Policy does not permit files in the directory of the destination, so no ticket was made.
+    #[error("the sandbox takes no file in this directory: {}", .0.message.trim_end_matches('.'))]
+    DirectoryDenied(Box<Fault>),
     /// The rule `tickets.web_files` keeps this file from downloads.
     #[error("policy keeps files from the web out of downloads, and this one came from {origin}")]
     FileFromWeb {
@@ -207,7 +210,7 @@ impl TicketProblem {
             | Self::AlreadyStored
             | Self::WrongParts
             | Self::OffsetMismatch { .. } => StatusCode::CONFLICT,
-            Self::FileFromWeb { .. } => StatusCode::FORBIDDEN,
+            Self::DirectoryDenied(_) | Self::FileFromWeb { .. } => StatusCode::FORBIDDEN,
             Self::NoDirectUpload => StatusCode::NOT_IMPLEMENTED,
             Self::DestinationFailed(failure) if failure.is_retryable => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -240,6 +243,7 @@ impl TicketProblem {
             Self::Unknown => "ticket-unknown",
             Self::Expired => "ticket-expired",
             Self::Used => "ticket-used",
+            Self::DirectoryDenied(_) => "directory-denied",
             Self::Spent => "ticket-spent",
             Self::Revoked => "ticket-revoked",
             Self::InUse => "ticket-in-use",
@@ -331,6 +335,7 @@ impl TicketProblem {
             Self::FileFromWeb { .. } => {
                 "Ask the operator to add the host to `tickets.web_files.allowed_hosts`."
             }
+            Self::DirectoryDenied(_) => "Name a directory that policy permits.",
             Self::SourceFailed(_) => "Check the path and the sandbox of the session.",
             Self::Unavailable | Self::SourceUnavailable => "Try again in a moment.",
         }

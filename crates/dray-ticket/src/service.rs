@@ -13,6 +13,7 @@ use dray_types::{Clock, OperationId, Sha256Digest};
 use tokio_util::task::TaskTracker;
 
 use crate::active::ActiveUploads;
+use crate::destination::TicketDestination;
 use crate::issue::{IssuedTicket, TicketRequest};
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
@@ -196,6 +197,9 @@ impl TicketService {
             return Err(TicketProblem::Invalid(
                 "this endpoint reaches no destinations",
             ));
+        }
+        if let Some(TicketDestination::Sandbox { directory }) = &request.destination {
+            self.check_directory(principal, directory).await?;
         }
         match &request.content {
             Some(content) => {

@@ -69,9 +69,9 @@ static FILE_TOOL_SPECS: LazyLock<[FileToolSpec; FILE_TOOL_KINDS.len()]> =
     LazyLock::new(|| FILE_TOOL_KINDS.map(FileToolSpec::new));
 
 /// The tools for this turn: sandbox tools if there is a sandbox, reading tools if there are files to read, and the web
-/// tool if the manifest or the operator enables it. `keeps_texts` is whether the turn may store results or old messages
-/// as files that the model reads later.
-pub async fn offered_tools(files: &Arc<TurnFiles>, keeps_texts: bool) -> Vec<Arc<dyn Tool>> {
+/// tool if the manifest or the operator enables it. `needs_reader` is whether the model may have to read files that are
+/// not of the conversation: those that the manifest names, and results and old messages that the turn stores.
+pub async fn offered_tools(files: &Arc<TurnFiles>, needs_reader: bool) -> Vec<Arc<dyn Tool>> {
     let sandbox = files.session.has_sandbox().await;
     let has_files = files.catalog.has_files();
     let config = &files.scope.services.config;
@@ -80,7 +80,7 @@ pub async fn offered_tools(files: &Arc<TurnFiles>, keeps_texts: bool) -> Vec<Arc
     if sandbox || has_files {
         kinds.push(FileToolKind::SendFile);
     }
-    if sandbox || has_files || config.always_read || keeps_texts {
+    if sandbox || has_files || config.always_read || needs_reader {
         kinds.push(FileToolKind::ReadAttachment);
     }
     if has_files || config.always_read {

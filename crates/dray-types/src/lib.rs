@@ -5,7 +5,8 @@
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
 //! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for a
-//! file that several processes write, [`terminal`] and [`invisible`] for text of other parties.
+//! file that several processes write, [`UnreachableCause`] for a
+//! connection that fails, [`terminal`] and [`invisible`] for text of other parties.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
 //! once is carried in the type and never checked again. Wire forms are in `dray-proto`.
@@ -39,6 +40,7 @@ mod schema;
 pub mod size;
 pub mod terminal;
 pub mod trace;
+pub mod unreachable;
 
 pub use artifact::{Artifact, Claim};
 pub use clock::Clock;
@@ -53,3 +55,4 @@ pub use redact::{RedactedUrl, Secret};
 pub use reference::FileReference;
 pub use size::ByteSize;
 pub use trace::TraceContext;
+pub use unreachable::UnreachableCause;

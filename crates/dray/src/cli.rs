@@ -30,7 +30,7 @@ pub(crate) use console::{
 };
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use egress::{EgressCommand, EgressPurgeArgs, EgressTokenArgs};
+pub(crate) use egress::{EgressCommand, EgressPurgeArgs, EgressReportArgs, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{

@@ -85,7 +85,7 @@ fn a_connection_that_fails_does_not_use_another_answer() {
         });
         expect_lookups(scenario_network, "closed.example.com", attempts);
         let line = scenario_network.check_one(
-            &FetchCommand::new("http://turning.example.com:8000/"),
+            &FetchCommand::new("http://turning.example.com:8000/").with_changing_answer(),
             &FetchExpectation::Refused,
         );
         let code = line["code"].as_str().unwrap_or_default();

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use http::{HeaderMap, StatusCode, Uri};
 use maud::html;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::conversation::{ChatTurn, Conversation, TurnEnding};
 use super::view;
@@ -19,6 +19,7 @@ use crate::form::{self, FormFields};
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
+use crate::streams::StreamPermit;
 
 /// Pause between two messages: a person does not notice it, and many small chunks cause few changes of the page.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -65,8 +66,7 @@ pub(crate) async fn answer_events(
         Ok(conversation) => conversation,
         Err(fault) => return respond::plain_text(StatusCode::NOT_FOUND, &fault.message),
     };
-    // Each stream costs a connection and a wake-up per batch, so their number has a bound.
-    let Ok(permit) = state.live_permits.clone().try_acquire_owned() else {
+    let Some(permit) = state.streams.open(&session.login) else {
         return respond::plain_text(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many live pages are open. Close one.",
@@ -115,7 +115,7 @@ struct AnswerReader {
     turn: usize,
     position: ReadPosition,
     progress: StreamProgress,
-    _permit: OwnedSemaphorePermit,
+    _permit: StreamPermit,
 }
 
 impl AnswerReader {

@@ -159,6 +159,28 @@ async fn requests_from_other_host_names_or_sites_are_refused() {
         assert_eq!(refused.status, 421, "{host}");
         assert!(!refused.body.contains("Deliveries"));
     }
+    let (host, cookie) = (console.address, &login.cookie);
+    for (target, hosts) in [
+        (
+            "/deliveries",
+            format!("Host: {host}\r\nHost: evil.example\r\n"),
+        ),
+        (
+            "/deliveries",
+            format!("Host: evil.example\r\nHost: {host}\r\n"),
+        ),
+        ("/deliveries", String::new()),
+        (
+            "http://evil.example/deliveries",
+            format!("Host: {host}\r\n"),
+        ),
+    ] {
+        let request = format!(
+            "GET {target} HTTP/1.1\r\n{hosts}Cookie: {cookie}\r\nConnection: close\r\n\r\n"
+        );
+        let refused = console.send(request).await;
+        assert_eq!(refused.status, 421, "{target} {hosts}");
+    }
     let body = format!("csrf={}&letter=1&mode=start", login.form_token);
     for origin in [
         "",

@@ -4,6 +4,7 @@ use dray_proto::v1;
 use tokio::io::BufReader;
 
 use super::*;
+use crate::streams::MAX_LOGIN_STREAMS;
 
 /// The stream of live rows of a browser.
 struct LiveStream(BufReader<TcpStream>);
@@ -35,12 +36,57 @@ impl LiveStream {
     }
 }
 
+/// The status of a request for a stream, which stays open.
+async fn stream_status(stream: &mut LiveStream) -> String {
+    let head = stream.read_until("\r\n").await;
+    head.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn one_login_cannot_take_the_streams_of_all_people() {
+    let console = ConsoleFixture::new().await;
+    let greedy = console.log_in(ConsoleRole::Look).await;
+    let other = console.log_in(ConsoleRole::Look).await;
+    let mut open = Vec::new();
+    for _ in 0..MAX_LOGIN_STREAMS {
+        let mut stream = LiveStream::open(&console, &greedy, "", "").await;
+        assert_eq!(stream_status(&mut stream).await, "200");
+        open.push(stream);
+    }
+    let mut further = LiveStream::open(&console, &greedy, "", "").await;
+    assert_eq!(stream_status(&mut further).await, "503");
+    let mut stream = LiveStream::open(&console, &other, "", "").await;
+    assert_eq!(stream_status(&mut stream).await, "200");
+    // The end of a stream makes room, as soon as the console notices it.
+    open.pop();
+    let waiting = async {
+        loop {
+            let mut stream = LiveStream::open(&console, &greedy, "", "").await;
+            if stream_status(&mut stream).await == "200" {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap();
+}
+
 fn progress(name: &str) -> v1::DeliveryProgressed {
     v1::DeliveryProgressed {
         name: name.to_owned(),
         stage_code: v1::DeliveryStage::Fetching.into(),
         ..v1::DeliveryProgressed::default()
     }
+}
+
+/// Publishes one of many events of the operation `op-1`.
+async fn publish_part(console: &ConsoleFixture, number: usize) {
+    let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
+    let meta =
+        dray_bus::Meta::new(TenantId::default(), deadline).with_operation("op-1".parse().unwrap());
+    let event = progress(&format!("file-{number:03}"));
+    let part = number.to_string();
+    let published = console.bus.publish_event_part(&meta, &part, &event).await;
+    published.unwrap();
 }
 
 #[tokio::test]
@@ -83,17 +129,30 @@ async fn every_event_of_the_index_is_reached_by_links_without_a_script() {
 }
 
 #[tokio::test]
+async fn the_events_of_an_operation_say_how_long_after_the_first_one_they_happened() {
+    let clock = Clock::manual(Clock::system().now_ms());
+    let bus = test_bus::in_process(&clock).await;
+    let settings = ConsoleFixture::acting();
+    let console = ConsoleFixture::start_with_clock(bus, settings, None, clock.clone()).await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for number in 0..3 {
+        publish_part(&console, number).await;
+        clock.advance(Duration::from_millis(1_250));
+    }
+    let page = console
+        .wait_for("/operations/op-1", &login, "file-002")
+        .await;
+    let cells = page.body.split("<td data-label=\"After\">").skip(1);
+    let times: Vec<_> = cells.map(|cell| cell.split('<').next().unwrap()).collect();
+    assert_eq!(times, ["0 ms", "1.2 s", "2.5 s"], "{page:?}");
+}
+
+#[tokio::test]
 async fn an_operation_with_many_events_is_shown_in_parts() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     for number in 0..501 {
-        let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
-        let meta = dray_bus::Meta::new(TenantId::default(), deadline)
-            .with_operation("op-1".parse().unwrap());
-        let event = progress(&format!("file-{number:03}"));
-        let part = number.to_string();
-        let published = console.bus.publish_event_part(&meta, &part, &event).await;
-        published.unwrap();
+        publish_part(&console, number).await;
     }
     let path = "/operations/op-1?after=500";
     let last = console

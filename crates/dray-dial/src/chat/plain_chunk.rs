@@ -17,7 +17,8 @@ impl ChunkDelta {
     /// that is not JSON.
     pub(super) fn read_plain(chunk: &[u8]) -> Option<Self> {
         let JsonObject(chunk) = serde_json::from_slice::<JsonObject<PlainChunk>>(chunk).ok()?;
-        let choice = chunk.choice;
+        // Without choices it may be the report of a failure, which the tree finds.
+        let choice = chunk.choice?;
         let delta = choice.delta;
         let calls = delta.tool_calls.into_iter().zip(0_u32..);
         Some(Self {
@@ -60,7 +61,7 @@ struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 #[derive(Default)]
 struct PlainChunk {
     model: Option<String>,
-    choice: PlainChoice,
+    choice: Option<PlainChoice>,
 }
 
 #[derive(Default)]
@@ -102,7 +103,7 @@ impl ObjectMembers for PlainChunk {
             "choices" => {
                 // With more or fewer, the tree decides which one counts.
                 let [JsonObject(choice)] = members.next_value::<[JsonObject<PlainChoice>; 1]>()?;
-                self.choice = choice;
+                self.choice = Some(choice);
             }
             // Anything but null fails here, so that the tree reads what is counted or reported.
             "error" | "usage" | "statistics" => return read_null(members),

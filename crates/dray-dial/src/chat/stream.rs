@@ -27,6 +27,10 @@ const BODY_END_TIMEOUT: Duration = Duration::from_secs(1);
 type ChunkReader<T> = fn(&mut ChatStream, &[u8]) -> Result<T, ChatError>;
 
 /// A response while it arrives: events, or one JSON document if the peer does not stream.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent fact about the response"
+)]
 pub struct ChatStream {
     /// `None` once its last event was taken.
     response: Option<HttpResponse>,
@@ -37,6 +41,8 @@ pub struct ChatStream {
     document: Option<Vec<u8>>,
     is_known: bool,
     split_pairs: SplitPairs,
+    /// Whether a chunk had a part of an answer, even an empty one.
+    has_choice: bool,
     finished: bool,
     is_closed: bool,
 }
@@ -51,6 +57,7 @@ impl ChatStream {
             document: None,
             is_known: false,
             split_pairs: SplitPairs::default(),
+            has_choice: false,
             finished: false,
             is_closed: false,
         }
@@ -60,8 +67,8 @@ impl ChatStream {
     ///
     /// # Errors
     ///
-    /// [`ChatKind::Broken`] if it ends without a finish reason, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
-    /// errors that the service reports.
+    /// [`ChatKind::Broken`] if it ends without a finish reason or without any choice, [`ChatKind::Timeout`],
+    /// [`ChatKind::Malformed`] and errors that the service reports.
     pub async fn next(&mut self) -> Result<Option<ChunkDelta>, ChatError> {
         self.next_with(Self::read_delta).await
     }
@@ -91,7 +98,7 @@ impl ChatStream {
                 let event = event.trim();
                 if event == "[DONE]" {
                     self.read_body_end().await;
-                    return Ok(None);
+                    return self.end();
                 }
                 if !event.is_empty() {
                     return read(self, event.as_bytes()).map(Some);
@@ -108,6 +115,17 @@ impl ChatStream {
                 Err(error) => return Err(Error::from(error).into()),
             }
         }
+    }
+
+    /// The end of a response. One without a choice is no answer: an empty text in its place would look like one.
+    fn end<T>(&self) -> Result<Option<T>, ChatError> {
+        if self.has_choice {
+            return Ok(None);
+        }
+        Err(ChatError::new(
+            ChatKind::Broken,
+            "the response has no choice",
+        ))
     }
 
     /// Reads the body to its end, so that a later call can use the connection: a connection whose response was not read
@@ -156,11 +174,12 @@ impl ChatStream {
     fn read_end<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         if let Some(document) = self.document.take() {
             let whole = read(self, &document)?;
+            self.end::<T>()?;
             self.finished = true;
             return Ok(Some(whole));
         }
         match self.decoder.finish() {
-            Some(event) if event.trim() == "[DONE]" => Ok(None),
+            Some(event) if event.trim() == "[DONE]" => self.end(),
             // The last event, without the empty line after it.
             Some(event) if serde_json::from_str::<Value>(&event).is_ok() => {
                 read(self, event.as_bytes()).map(Some)
@@ -179,6 +198,7 @@ impl ChatStream {
         if !self.split_pairs.is_waiting()
             && let Some(delta) = ChunkDelta::read_plain(event)
         {
+            self.has_choice = true;
             self.finished |= delta.finish_reason.is_some();
             return Ok(delta);
         }
@@ -197,13 +217,28 @@ impl ChatStream {
             ));
         }
         // After the status was sent, a failure is reported as an event (quickapps 4).
-        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+        if let Some(error) = reported_error(&chunk) {
             return Err(ChatError::from_value(error));
         }
+        let choices = chunk.get("choices").and_then(Value::as_array);
+        self.has_choice |= choices.is_some_and(|choices| !choices.is_empty());
         let reason = chunk.pointer("/choices/0/finish_reason");
         self.finished |= reason.is_some_and(|reason| !reason.is_null());
         Ok(chunk)
     }
+}
+
+/// The error that a chunk reports in place of a part of the answer.
+fn reported_error(chunk: &Value) -> Option<&Value> {
+    if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+        return Some(error);
+    }
+    if chunk.get("choices").is_some() {
+        return None;
+    }
+    // Versions of vLLM write the members of the error beside `"object": "error"`, servers on FastAPI write `detail`.
+    let is_error = chunk.get("object").and_then(Value::as_str) == Some("error");
+    is_error.then_some(chunk).or_else(|| chunk.get("detail"))
 }
 
 async fn read_to_end(response: &mut HttpResponse) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dray_types::{AppId, Secret, SessionId, TenantId};
+use dray_types::{AppId, SessionId, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +16,8 @@ use super::compile::ProblemCollector;
 pub struct ClientTlsConfig {
     /// File with the certificate of the proxy in PEM form, followed by the certificates up to its root.
     pub certificate: Option<PathBuf>,
-    /// Private key of the certificate, in PEM form. It is read at the start, also from `key_file`; a later certificate must
-    /// have the same key.
-    pub key: Option<Secret>,
-    /// File with the private key in PEM form, in place of `key`. It is read again with the certificate.
-    pub key_path: Option<PathBuf>,
+    /// File with the private key of the certificate, in PEM form. It is read again with the certificate.
+    pub private_key: Option<PathBuf>,
     /// File with the authorities of client certificates in PEM form. Absent: clients are asked for no certificate.
     pub client_authorities: Option<PathBuf>,
     /// File with certificate revocation lists (CRLs) in PEM form, a current one of each issuer of clients. A client is
@@ -53,8 +50,8 @@ pub struct CertificateClientConfig {
 pub struct ClientTlsSettings {
     /// The file with the certificate of the proxy and its chain.
     pub certificate: PathBuf,
-    /// Where the private key is.
-    pub key: KeySource,
+    /// The file with its private key.
+    pub private_key: PathBuf,
     /// The file with the authorities of client certificates; `None` to ask for none.
     pub client_authorities: Option<PathBuf>,
     /// The file with revocation lists; `None` to revoke nothing.
@@ -63,15 +60,6 @@ pub struct ClientTlsSettings {
     pub requires_certificate: bool,
     /// Who the clients are, in the order of the configuration.
     pub clients: Vec<CertificateClient>,
-}
-
-/// Where a private key is.
-#[derive(Clone, Debug)]
-pub enum KeySource {
-    /// The key as PEM text.
-    Text(Secret),
-    /// A file with the key, which may change.
-    File(PathBuf),
 }
 
 /// Identity of the clients whose certificates have one of these names.
@@ -108,27 +96,19 @@ impl ClientTlsConfig {
                 "must be absent without `client_authorities`",
             );
         }
-        let key = match (&self.key, &self.key_path) {
-            (Some(_), Some(_)) => {
-                problem("key_path", "must be absent with `key`");
-                return None;
-            }
-            (Some(key), None) => Some(KeySource::Text(key.clone())),
-            (None, path) => path.clone().map(KeySource::File),
-        };
-        match (&self.certificate, key) {
-            (Some(certificate), Some(key)) => {
+        match (&self.certificate, &self.private_key) {
+            (Some(certificate), Some(private_key)) => {
                 return Some(ClientTlsSettings {
                     certificate: certificate.clone(),
-                    key,
+                    private_key: private_key.clone(),
                     client_authorities: self.client_authorities.clone(),
                     revocation_lists: self.revocation_lists.clone(),
                     requires_certificate: self.require_certificate,
                     clients,
                 });
             }
-            (Some(_), None) => problem("key", "or `key_path` must be set with `certificate`"),
-            (None, Some(_)) => problem("certificate", "must be set with `key` or `key_path`"),
+            (Some(_), None) => problem("private_key", "must be set with `certificate`"),
+            (None, Some(_)) => problem("certificate", "must be set with `private_key`"),
             (None, None) if self.client_authorities.is_some() || needs_authorities => {
                 problem(
                     "certificate",
@@ -176,7 +156,7 @@ mod tests {
         refused_fields(|config: &mut Config| {
             let tls = &mut config.proxy.tls;
             tls.certificate = Some("/run/proxy.pem".into());
-            tls.key = Some(Secret::new("-----BEGIN PRIVATE KEY-----"));
+            tls.private_key = Some("/run/proxy.key".into());
             tls.client_authorities = Some("/run/clients.pem".into());
             tls.clients = vec![CertificateClientConfig {
                 names: vec!["spiffe://example.org/agents/*".to_owned()],
@@ -191,12 +171,15 @@ mod tests {
     fn tls_needs_a_certificate_with_its_key_and_authorities_for_clients() {
         assert_eq!(refused(|_| {}), [""; 0]);
         assert_eq!(refused(|tls| *tls = ClientTlsConfig::default()), [""; 0]);
-        assert_eq!(refused(|tls| tls.key = None), ["proxy.tls.key"]);
+        assert_eq!(
+            refused(|tls| tls.private_key = None),
+            ["proxy.tls.private_key"]
+        );
         assert_eq!(
             refused(|tls| tls.certificate = None),
             ["proxy.tls.certificate"]
         );
-        let without = |tls: &mut ClientTlsConfig| (tls.certificate, tls.key) = (None, None);
+        let without = |tls: &mut ClientTlsConfig| (tls.certificate, tls.private_key) = (None, None);
         assert_eq!(refused(without), ["proxy.tls.certificate"]);
         assert_eq!(
             refused(|tls| tls.client_authorities = None),
@@ -205,13 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_a_text_or_a_file_and_lists_need_authorities() {
-        let as_file = |tls: &mut ClientTlsConfig| {
-            (tls.key, tls.key_path) = (None, Some("/run/proxy.key".into()));
-        };
-        assert_eq!(refused(as_file), [""; 0]);
-        let both = |tls: &mut ClientTlsConfig| tls.key_path = Some("/run/proxy.key".into());
-        assert_eq!(refused(both), ["proxy.tls.key_path"]);
+    fn revocation_lists_need_authorities() {
         let lists = |tls: &mut ClientTlsConfig| tls.revocation_lists = Some("/run/crl.pem".into());
         assert_eq!(refused(lists), [""; 0]);
         let lists_alone = |tls: &mut ClientTlsConfig| {

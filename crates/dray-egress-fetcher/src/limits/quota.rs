@@ -1,8 +1,8 @@
 //! Quotas: how many requests and bytes a role may use for each tenant, in an hour and a day, and how many at a time.
 //!
 //! Hours and days are those of UTC, so that every process refills at the same time. Each process has counters of its
-//! own in memory and grants its share of every quota; a restart begins at zero. Bytes are counted as they pass; the
-//! read or write that exceeds a quota is the last one.
+//! own in memory and grants its share of every quota; a restart begins at zero. Of a proxied connection exactly the bytes
+//! of a quota pass, of a fetch the read that exceeds it is the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -263,198 +263,120 @@ impl QuotaLease {
     ///
     /// # Errors
     ///
-    /// The quota that the bytes exceed. Exactly as many bytes as the quota may pass.
+    /// The quota that the bytes exceed.
     pub fn charge(&self, bytes: u64) -> Result<(), QuotaExceeded> {
         let now_ms = self.0.clock.now_ms();
         let mut exceeded = None;
         for entry in &self.0.entries {
-            let mut guard = lock(&entry.counters);
-            let counters = &mut *guard;
+            let mut counters = lock(&entry.counters);
             counters.roll(now_ms);
-            for window in [&mut counters.hour.bytes, &mut counters.day.bytes] {
-                *window = window.saturating_add(bytes);
-            }
-            let refill = |window: u64| Some(Duration::from_millis(window - now_ms % window));
-            let rows = [
-                (
-                    "bytes_per_day",
-                    entry.limits.bytes_per_day,
-                    counters.day.bytes,
-                    DAY_MS,
-                ),
-                (
-                    "bytes_per_hour",
-                    entry.limits.bytes_per_hour,
-                    counters.hour.bytes,
-                    HOUR_MS,
-                ),
-            ];
-            for (name, limit, used, window) in rows {
-                let is_over = limit.is_some_and(|limit| used > share(limit, self.0.replicas));
-                if is_over && !entry.limits.is_trial && exceeded.is_none() {
-                    exceeded = Some(QuotaExceeded {
-                        limit: limit_name(&entry.role, name),
-                        refills_in: refill(window),
-                    });
-                }
-            }
+            counters.add_bytes(bytes);
+            let over = entry.tightest(&counters, self.0.replicas, now_ms);
+            let over = over.filter(|tightest| tightest.is_over && !entry.limits.is_trial);
+            exceeded = exceeded.or_else(|| over.map(|tightest| entry.exceeded(&tightest)));
         }
         exceeded.map_or(Ok(()), Err)
+    }
+
+    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns their number, and the quota that
+    /// has no room for the others. Exactly as many bytes as a quota pass, however many requests share it.
+    pub fn take(&self, bytes: u64) -> (u64, Option<QuotaExceeded>) {
+        let now_ms = self.0.clock.now_ms();
+        let (mut granted, mut exceeded) = (bytes, None);
+        for (index, entry) in self.0.entries.iter().enumerate() {
+            let mut counters = lock(&entry.counters);
+            counters.roll(now_ms);
+            let tightest = entry.tightest(&counters, self.0.replicas, now_ms);
+            let tightest = tightest.filter(|_| !entry.limits.is_trial);
+            let room = tightest.as_ref().map_or(granted, |tightest| tightest.room);
+            let fitting = granted.min(room);
+            counters.add_bytes(fitting);
+            drop(counters);
+            // One lock at a time: two leases may name the same roles in another order.
+            for earlier in self.0.entries.get(..index).unwrap_or_default() {
+                lock(&earlier.counters).remove_bytes(granted - fitting);
+            }
+            if let Some(tightest) = tightest.filter(|_| fitting < granted) {
+                exceeded = Some(entry.exceeded(&tightest));
+            }
+            granted = fitting;
+        }
+        (granted, exceeded)
+    }
+
+    /// Returns bytes that were taken and did not pass.
+    pub fn give_back(&self, bytes: u64) {
+        for entry in &self.0.entries {
+            lock(&entry.counters).remove_bytes(bytes);
+        }
+    }
+}
+
+/// The limit of bytes with the least room.
+struct TightestLimit {
+    name: &'static str,
+    /// Bytes that still fit.
+    room: u64,
+    /// Whether more bytes were counted than the limit.
+    is_over: bool,
+    refills_in: Duration,
+}
+
+impl LeaseEntry {
+    /// The tightest limit of bytes; `None` where the role has none. Of equal ones the one that refills last.
+    fn tightest(
+        &self,
+        counters: &QuotaCounters,
+        replicas: u64,
+        now_ms: u64,
+    ) -> Option<TightestLimit> {
+        let day = (
+            "bytes_per_day",
+            self.limits.bytes_per_day,
+            counters.day.bytes,
+            DAY_MS,
+        );
+        let hour = (
+            "bytes_per_hour",
+            self.limits.bytes_per_hour,
+            counters.hour.bytes,
+            HOUR_MS,
+        );
+        let limits = [day, hour]
+            .into_iter()
+            .filter_map(|(name, limit, used, window)| {
+                let limit = share(limit?, replicas);
+                Some(TightestLimit {
+                    name,
+                    room: limit.saturating_sub(used),
+                    is_over: used > limit,
+                    refills_in: Duration::from_millis(window - now_ms % window),
+                })
+            });
+        limits.min_by_key(|limit| (!limit.is_over, limit.room))
+    }
+
+    fn exceeded(&self, limit: &TightestLimit) -> QuotaExceeded {
+        QuotaExceeded {
+            limit: limit_name(&self.role, limit.name),
+            refills_in: Some(limit.refills_in),
+        }
+    }
+}
+
+impl QuotaCounters {
+    fn add_bytes(&mut self, bytes: u64) {
+        for window in [&mut self.hour, &mut self.day] {
+            window.bytes = window.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn remove_bytes(&mut self, bytes: u64) {
+        for window in [&mut self.hour, &mut self.day] {
+            window.bytes = window.bytes.saturating_sub(bytes);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use dray_guard::ruleset::PolicyText;
-
-    use super::*;
-
-    const START_MS: u64 = 1_000 * DAY_MS;
-
-    fn table(limits: &str, replicas: u32) -> (QuotaTable, RuleSet, Clock) {
-        let text = format!("[[role]]\nname = \"a\"\n[role.limits]\n{limits}\n");
-        let rules = RuleSet::parse(&[PolicyText::new("policy.toml", &text)]).unwrap();
-        let clock = Clock::manual(START_MS + HOUR_MS / 2);
-        (QuotaTable::new(clock.clone(), replicas), rules, clock)
-    }
-
-    fn caller(tenant: &str) -> Caller {
-        Caller {
-            tenant: tenant.to_owned(),
-            ..Caller::default()
-        }
-    }
-
-    #[test]
-    fn requests_of_a_tenant_are_counted_until_the_hour_refills() {
-        let (quotas, rules, clock) = table("requests_per_hour = 2", 1);
-        for _ in 0..2 {
-            assert!(quotas.admit(&rules, &caller("acme")).is_ok());
-        }
-        let refused = quotas.admit(&rules, &caller("acme")).unwrap_err();
-        assert_eq!(
-            refused.limit.to_string(),
-            "a/requests_per_hour (policy.toml:1)"
-        );
-        assert_eq!(refused.refills_in, Some(Duration::from_mins(30)));
-        assert!(quotas.check(&rules, &caller("acme")).is_err());
-        // Another tenant has a separate quota.
-        assert!(quotas.admit(&rules, &caller("umbrella")).is_ok());
-        clock.advance(Duration::from_mins(30));
-        assert!(quotas.admit(&rules, &caller("acme")).is_ok());
-    }
-
-    #[test]
-    fn a_day_outlasts_its_hours_and_the_later_refill_is_named() {
-        let (quotas, rules, clock) = table("requests_per_hour = 1\nrequests_per_day = 2", 1);
-        quotas.admit(&rules, &caller("acme")).unwrap();
-        clock.advance(Duration::from_hours(1));
-        quotas.admit(&rules, &caller("acme")).unwrap();
-        let refused = quotas.admit(&rules, &caller("acme")).unwrap_err();
-        assert_eq!(refused.limit.name, "a/requests_per_day");
-        assert_eq!(
-            refused.refills_in,
-            Some(Duration::from_millis(DAY_MS - HOUR_MS / 2 - HOUR_MS))
-        );
-    }
-
-    #[test]
-    fn exactly_the_bytes_of_a_quota_pass() {
-        let (quotas, rules, clock) = table("bytes_per_hour = 10", 1);
-        let (lease, _) = quotas.admit(&rules, &caller("acme")).unwrap();
-        assert_eq!(lease.charge(10), Ok(()));
-        let exceeded = lease.charge(1).unwrap_err();
-        assert_eq!(exceeded.limit.name, "a/bytes_per_hour");
-        assert!(quotas.admit(&rules, &caller("acme")).is_err());
-        clock.advance(Duration::from_hours(1));
-        // A connection that lasts into the next hour counts there.
-        assert_eq!(lease.charge(10), Ok(()));
-        assert!(lease.charge(u64::MAX).is_err());
-    }
-
-    #[test]
-    fn a_concurrent_request_ends_with_the_last_clone_of_its_lease() {
-        let (quotas, rules, _clock) = table("concurrent = 1", 1);
-        let (lease, _) = quotas.admit(&rules, &caller("acme")).unwrap();
-        let other = lease.clone();
-        drop(lease);
-        let refused = quotas.admit(&rules, &caller("acme")).unwrap_err();
-        assert_eq!(
-            (refused.limit.name.as_str(), refused.refills_in),
-            ("a/concurrent", None)
-        );
-        drop(other);
-        assert!(quotas.admit(&rules, &caller("acme")).is_ok());
-    }
-
-    #[test]
-    fn a_process_grants_its_share_and_at_least_one() {
-        for (limit, replicas, granted) in [(10, 3, 3), (2, 3, 1), (6, 3, 2)] {
-            let (quotas, rules, _clock) = table(&format!("requests_per_day = {limit}"), replicas);
-            let admitted = (0..limit).filter(|_| quotas.admit(&rules, &caller("acme")).is_ok());
-            assert_eq!(admitted.count(), granted, "{limit} {replicas}");
-        }
-    }
-
-    #[test]
-    fn a_clock_that_is_set_back_refills_nothing() {
-        let (_, rules, _) = table("requests_per_hour = 1", 1);
-        let mut counters = QuotaCounters::default();
-        counters.roll(START_MS);
-        counters.hour.requests = 1;
-        counters.roll(START_MS - HOUR_MS);
-        assert_eq!(counters.hour.requests, 1);
-        let acme = caller("acme");
-        let (_, limits) = rules.limits(&acme).next().unwrap();
-        assert!(counters.full_limit(limits, 1, START_MS).is_some());
-    }
-
-    #[test]
-    fn a_clock_that_was_far_ahead_refills_once_and_then_with_the_hours_again() {
-        let mut counters = QuotaCounters::default();
-        let ahead_ms = START_MS + 365 * DAY_MS;
-        counters.roll(START_MS);
-        counters.hour.requests = 1;
-        counters.day.requests = 1;
-        counters.roll(ahead_ms);
-        assert_eq!((counters.hour.requests, counters.day.requests), (0, 0));
-        counters.hour.requests = 1;
-        counters.day.requests = 1;
-        // Set right: nothing is refilled by that, and everything in its own time.
-        counters.roll(START_MS);
-        assert_eq!((counters.hour.requests, counters.day.requests), (1, 1));
-        counters.roll(START_MS + HOUR_MS);
-        assert_eq!((counters.hour.requests, counters.day.requests), (0, 1));
-        counters.roll(START_MS + DAY_MS);
-        assert_eq!(counters.day.requests, 0);
-        // A clock that moves to and fro over the end of an hour refills once.
-        counters.hour.requests = 1;
-        for ms in [START_MS + DAY_MS - 1, START_MS + DAY_MS] {
-            counters.roll(ms);
-            assert_eq!(counters.hour.requests, 1);
-        }
-    }
-
-    #[test]
-    fn a_limit_that_is_only_tried_refuses_nothing_and_is_named() {
-        let text = "report_only = true\n[[role]]\nname = \"a\"\n[role.limits]\nrequests_per_hour = 1\nbytes_per_day = 1\n";
-        let rules = RuleSet::parse(&[PolicyText::new("policy.toml", text)]).unwrap();
-        let quotas = QuotaTable::new(Clock::manual(START_MS), 1);
-        let (lease, reported) = quotas.admit(&rules, &caller("acme")).unwrap();
-        assert_eq!((reported, lease.charge(100)), (None, Ok(())));
-        let (_, reported) = quotas.admit(&rules, &caller("acme")).unwrap();
-        assert_eq!(reported.unwrap().name, "a/bytes_per_day");
-    }
-
-    #[test]
-    fn counters_of_past_days_are_forgotten_when_there_are_many() {
-        let (quotas, rules, clock) = table("requests_per_day = 1", 1);
-        let (_held, _) = quotas.admit(&rules, &caller("held")).unwrap();
-        for index in 0..=MAX_COUNTERS {
-            quotas.admit(&rules, &caller(&format!("t{index}"))).unwrap();
-        }
-        clock.advance(Duration::from_hours(24));
-        quotas.admit(&rules, &caller("acme")).unwrap();
-        assert_eq!(quotas.lock().len(), 2);
-    }
-}
+mod tests;

@@ -105,6 +105,7 @@ pub(super) struct HistogramSet {
     pub(super) seconds: Histogram<f64>,
     pub(super) hops: Histogram<u64>,
     pub(super) answers: Histogram<u64>,
+    pub(super) server_seconds: Histogram<f64>,
 }
 
 impl HistogramSet {
@@ -125,6 +126,14 @@ impl HistogramSet {
                 .f64_histogram("dray_egress_fetch_duration_seconds")
                 .with_description(
                     "Seconds of a fetch, by phase: total, dns, connect, tls, head, body.",
+                )
+                .with_boundaries(bounds.to_vec())
+                .build(),
+            server_seconds: meter
+                .f64_histogram("dray_egress_dns_server_seconds")
+                .with_description(
+                    "Seconds of a question to a DNS server, by address of the server and result: answer, failure, no_answer \
+                     (another server answered first, or the time was over).",
                 )
                 .with_boundaries(bounds.to_vec())
                 .build(),

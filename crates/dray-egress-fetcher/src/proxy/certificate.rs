@@ -64,10 +64,13 @@ fn first_name(names: &[(u8, &[u8])]) -> Option<String> {
     readable(name)
 }
 
+/// Returns whether a certificate with this name identifies a client.
+pub fn is_client_name(name: &[u8]) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic)
+}
+
 fn readable(name: &[u8]) -> Option<String> {
-    let is_readable =
-        (1..=MAX_NAME_BYTES).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic);
-    is_readable.then(|| String::from_utf8_lossy(name).into_owned())
+    is_client_name(name).then(|| String::from_utf8_lossy(name).into_owned())
 }
 
 /// `notAfter` in Unix seconds.

@@ -140,6 +140,19 @@ pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     Some(from + end + 4)
 }
 
+/// Checks the beginning of a head that is not complete yet, as far as [`parse_head`] would refuse it whatever follows: a
+/// client that ends its lines with LF alone waits for a response, and would wait until the head is late.
+///
+/// `searched` is that of [`head_length`].
+///
+/// # Errors
+///
+/// [`HeadError`] for a line end that is not CRLF, and for a folded field.
+pub fn check_beginning(bytes: &[u8], searched: usize) -> Result<(), HeadError> {
+    // The two bytes before may be a line end whose continuation is new.
+    check_line_ends(bytes, searched.saturating_sub(2))
+}
+
 /// Reads a complete head to `recipient`, the empty line included.
 ///
 /// # Errors
@@ -149,7 +162,11 @@ pub fn parse_head(head: &[u8], recipient: RequestRecipient) -> Result<ProxyReque
     if head.len() > MAX_HEAD_BYTES {
         return Err(HeadError::TooLarge);
     }
-    check_line_ends(head)?;
+    check_line_ends(head, 0)?;
+    // `httparse` passes over empty lines before the request line.
+    if head.starts_with(b"\r") {
+        return Err(HeadError::Syntax);
+    }
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     match parsed.parse(head) {
@@ -294,22 +311,21 @@ pub fn tunnel_url(
     Ok(url)
 }
 
-/// Refuses line ends that only some recipients accept, and fields that continue in the next line.
-fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
-    let mut previous = 0;
-    for (index, byte) in head.iter().enumerate() {
+/// Refuses line ends that only some recipients accept, and fields that continue in the next line, in a head or in its
+/// beginning, from the byte `from` on.
+fn check_line_ends(head: &[u8], from: usize) -> Result<(), HeadError> {
+    let before = from.checked_sub(1).and_then(|index| head.get(index));
+    let mut previous = before.copied().unwrap_or_default();
+    for (index, byte) in head.iter().enumerate().skip(from) {
         let next = head.get(index + 1).copied();
         match byte {
-            b'\r' if next != Some(b'\n') => return Err(HeadError::BareLineEnd),
+            // The last byte of a beginning has no next one yet. A complete head ends with a line end.
+            b'\r' if next.is_some_and(|next| next != b'\n') => return Err(HeadError::BareLineEnd),
             b'\n' if previous != b'\r' => return Err(HeadError::BareLineEnd),
             b'\n' if matches!(next, Some(b' ' | b'\t')) => return Err(HeadError::Folded),
             _ => {}
         }
         previous = *byte;
-    }
-    // `httparse` passes over empty lines before the request line.
-    if head.starts_with(b"\r") {
-        return Err(HeadError::Syntax);
     }
     Ok(())
 }

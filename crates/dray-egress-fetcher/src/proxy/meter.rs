@@ -173,13 +173,25 @@ impl StreamQuota {
         *guard = quota;
     }
 
-    /// Counts bytes.
-    fn charge(&self, bytes: u64) -> Result<(), LimitReached> {
+    /// Counts as many of `bytes` as fit. Returns their number, and the limit that the others would exceed.
+    fn take(&self, bytes: u64) -> (u64, Option<LimitReached>) {
         let quota = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        quota.as_ref().map_or(Ok(()), |quota| {
-            let charged = quota.charge(bytes);
-            charged.map_err(|exceeded| LimitReached::Quota(exceeded.refills_in))
-        })
+        let Some(quota) = quota.as_ref() else {
+            return (bytes, None);
+        };
+        let (taken, exceeded) = quota.take(bytes);
+        (
+            taken,
+            exceeded.map(|exceeded| LimitReached::Quota(exceeded.refills_in)),
+        )
+    }
+
+    /// Returns bytes that did not pass.
+    fn give_back(&self, bytes: u64) {
+        let quota = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(quota) = quota.as_ref() {
+            quota.give_back(bytes);
+        }
     }
 }
 
@@ -189,8 +201,8 @@ pub struct TargetStream {
     limits: ByteLimits,
     quota: StreamQuota,
     counts: ByteCounts,
-    /// Whether bytes beyond the limit were read and thrown away: no further byte passes, not even the end.
-    is_cut: bool,
+    /// The limit beyond which bytes were read and thrown away: no further byte passes, not even the end.
+    cut_by: Option<LimitReached>,
 }
 
 impl std::fmt::Debug for TargetStream {
@@ -209,7 +221,7 @@ impl TargetStream {
             limits,
             quota: StreamQuota::default(),
             counts,
-            is_cut: false,
+            cut_by: None,
         }
     }
 
@@ -224,12 +236,6 @@ impl TargetStream {
     pub fn quota(&self) -> StreamQuota {
         self.quota.clone()
     }
-
-    /// Counts bytes that passed; the next ones do not pass when a quota is exceeded.
-    fn charge(&self, bytes: u64) -> io::Result<()> {
-        let charged = self.quota.charge(bytes);
-        charged.map_err(|limit| self.counts.exceed(limit))
-    }
 }
 
 impl AsyncRead for TargetStream {
@@ -238,9 +244,9 @@ impl AsyncRead for TargetStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_cut {
+        if let Some(limit) = self.cut_by {
             // The target may send nothing more and stay open, so this is not left to a further read.
-            return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
+            return Poll::Ready(Err(self.counts.exceed(limit)));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
@@ -249,20 +255,19 @@ impl AsyncRead for TargetStream {
             return Poll::Ready(Ok(()));
         }
         let remaining = self.limits.down.saturating_sub(self.counts.down());
-        if remaining == 0 {
-            buffer.set_filled(before);
-            return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
-        }
+        let (passed, quota_limit) = self.quota.take(count.min(remaining));
         // Bytes beyond the limit are cut and the next read fails. That read might find the end of the stream, so the
         // limit is recorded now.
-        let passed = count.min(remaining);
         if passed < count {
-            let _ = self.counts.exceed(LimitReached::Down);
+            let limit = quota_limit.unwrap_or(LimitReached::Down);
+            let error = self.counts.exceed(limit);
             // Not larger than what was filled, so it fits.
             buffer.set_filled(before + usize::try_from(passed).unwrap_or_default());
-            self.is_cut = true;
+            self.cut_by = Some(limit);
+            if passed == 0 {
+                return Poll::Ready(Err(error));
+            }
         }
-        self.charge(passed)?;
         self.counts.state.down.fetch_add(passed, Ordering::Relaxed);
         self.counts.note_activity();
         Poll::Ready(Ok(()))
@@ -282,15 +287,25 @@ impl AsyncWrite for TargetStream {
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
         }
+        // Taken before they are sent, so that all connections that share a quota send no more than it allows.
+        let (taken, quota_limit) = self.quota.take(allowed as u64);
+        if let Some(limit) = quota_limit.filter(|_| taken == 0) {
+            return Poll::Ready(Err(self.counts.exceed(limit)));
+        }
+        let allowed = usize::try_from(taken).unwrap_or(allowed);
         let bytes = bytes.get(..allowed).unwrap_or_default();
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        let polled = Pin::new(&mut self.io).poll_write(cx, bytes);
+        let sent = match &polled {
+            Poll::Ready(Ok(written)) => *written as u64,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        self.quota.give_back(taken.saturating_sub(sent));
+        let written = ready!(polled)?;
         self.counts
             .state
             .up
             .fetch_add(written as u64, Ordering::Relaxed);
         self.counts.note_activity();
-        // These bytes have been sent; the error ends the connection.
-        self.charge(written as u64)?;
         Poll::Ready(Ok(written))
     }
 

@@ -18,8 +18,8 @@ use super::certificate::ClientCertificate;
 use super::client::ClientStream;
 use super::client_tls::ClientTls;
 use super::head::{
-    HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, head_length,
-    parse_head, tunnel_url,
+    HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, check_beginning,
+    head_length, parse_head, tunnel_url,
 };
 use super::identify::{ClientRequest, IdentifiedClient};
 use super::listener::UnidentifiedPermit;
@@ -368,6 +368,7 @@ where
         Some(_) => Err(HeadError::TooLarge),
         None if bytes.len() >= MAX_HEAD_BYTES => Err(HeadError::TooLarge),
         None => {
+            check_beginning(bytes, searched)?;
             searched = bytes.len();
             Ok(None)
         }

@@ -12,6 +12,7 @@ mod hostile;
 pub(super) mod intercepted;
 mod kept_tunnels;
 mod limits;
+mod package_clients;
 mod persistent;
 mod repeated;
 mod requests;

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::health::PROBE_TIMEOUT;
 use super::server::{AnsweredQuery, QueryFailure, ServerHandle, ask_one};
+use super::timing::{QuestionObserver, QuestionTimer};
 use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, concurrently with those that have not responded.
@@ -43,6 +44,8 @@ pub struct HickoryResolver {
     probes: Mutex<JoinSet<()>>,
     /// Longest time for one family with its CNAME steps.
     family_timeout: Duration,
+    /// `None` for a resolver whose times are not recorded.
+    observer: Option<Arc<dyn QuestionObserver>>,
 }
 
 impl HickoryResolver {
@@ -85,7 +88,15 @@ impl HickoryResolver {
             preferred: AtomicUsize::new(trusted.unwrap_or_default()),
             probes: Mutex::default(),
             family_timeout: phase.saturating_sub(MAX_MARGIN.min(phase / 10)),
+            observer: None,
         }
+    }
+
+    /// Reports to `observer` how long each server takes.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn QuestionObserver>) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// A resolver that asks these plain servers, each with whether it is trusted: the servers of tests are on loopback.
@@ -224,6 +235,7 @@ impl HickoryResolver {
         name: &Name,
         kind: RecordType,
     ) -> Result<AnsweredQuery, QueryFailure> {
+        let mut timer = QuestionTimer::begin(self.observer.as_ref(), &server.label);
         let mut asking = pin!(ask_one(server, name, kind));
         let result = if let Ok(result) = timeout(HEDGE_DELAY, asking.as_mut()).await {
             result
@@ -232,6 +244,9 @@ impl HickoryResolver {
             asking.await
         };
         server.log_change(server.health.note_response());
+        if let Some(timer) = &mut timer {
+            timer.note(result.is_ok());
+        }
         result
     }
 

@@ -24,8 +24,10 @@ pub(super) struct ServerHandle {
     transport: ServerTransport,
     /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
     pub(super) is_trusted: bool,
-    /// The server's address in the log.
+    /// The server in the log.
     shown: String,
+    /// Its address in metrics. The path of DNS over HTTPS may hold the key of an account.
+    pub(super) label: String,
     pub(super) health: ServerHealth,
 }
 
@@ -77,6 +79,7 @@ impl ServerHandle {
             transport: ServerTransport::Plain(address),
             is_trusted,
             shown: address.to_string(),
+            label: address.to_string(),
             health: ServerHealth::default(),
         }
     }
@@ -92,6 +95,7 @@ impl ServerHandle {
             transport,
             is_trusted: server.is_trusted(),
             shown: server.to_string(),
+            label: server.address().to_string(),
             health: ServerHealth::default(),
         })
     }

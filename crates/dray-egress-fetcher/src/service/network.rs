@@ -8,6 +8,7 @@ use dray_service::StartError;
 use crate::config::{CompiledConfig, Config};
 use crate::dial::{Dialer, TcpDialer, UpstreamProxyDialer};
 use crate::fetch::NetworkAccess;
+use crate::metrics::EgressMetrics;
 use crate::resolve::{HickoryResolver, NameServer, system_name_servers};
 use crate::tls::TlsClient;
 
@@ -15,6 +16,7 @@ use crate::tls::TlsClient;
 pub(super) async fn network_access(
     config: &Config,
     compiled: &CompiledConfig,
+    metrics: &EgressMetrics,
 ) -> Result<(NetworkAccess, Vec<IpAddr>), StartError> {
     let servers: Vec<NameServer> = match &compiled.servers {
         Some(servers) => servers.clone(),
@@ -27,7 +29,8 @@ pub(super) async fn network_access(
     let bundle = read_bundle(config).await?;
     let phase = compiled.settings.dns;
     let resolver = HickoryResolver::with_trust(&servers, phase, bundle.as_deref())
-        .map_err(|error| StartError::with_source("could not build the resolver", error))?;
+        .map_err(|error| StartError::with_source("could not build the resolver", error))?
+        .with_observer(metrics.dns_servers());
     let dialer: Arc<dyn Dialer> = match &compiled.upstream_proxy {
         Some(settings) => {
             let tls = tls_client(config).await?;

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use dray_bus::Meta;
 use dray_guard::{AppPolicy, Caller, RequestKind};
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_types::{Deadline, Fault};
 
 use crate::audit::PUBLISH_TIMEOUT;
 use crate::fetch::{FetchJob, FetchedFile};
+use crate::proxy::certificate::is_client_name;
 use crate::staging::StagedFile;
 
 /// Converts the request. A small part of its time is reserved for the audit event and the reply.
@@ -64,13 +66,25 @@ pub(super) fn explain_job(
         url,
         app_policy,
         resolve_names: _,
+        client_certificate,
     } = body;
     let request = v1::FetchRequest {
         url,
         app_policy,
         ..v1::FetchRequest::default()
     };
-    fetch_job(meta, request, until, now_ms)
+    let mut job = fetch_job(meta, request, until, now_ms);
+    job.caller.certificate = client_certificate;
+    job
+}
+
+/// Refuses a name that no client certificate can have. An empty one stands for a caller without a certificate.
+pub(super) fn check_certificate_name(name: &str) -> Result<(), Fault> {
+    if name.is_empty() || is_client_name(name.as_bytes()) {
+        return Ok(());
+    }
+    let problem = "must be at most 512 printable ASCII characters without blanks";
+    Err(InvalidMessage::field("client_certificate", problem).into())
 }
 
 fn to_app_policy(policy: v1::AppPolicy) -> AppPolicy {

@@ -1,10 +1,11 @@
 //! Tests of explaining a judgement: it has the same steps as the judgement of a fetch, and connects to nothing.
 
+use dray_bus::CallError;
 use dray_guard::{AppPolicy, HostPatterns, PolicyStep, RuleOwner};
 use dray_proto::v1::{self, StepVerdict};
 use dray_testkit::egress::{EGRESS_CASES, EGRESS_NAMES};
 use dray_testkit::http::ResponseScript;
-use dray_types::Fault;
+use dray_types::{Fault, FaultCode};
 
 use super::fake_network::*;
 use super::test_service::*;
@@ -216,8 +217,53 @@ async fn explain_call(service: &TestService, url: &str, resolve: bool) -> v1::Ex
         resolve_names: resolve,
         ..v1::ExplainRequest::default()
     };
+    explain_request(service, &request).await.unwrap()
+}
+
+async fn explain_request(
+    service: &TestService,
+    request: &v1::ExplainRequest,
+) -> Result<v1::ExplainReply, Fault> {
     let cx = service.running.context();
-    cx.bus.call_once(&meta(&cx.clock), &request).await.unwrap()
+    let reply = cx.bus.call_once(&meta(&cx.clock), request).await;
+    reply.map_err(|error: CallError| error.into())
+}
+
+#[tokio::test]
+async fn the_roles_of_a_client_certificate_are_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let text = "[[role]]\nname = \"agents\"\ncertificates = [\"spiffe://example.org/agents/*\"]\n\
+                [[role.rule]]\nname = \"files\"\noutcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let set = [("policy_path", path.to_str().unwrap())];
+    let service = start_service(&hello(), &set).await;
+    let explain = async |certificate: &str| {
+        let request = v1::ExplainRequest {
+            url: "http://files.example.org/".to_owned(),
+            client_certificate: certificate.to_owned(),
+            ..v1::ExplainRequest::default()
+        };
+        explain_request(&service, &request).await
+    };
+    let decided = async |certificate: &str| {
+        let reply = explain(certificate).await.unwrap();
+        let mut steps = reply.steps.iter();
+        let rules = steps.find(|step| step.step() == v1::PolicyStep::PolicyRules);
+        (reply.verdict(), rules.unwrap().decided_by.clone())
+    };
+    let (verdict, rule) = decided("spiffe://example.org/agents/a").await;
+    assert_eq!(verdict, StepVerdict::Allowed);
+    assert_eq!(rule, "agents/files (policy.toml:4)");
+    for other in ["", "spiffe://example.org/people/a"] {
+        let (verdict, rule) = decided(other).await;
+        assert_eq!((verdict, rule.as_str()), (StepVerdict::Refused, "default"));
+    }
+    // A certificate with such a name identifies no client.
+    for name in ["two words", "\u{e9}", &"a".repeat(513)] {
+        let fault = explain(name).await.unwrap_err();
+        assert_eq!(fault.code, FaultCode::InvalidArgument, "{name}");
+    }
 }
 
 #[tokio::test]

@@ -145,6 +145,7 @@ fn section_19_every_instrument_exists_under_its_name() {
         "dray_egress_cache_total",
         "dray_egress_dns_answers",
         "dray_egress_dns_errors_total",
+        "dray_egress_dns_server_seconds",
         "dray_egress_fetch_duration_seconds",
         "dray_egress_fetch_total",
         "dray_egress_hops",

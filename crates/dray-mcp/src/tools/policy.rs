@@ -23,6 +23,7 @@ impl ToolCall<'_> {
                 host_allowlist: Some(v1::HostAllowlist { patterns }),
             }),
             resolve_names: policy.resolve,
+            client_certificate: String::new(),
         };
         // Not repeated: a refusal is a decision.
         let reply = self

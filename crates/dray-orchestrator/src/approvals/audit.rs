@@ -26,6 +26,14 @@ impl ApprovalAudits {
         Self { bus, tenant, clock }
     }
 
+    /// Events of another tenant on the same bus.
+    pub(super) fn for_tenant(&self, tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            ..self.clone()
+        }
+    }
+
     /// The bus of the events.
     pub(super) const fn bus(&self) -> &Bus {
         &self.bus

@@ -39,8 +39,8 @@ pub(super) async fn read_json(
 pub(super) fn not_json(description: &str, error: &serde_json::Error) -> RequestFailure {
     let (line, column) = (error.line(), error.column());
     let reason = match error.classify() {
-        Category::Eof => "it ends too early",
-        _ => "it cannot be read on",
+        Category::Eof => "it ends too early,",
+        _ => "it cannot be read",
     };
     RequestFailure::new(
         400,

@@ -40,6 +40,60 @@ impl ClientParameters {
         self.tools.check_names(own, statics)?;
         self.tools.check_choice(self.tool_choice.as_ref(), own)
     }
+
+    /// The parameters of the calls of the model after the first one of a turn, for another agent or another replica. A
+    /// choice that holds for the first call would make the model call its tool once more.
+    #[must_use]
+    pub(super) fn after_first_call(mut self) -> Self {
+        let tools = &self.tools;
+        self.tool_choice = self
+            .tool_choice
+            .filter(|choice| tools.is_required_by(choice));
+        self
+    }
+}
+
+/// The client's `tool_choice`, and the calls of the model for which it holds.
+#[derive(Debug)]
+enum ToolChoice {
+    /// For the first call: a choice that requires a call would otherwise do so in every round, and the loop would never
+    /// end.
+    FirstCall(Value),
+    /// Until the model calls a tool of the client, with which the loop ends. The model may call tools of the agent before.
+    UntilClientTool {
+        choice: Value,
+        /// The choice in the last round that the turn may have.
+        last_choice: Option<Value>,
+        last_round: u32,
+    },
+}
+
+impl ToolChoice {
+    fn new(choice: Value, tools: &ClientTools, max_rounds: u32) -> Self {
+        if !tools.is_required_by(&choice) {
+            return Self::FirstCall(choice);
+        }
+        Self::UntilClientTool {
+            choice,
+            last_choice: tools.only_choice(),
+            last_round: max_rounds,
+        }
+    }
+
+    /// The choice of a round, which counts from 1.
+    fn of_round(&self, round: u32) -> Option<&Value> {
+        match self {
+            Self::FirstCall(choice) => Some(choice).filter(|_| round == 1),
+            Self::UntilClientTool {
+                choice,
+                last_choice,
+                last_round,
+            } => {
+                let last_choice = last_choice.as_ref().filter(|_| round >= *last_round);
+                Some(last_choice.unwrap_or(choice))
+            }
+        }
+    }
 }
 
 /// The parts of a request body that all calls of one turn share, serialised once: the declarations of tools are most of
@@ -50,12 +104,12 @@ pub(super) struct BodyTemplate {
     prefix: Vec<u8>,
     /// Parameters of the manifest and the client, for traces.
     parameters: Map<String, Value>,
-    /// The client's `tool_choice`, for the first call only.
-    tool_choice: Option<Value>,
+    tool_choice: Option<ToolChoice>,
 }
 
 impl BodyTemplate {
-    /// A template. `statics` are the tools that the model's own deployment runs, unchanged.
+    /// A template. `statics` are the tools that the model's own deployment runs, unchanged. A turn has at most
+    /// `max_rounds` calls of the model.
     ///
     /// # Errors
     ///
@@ -65,6 +119,7 @@ impl BodyTemplate {
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
         client_parameters: ClientParameters,
+        max_rounds: u32,
     ) -> Result<Self, serde_json::Error> {
         let ClientParameters {
             tool_choice,
@@ -103,7 +158,9 @@ impl BodyTemplate {
         Ok(Self {
             prefix,
             // Services refuse a choice without tools. Only `auto` and `none` get here without any.
-            tool_choice: tool_choice.filter(|_| !tools.is_empty()),
+            tool_choice: tool_choice
+                .filter(|_| !tools.is_empty())
+                .map(|choice| ToolChoice::new(choice, &client_tools, max_rounds)),
             parameters: fixed,
         })
     }
@@ -116,8 +173,8 @@ impl BodyTemplate {
     ) -> Result<Bytes, serde_json::Error> {
         let mut body = self.prefix.clone();
         serde_json::to_writer(&mut body, messages)?;
-        // A choice that requires a call would otherwise do so in every round, and the loop would never end.
-        if let Some(choice) = self.tool_choice.as_ref().filter(|_| round == 1) {
+        let choice = self.tool_choice.as_ref();
+        if let Some(choice) = choice.and_then(|choice| choice.of_round(round)) {
             body.extend_from_slice(b",\"tool_choice\":");
             serde_json::to_writer(&mut body, choice)?;
         }
@@ -219,7 +276,7 @@ mod tests {
             "deployment_id": "gpt",
             "parameters": {"temperature": 0.5},
         }));
-        BodyTemplate::new(&deployment.unwrap(), &[], statics, client_parameters).unwrap()
+        BodyTemplate::new(&deployment.unwrap(), &[], statics, client_parameters, 3).unwrap()
     }
 
     fn body(template: &BodyTemplate, round: u32) -> Value {
@@ -268,9 +325,38 @@ mod tests {
         assert_eq!(body(&with_tools, 1)["tools"], json!([tool]));
         assert_eq!(body(&with_tools, 1)["parallel_tool_calls"], json!(false));
         assert_eq!(body(&with_tools, 2).get("tool_choice"), None);
+        let later = client_parameters().after_first_call();
+        assert_eq!(later.tool_choice, None, "another agent or replica");
         let without = body(&template(client_parameters(), &[]), 1);
         for name in ["tool_choice", "tools", "parallel_tool_calls"] {
             assert_eq!(without.get(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_client_that_requires_a_call_gets_one_of_its_own_tools() {
+        let required = |tools: &[Value]| ClientParameters {
+            tool_choice: Some(json!("required")),
+            tools: ClientTools::new(tools.to_vec()),
+            ..ClientParameters::default()
+        };
+        let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+        // Tools of the agent may be called first, so the choice holds in every round; the last one leaves no other tool.
+        let only = template(required(&[tool("a")]), &[]);
+        for round in [1, 2] {
+            assert_eq!(body(&only, round)["tool_choice"], "required", "{round}");
+        }
+        assert_eq!(body(&only, 3)["tool_choice"], tool("a"));
+        let several = required(&[tool("a"), tool("b")]).after_first_call();
+        assert_eq!(body(&template(several, &[]), 3)["tool_choice"], "required");
+        let named = ClientParameters {
+            tool_choice: Some(tool("a")),
+            ..required(&[tool("a")])
+        };
+        assert_eq!(
+            body(&template(named.clone(), &[]), 2).get("tool_choice"),
+            None
+        );
+        assert_eq!(named.after_first_call().tool_choice, None);
     }
 }

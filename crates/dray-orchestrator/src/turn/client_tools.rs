@@ -79,6 +79,21 @@ impl ClientTools {
         Ok(())
     }
 
+    /// Whether a choice requires a call of one of these tools. The tools of the agent do not count: a client that brings
+    /// tools and requires a call expects to get one.
+    pub(super) fn is_required_by(&self, choice: &Value) -> bool {
+        choice == "required" && !self.is_empty()
+    }
+
+    /// The choice of exactly one tool of the client, if it has no other.
+    pub(super) fn only_choice(&self) -> Option<Value> {
+        let [tool] = self.declared.as_slice() else {
+            return None;
+        };
+        let name = tool_name(tool)?;
+        Some(json!({"type": "function", "function": {"name": name}}))
+    }
+
     /// Refuses a choice of a tool that does not exist.
     ///
     /// # Errors
@@ -90,19 +105,28 @@ impl ClientTools {
         own: &[Arc<dyn Tool>],
     ) -> Result<(), RequestFailure> {
         let Some(choice) = choice else { return Ok(()) };
+        if matches!(choice.as_str(), Some("auto" | "none" | "required")) {
+            return Ok(());
+        }
         let is_known =
             |name: &str| self.has(name) || own.iter().any(|tool| tool.declaration().name == name);
         let kind = choice.get("type").and_then(Value::as_str);
-        let message = match (choice.as_str(), kind) {
-            (Some("auto" | "none" | "required"), _) | (None, Some("allowed_tools")) => {
-                return Ok(());
+        let names = chosen_names(choice);
+        let unknown = names.iter().find(|name| !is_known(name));
+        let message = match (kind, unknown) {
+            (Some("function" | "allowed_tools"), Some(name)) => {
+                format!("The tool '{name}' does not exist, so it cannot be chosen.")
             }
-            (None, Some("function")) => match tool_name(choice) {
-                Some(name) if is_known(name) => return Ok(()),
-                Some(name) => format!("The tool '{name}' does not exist, so it cannot be chosen."),
-                None => "The chosen function has no name.".to_owned(),
-            },
-            _ => "It must be 'auto', 'none', 'required', or name a function.".to_owned(),
+            (Some("function"), None) if names.is_empty() => {
+                "The chosen function has no name.".to_owned()
+            }
+            (Some("allowed_tools"), None) if !is_list_of_names(choice, &names) => {
+                "It must have 'allowed_tools' with the 'mode' 'auto' or 'required', and 'tools' with the names of \
+                 functions."
+                    .to_owned()
+            }
+            (Some("function" | "allowed_tools"), None) => return Ok(()),
+            _ => "It must be 'auto', 'none', 'required', or name functions.".to_owned(),
         };
         Err(RequestFailure::of_parameter(
             "tool_choice",
@@ -114,6 +138,28 @@ impl ClientTools {
 
 fn tool_name(tool: &Value) -> Option<&str> {
     tool.pointer("/function/name")?.as_str()
+}
+
+/// The tools that a choice names: one, or those that it allows.
+pub(super) fn chosen_names(choice: &Value) -> Vec<&str> {
+    let allowed = choice.pointer("/allowed_tools/tools");
+    let allowed = allowed.and_then(Value::as_array).into_iter().flatten();
+    allowed
+        .chain(std::iter::once(choice))
+        .filter_map(tool_name)
+        .collect()
+}
+
+/// Whether a choice of allowed tools is complete: one name for each of its tools, and a mode.
+fn is_list_of_names(choice: &Value, names: &[&str]) -> bool {
+    let mode = choice
+        .pointer("/allowed_tools/mode")
+        .and_then(Value::as_str);
+    let tools = choice
+        .pointer("/allowed_tools/tools")
+        .and_then(Value::as_array);
+    matches!(mode, Some("auto" | "required"))
+        && tools.is_some_and(|tools| !tools.is_empty() && tools.len() == names.len())
 }
 
 /// Refuses parameters that the manifest does not let a client set.
@@ -209,12 +255,23 @@ mod tests {
             json!({"type": "function", "function": {"name": "theirs"}}),
         ]);
         let named = |name: &str| json!({"type": "function", "function": {"name": name}});
-        for choice in [json!("auto"), json!("required"), named("theirs")] {
+        let allowed = |mode: &str, tools: Value| json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}});
+        for choice in [
+            json!("auto"),
+            json!("required"),
+            named("theirs"),
+            allowed("auto", json!([named("theirs")])),
+        ] {
             assert_eq!(tools.check_choice(Some(&choice), &[]), Ok(()), "{choice}");
         }
         for choice in [
             json!("some"),
             named("other"),
+            allowed("auto", json!([named("theirs"), named("other")])),
+            allowed("all", json!([named("theirs")])),
+            allowed("required", json!([])),
+            allowed("required", json!([named("theirs"), {"type": "function"}])),
+            json!({"type": "allowed_tools"}),
             json!({"type": "function"}),
             json!({"type": "custom"}),
         ] {

@@ -189,9 +189,13 @@ impl OpenTurn {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
-        let client_parameters = std::mem::take(&mut self.response.client_parameters);
+        let mut client_parameters = std::mem::take(&mut self.response.client_parameters);
+        if self.was_taken_over() {
+            client_parameters = client_parameters.after_first_call();
+        }
         let client_tools = client_parameters.tools.clone();
-        let mut models = self.called_models(&client_parameters)?.into_iter();
+        let models = self.called_models(&client_parameters, max_rounds)?;
+        let mut models = models.into_iter();
         let model = models.next();
         let model = model.ok_or_else(|| LoopError::Failed(RequestFailure::unexpected()))?;
         // Moved out, because the loop borrows other fields of `self`.
@@ -233,6 +237,7 @@ impl OpenTurn {
             metrics: &self.parts.metrics,
             sink,
             max_rounds,
+            heartbeat: self.parts.config.heartbeat_interval.as_duration(),
             client_tools: client_tools.clone(),
             agents: &self.agents,
             chats: ChatApprovals {
@@ -278,6 +283,12 @@ impl OpenTurn {
         wait.as_duration()
     }
 
+    /// Whether the process that began the turn has ended. It has called the model: there is no checkpoint before.
+    fn was_taken_over(&self) -> bool {
+        let run = self.background.as_ref();
+        run.is_some_and(|run| run.takeovers > 0)
+    }
+
     /// Most calls of the model in this turn.
     fn max_rounds(&self) -> u32 {
         let own = self.manifest.orchestrator.max_iterations;
@@ -288,6 +299,7 @@ impl OpenTurn {
     fn called_models(
         &self,
         client_parameters: &ClientParameters,
+        max_rounds: u32,
     ) -> Result<Vec<CalledModel>, LoopError> {
         let deferred = &self.response.outgoing.deferred;
         let declared = self.tools.offered.iter();
@@ -300,7 +312,8 @@ impl OpenTurn {
             // Those are tools that the first deployment runs itself.
             let statics: &[_] = if index == 0 { &self.tools.statics } else { &[] };
             let parameters = client_parameters.clone();
-            let template = BodyTemplate::new(deployment, &declared, statics, parameters);
+            let template =
+                BodyTemplate::new(deployment, &declared, statics, parameters, max_rounds);
             let template = template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))?;
             Ok(CalledModel {
                 deployment: deployment.deployment_id.clone(),

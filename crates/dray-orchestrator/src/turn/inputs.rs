@@ -38,8 +38,8 @@ pub(super) struct TurnInputs {
     pub(super) messages: Vec<Message>,
     /// Files of the conversation with ids of `/v1/files`.
     pub(super) named_files: Vec<CitationSource>,
-    /// Whether results or old messages may become files, which the model must be able to read.
-    pub(super) keeps_texts: bool,
+    /// Whether the manifest names files, or results or old messages may become files: the model must be able to read them.
+    pub(super) needs_reader: bool,
     /// The tools that the caller may use.
     pub(super) access: CallerAccess,
 }
@@ -113,8 +113,8 @@ pub(super) async fn offer_tools(
         lazy: outgoing.lazy.as_deref(),
         clock: &parts.services.clock,
     };
-    let (tools, keeps_texts) = (&mut inputs.tools, inputs.keeps_texts);
-    add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
+    let (tools, needs_reader) = (&mut inputs.tools, inputs.needs_reader);
+    add_own_tools(tools, &mut inputs.issues, &offer, files, needs_reader).await;
     // Before hooks are planned, which may not call them either.
     inputs.access.retain(tools, &inputs.sources);
     // Before the hidden tools are removed, which guardrails may call as well.
@@ -129,10 +129,10 @@ async fn add_own_tools(
     issues: &mut IssueLog,
     offer: &internal::ToolOffer<'_>,
     files: &Arc<TurnFiles>,
-    keeps_texts: bool,
+    needs_reader: bool,
 ) {
     tools.extend(internal::offered_tools(offer));
-    tools.extend(file_tools::offered_tools(files, keeps_texts).await);
+    tools.extend(file_tools::offered_tools(files, needs_reader).await);
     tools.extend(dial_files::offered_tools(files));
     // Of equal names the first stays, so tools of the manifest win over those of this service.
     let dropped = naming::drop_duplicates(tools);
@@ -197,7 +197,7 @@ async fn gather_inputs(
         issues,
         messages,
         named_files: Vec::new(),
-        keeps_texts: false,
+        needs_reader: false,
     })
 }
 

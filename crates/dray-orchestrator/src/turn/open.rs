@@ -9,7 +9,7 @@ use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::IssueLog;
 use dray_agent::manifest::guardrail::GuardrailEvent;
-use dray_agent::manifest::{Manifest, feature};
+use dray_agent::manifest::{Context, Manifest, feature};
 use dray_agent::message::Message;
 use dray_tool::pipeline::PipelineSettings;
 use dray_tool::{Tool, Turn, timeout};
@@ -239,7 +239,12 @@ pub(super) async fn open_agent(
     let takes_files = parts.config.file_skill_always || has_tools;
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
     let compaction = compaction_threshold(parts, &manifest);
-    inputs.keeps_texts = compaction.is_some() || (has_tools && files.offloads_results());
+    inputs.needs_reader = compaction.is_some()
+        || (has_tools && files.offloads_results())
+        || manifest
+            .contexts
+            .iter()
+            .any(|context| matches!(context, Context::File { .. }));
     let (hooks, guardrails) = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await?;
     let (tools, sources) = (&mut inputs.tools, &mut inputs.sources);
     let handoffs =

@@ -14,7 +14,11 @@ use crate::records::digest_prefix;
 /// Most calls in one answer. An answer with more calls fails, because the model probably repeats itself without end.
 const MAX_CALLS: usize = 128;
 
-/// Most bytes of text and arguments of one answer.
+/// Longest id of a call in bytes. Some services put signatures of several KiB into it; a longer one, which each result
+/// and each later request would repeat, is replaced.
+const MAX_CALL_ID_BYTES: usize = 64 << 10;
+
+/// Most bytes of text and calls of one answer.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Most bytes of log probabilities of an answer that is held back.
@@ -67,7 +71,7 @@ pub(super) struct AnswerRelay<'a> {
     stages: BTreeMap<u32, StageWriter>,
     /// Calls in order of arrival, each with the number that the model gave it.
     calls: Vec<(u32, ToolCall)>,
-    /// Bytes of text and arguments.
+    /// Bytes of text and calls.
     bytes: usize,
     has_begun: bool,
     /// If the answer is held back: the bytes of its log probabilities so far. Nothing is sent then, and
@@ -105,7 +109,7 @@ impl<'a> AnswerRelay<'a> {
         self
     }
 
-    /// Bytes of text and arguments so far.
+    /// Bytes of text and calls so far.
     pub(super) const fn received_bytes(&self) -> usize {
         self.bytes
     }
@@ -280,7 +284,7 @@ impl<'a> AnswerRelay<'a> {
     /// Adds a delta of a call. The same number with another id and a name is another call; some services write a new id
     /// into each part of a call, and the name into the first.
     fn add_call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
-        let id = delta.id.unwrap_or_default();
+        let id = bounded_id(delta.id.unwrap_or_default());
         let is_part = id.is_empty() || delta.name.as_deref().unwrap_or_default().is_empty();
         let known = self.calls.iter().rposition(|(index, call)| {
             *index == delta.index && (is_part || call.id.is_empty() || call.id == id)
@@ -293,7 +297,8 @@ impl<'a> AnswerRelay<'a> {
             self.calls.push((delta.index, empty_call()));
         }
         let arguments = delta.arguments.unwrap_or_default();
-        self.count_bytes(arguments.len())?;
+        let name = delta.name.unwrap_or_default();
+        self.count_bytes(arguments.len().saturating_add(name.len()))?;
         let Some((_, call)) = self.calls.get_mut(position) else {
             return Ok(());
         };
@@ -301,7 +306,6 @@ impl<'a> AnswerRelay<'a> {
             call.id = id;
         }
         // Some services repeat the whole name in each part.
-        let name = delta.name.unwrap_or_default();
         if call.function.name != name {
             call.function.name.push_str(&name);
         }
@@ -318,6 +322,14 @@ fn has_content(delta: &ChunkDelta) -> bool {
         || !delta.stages.is_empty()
         || !delta.attachments.is_empty()
         || delta.state.is_some()
+}
+
+/// The id of a call, or its digest if it is too long.
+fn bounded_id(id: String) -> String {
+    if id.len() <= MAX_CALL_ID_BYTES {
+        return id;
+    }
+    format!("call_{}", digest_prefix(&id, 24))
 }
 
 fn empty_call() -> ToolCall {

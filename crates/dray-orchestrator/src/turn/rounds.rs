@@ -1,5 +1,7 @@
 //! The loop of a turn: a call of the model, the calls of tools that it requests, and the model again (quickapps 18).
 
+use std::time::Duration;
+
 use dray_agent::event::{Event, FinishReason};
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
@@ -30,6 +32,9 @@ pub(super) struct ToolLoop<'a> {
     pub(super) sink: &'a EventSink,
     /// Most calls of the model.
     pub(super) max_rounds: u32,
+    /// How long a judgement of a prompt may take before the stream of a plain client begins, so that heartbeats keep it
+    /// open.
+    pub(super) heartbeat: Duration,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
     /// The agents that can answer in this request.

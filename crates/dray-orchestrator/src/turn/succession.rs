@@ -142,11 +142,7 @@ impl OpenTurn {
 
 /// The client's parameters for all calls of the model after the first one.
 fn later_parameters(basis: &HandoffContext) -> ClientParameters {
-    ClientParameters {
-        // `tool_choice` applies to the first call only.
-        tool_choice: None,
-        ..basis.client_parameters.clone()
-    }
+    basis.client_parameters.clone().after_first_call()
 }
 
 /// Replaces the results of the last round in a request by those of this turn. The request has empty results for calls

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::SharedParts;
 use super::body::ClientParameters;
+use super::client_tools::chosen_names;
 use super::tool_sources::ToolSources;
 
 /// Name of the tool that finds others.
@@ -164,9 +165,9 @@ pub(super) fn defer_tools(
     let search = manifest.features.tool_search.clone().unwrap_or_default();
     let always = search.always_loaded.unwrap_or_default();
     let chosen = client_parameters.tool_choice.as_ref();
-    let chosen = chosen.and_then(|choice| choice.pointer("/function/name")?.as_str());
+    let chosen = chosen.map(chosen_names).unwrap_or_default();
     let is_always_loaded = |name: &str| {
-        Some(name) == chosen || always.iter().any(|pattern| matches_pattern(pattern, name))
+        chosen.contains(&name) || always.iter().any(|pattern| matches_pattern(pattern, name))
     };
     let deferred = of_sets
         .into_iter()

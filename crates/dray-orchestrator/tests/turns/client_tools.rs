@@ -324,3 +324,60 @@ async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
     assert_eq!(second.text(), "Done.");
     assert_eq!(endpoint.called(), ["start", "end"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_requires_a_call_gets_one_of_its_own_after_those_of_the_agent() {
+    let endpoint = CountingEndpoint::start().await;
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
+        {"when": {"tool_result_of": "shop_a"}, "reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}},
+        {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
+    let sets = json!([rest(&endpoint.url(), &["a"])]);
+    let fixture = TurnFixture::plain(&manifest(sets), script).await;
+    let body = json!({"messages": [user("x")], "tools": [weather()], "tool_choice": "required"});
+    let first = fixture.chat(body).await;
+    assert_eq!(first.reason(), "tool_calls");
+    let call = &first.calls()[0];
+    assert_eq!(call["function"]["name"], "weather");
+    // A call of the agent's own tool does not meet the choice: without it in the second request, the model may answer
+    // with text.
+    let choices = fixture.asked().into_iter();
+    let choices: Vec<_> = choices.map(|body| body["tool_choice"].clone()).collect();
+    assert_eq!(choices, ["required", "required"]);
+    assert_eq!(endpoint.called(), ["1"]);
+    let messages = json!([user("x"), kept(&first), tool_result(call, "sunny")]);
+    let body = json!({"messages": messages, "tools": [weather()], "tool_choice": "auto"});
+    assert_eq!(fixture.chat(body).await.text(), "It is sunny.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_very_long_id_of_a_call_is_replaced_and_its_result_finds_the_call() {
+    // Services that put signatures into ids have shorter ones, which stay as they are.
+    for (length, is_kept) in [(16 << 10, true), (100_000, false)] {
+        let id = "i".repeat(length);
+        let call = json!({"id": id, "type": "function", "function": {"name": "weather", "arguments": "{}"}});
+        let message = json!({"role": "assistant", "tool_calls": [call]});
+        let body = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]});
+        let script = json!({"rules": [
+            {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
+            {"reply": {"fail": {"status": 200, "body": body}}},
+        ]});
+        let fixture = TurnFixture::plain(&manifest(json!([])), &script.to_string()).await;
+        let ask = async |messages: Value| {
+            fixture
+                .chat(json!({"messages": messages, "tools": [weather()]}))
+                .await
+        };
+        let first = ask(json!([user("x")])).await;
+        let call = &first.calls()[0];
+        let seen = call["id"].as_str().unwrap();
+        assert!(
+            seen == id || (!is_kept && seen.len() < 64),
+            "{}",
+            seen.len()
+        );
+        assert_eq!(seen == id, is_kept, "{length}");
+        let next = ask(json!([user("x"), kept(&first), tool_result(call, "sunny")])).await;
+        assert_eq!(next.text(), "It is sunny.");
+    }
+}

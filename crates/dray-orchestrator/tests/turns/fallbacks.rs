@@ -56,6 +56,20 @@ async fn the_next_model_answers_when_one_fails_and_the_turn_stays_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_error_with_the_status_of_success_goes_to_the_next_model() {
+    for body in [json!({"error": "overloaded"}), json!({"choices": []})] {
+        let script = json!({"rules": [
+            {"when": {"model": "lead"}, "reply": {"fail": {"status": 200, "body": body}}},
+            {"reply": {"say": "Here."}},
+        ]});
+        let fixture = TurnFixture::plain(&agent(json!([])), &script.to_string()).await;
+        let result = fixture.send_text("hello").await;
+        assert_eq!((result.text().as_str(), result.done), ("Here.", true));
+        assert_eq!(models(&fixture), ["lead", "second"], "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_off_and_a_refused_request_do_not_go_to_another_model() {
     let script = r#"{"rules": [
         {"when": {"last_user_contains": "break"}, "reply": {"say": "Hello world.", "piece": 6, "cut_after": 2}},

@@ -316,6 +316,9 @@ impl DeliveryRun<'_> {
 /// Marks a file as failed for this reason, with the size limit if the platform named one.
 pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &PlatformError) {
     file.give_up(kind, error.platform_code());
+    if kind == error.kind() {
+        file.error_message = error.sentence().into_owned();
+    }
     if let Some(sentence) = sentence_of_code(error.platform_code()) {
         sentence.clone_into(&mut file.error_message);
     }

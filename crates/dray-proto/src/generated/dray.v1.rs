@@ -3776,6 +3776,10 @@ pub struct ExplainRequest {
     /// query leaves the service, and the two steps that need DNS are not judged.
     #[prost(bool, tag = "3")]
     pub resolve_names: bool,
+    /// Judges the rules for a client of the forward proxy with a certificate of this name, at most 512 bytes; empty for a
+    /// caller without one, as in Fetch. The name is not verified, and gives no access.
+    #[prost(string, tag = "4")]
+    pub client_certificate: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ExplainRequest {
 const NAME: &'static str = "ExplainRequest";

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use dray_sandbox::{
-    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, Transport,
-    UnreachableCause, Write,
+    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, Transport, Write,
 };
 use dray_sandbox_docker::{Config, DockerBackend};
-use dray_types::{Clock, Period};
+use dray_types::{Clock, Period, UnreachableCause};
 
 use super::fixture::{address, backend, kind, path};
 use super::scripted::{CONTAINER_ID, ScriptedEngine, answer, closing, described, packed};

@@ -1,8 +1,9 @@
 //! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
-use dray_sandbox::{Address, Backend as _, BackendCheck, ErrorKind, RetryMode, UnreachableCause};
+use dray_sandbox::{Address, Backend as _, BackendCheck, ErrorKind, RetryMode};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::SshdOptions;
+use dray_types::UnreachableCause;
 
 use crate::{SshFixture, kind, open, read, write};
 

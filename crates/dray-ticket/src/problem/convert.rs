@@ -44,7 +44,8 @@ impl From<ReadError> for TicketProblem {
 
 impl From<TicketProblem> for Fault {
     fn from(problem: TicketProblem) -> Self {
-        if let TicketProblem::SourceFailed(fault) = problem {
+        if let TicketProblem::SourceFailed(fault) | TicketProblem::DirectoryDenied(fault) = problem
+        {
             return *fault;
         }
         let code = match problem.status() {

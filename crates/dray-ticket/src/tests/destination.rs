@@ -273,6 +273,41 @@ async fn an_upload_ends_in_the_chat_with_its_delivery() {
 }
 
 #[tokio::test]
+async fn a_ticket_for_a_directory_that_policy_denies_is_refused() {
+    let fixture = DestinationFixture::new().await;
+    fixture
+        .fake::<v1::StatSandboxRequest>(|request| match request.path.as_slice() {
+            b"/etc" => {
+                Err(Fault::new(FaultCode::Denied, "This path is outside.").detail("outside_root"))
+            }
+            b"new" => {
+                Err(Fault::new(FaultCode::NotFound, "It does not exist.").detail("not_found"))
+            }
+            _ => Err(Fault::new(FaultCode::Unavailable, "Not now.").detail("unavailable")),
+        })
+        .await;
+    let service = &fixture.fixture.service;
+    let issue = |directory: &str| {
+        let destination = TicketDestination::Sandbox {
+            directory: directory.to_owned(),
+        };
+        let request = TicketRequest::upload(100).destination(Some(destination));
+        async move { service.issue(&Principal::default(), request).await }
+    };
+    let refused = issue("/etc").await.unwrap_err();
+    assert_eq!(
+        (refused.status().as_u16(), refused.name()),
+        (403, "directory-denied")
+    );
+    let fault = Fault::from(refused);
+    assert_eq!(fault.detail, "outside_root");
+    // What may be right at the time of the upload is no reason to refuse.
+    for directory in ["new", "elsewhere", ""] {
+        assert!(issue(directory).await.is_ok(), "{directory}");
+    }
+}
+
+#[tokio::test]
 async fn refused_content_reaches_no_destination() {
     let fixture = DestinationFixture::new().await;
     let received_requests = fixture

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use dray_types::{AppId, Period, SessionId};
 
-/// The forward proxy and the stored responses of the egress fetcher.
+/// The forward proxy, the stored responses and the recorded requests of the egress fetcher.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EgressCommand {
     /// Print a token with which one session uses the forward proxy.
@@ -20,6 +20,23 @@ pub(crate) enum EgressCommand {
     ///
     /// For example: `dray egress purge https://files.example.org/table.csv`
     Purge(EgressPurgeArgs),
+    /// Count requests by tenant and verdict, with the most refused hosts and the slowest lookups.
+    ///
+    /// Reads the audit stream of all tenants; it holds as many events as its limits keep.
+    ///
+    /// For example: `dray egress report --since 7d`
+    Report(EgressReportArgs),
+}
+
+/// `dray egress report`
+#[derive(Debug, Args)]
+pub(crate) struct EgressReportArgs {
+    /// How far back the audit stream is read.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub(crate) since: Period,
+    /// Most refused hosts, and most slow names, that are listed.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: usize,
 }
 
 /// `dray egress purge`

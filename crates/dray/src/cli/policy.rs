@@ -121,4 +121,8 @@ pub(crate) struct PolicyExplainArgs {
     /// Session that asks, for the rules of policy files.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
+    /// Name of the client certificate that asks, for the rules of policy files: its first URI, or without one its first
+    /// DNS name. The tenant, session and app are those of the other options. Clients without a certificate have none.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) certificate: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! `dray egress`: tokens of the forward proxy, and stored responses of fetches.
+//! `dray egress`: tokens of the forward proxy, stored responses of fetches, and a report from the audit stream.
 
 use std::time::Duration;
 
 use dray_proto::v1;
 use serde_json::json;
 
-use super::egress_token;
+use super::{egress_report, egress_token};
 use crate::cli::{EgressCommand, EgressPurgeArgs, GlobalOptions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
@@ -21,6 +21,7 @@ pub(crate) async fn run(
     match command {
         EgressCommand::Token(token) => egress_token::print_token(global, token),
         EgressCommand::Purge(purge) => purge_response(global, purge).await,
+        EgressCommand::Report(report) => egress_report::run(global, report).await,
     }
 }
 

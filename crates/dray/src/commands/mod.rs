@@ -13,6 +13,7 @@ pub(crate) mod dlq;
 pub(crate) mod doctor;
 mod dry_run;
 pub(crate) mod egress;
+pub(crate) mod egress_report;
 pub(crate) mod egress_token;
 pub(crate) mod events;
 pub(crate) mod fetch;

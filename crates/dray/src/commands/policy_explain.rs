@@ -31,6 +31,7 @@ pub(crate) async fn run(
         url: explain.url.clone(),
         app_policy: app_policy(explain)?,
         resolve_names: explain.resolve,
+        client_certificate: explain.certificate.clone().unwrap_or_default(),
     };
     let system = SystemConnection::open_to_ask(global, &["egress-fetcher"]).await?;
     let mut meta = system.meta(EXPLAIN_TIMEOUT);

@@ -139,6 +139,20 @@ async fn replay(
     new: Option<&RuleSet>,
     since_ms: u64,
 ) -> Result<PolicyReplay, CommandFailure> {
+    let mut replay = PolicyReplay::default();
+    let read = read_egress_events(system, since_ms, |tenant, audit| {
+        replay_event(&mut replay, old, new, tenant, audit);
+    });
+    read.await?;
+    Ok(replay)
+}
+
+/// Gives `consume` each audit event of egress from `since_ms` to the end of the stream, with the tenant of its subject.
+pub(crate) async fn read_egress_events(
+    system: &SystemConnection,
+    since_ms: u64,
+    mut consume: impl FnMut(&str, &v1::EgressAudit),
+) -> Result<(), CommandFailure> {
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
         description: ErrorChain(&error).to_string(),
@@ -148,8 +162,7 @@ async fn replay(
     let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
     let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
     let end_ms = Clock::system().now_ms();
-    let mut replay = PolicyReplay::default();
-    // A stream has no end, so messages that arrive during the replay belong to the next replay.
+    // A stream has no end, so events that arrive during this read belong to the next one.
     while let Ok(event) = tokio::time::timeout(END_TIMEOUT, stream.next()).await {
         let event = event.map_err(unreadable)?;
         if event.time_ms > end_ms {
@@ -161,10 +174,10 @@ async fn replay(
         // An event of a newer service that cannot be decoded cannot be judged.
         if let Ok(audit) = event.decode::<v1::EgressAudit>() {
             let tenant = event.subject.rsplit('.').next().unwrap_or_default();
-            replay_event(&mut replay, old, new, tenant, &audit);
+            consume(tenant, &audit);
         }
     }
-    Ok(replay)
+    Ok(())
 }
 
 fn replay_json(replay: &PolicyReplay) -> Value {

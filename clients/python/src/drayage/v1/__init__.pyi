@@ -2315,7 +2315,9 @@ class ExplainRequest(Message):
         ...
     resolve_names: _bool
     """Resolves the host and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no query leaves the service, and the two steps that need DNS are not judged."""
-    def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., resolve_names: _bool | None = ...) -> None: ...
+    client_certificate: _str
+    """Judges the rules for a client of the forward proxy with a certificate of this name, at most 512 bytes; empty for a caller without one, as in Fetch. The name is not verified, and gives no access."""
+    def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., resolve_names: _bool | None = ..., client_certificate: _str | None = ...) -> None: ...
 
 class PurgeFetchRequest(Message):
     """A request to delete the stored response of a URL."""

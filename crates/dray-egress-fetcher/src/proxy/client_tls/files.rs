@@ -1,8 +1,10 @@
 //! The files for TLS with clients: read at the start, and again whenever they change.
 //!
 //! As with policy files, files that cannot be used change nothing: the earlier ones stay in force, the log has the reason,
-//! and the metric `dray_egress_proxy_tls_stale` is 1. Open connections keep the files with which they began.
+//! and the metric `dray_egress_proxy_tls_stale` is 1. Open connections keep the files with which they began. A revocation
+//! list may have megabytes, so unchanged files are not read: their stamps are compared first.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::ClientTls;
-use crate::config::{ClientTlsSettings, KeySource};
+use crate::config::ClientTlsSettings;
 use crate::metrics::ProxyMetrics;
 use crate::policy_files::POLL_INTERVAL;
 use crate::proxy::hello::HTTP1_PROTOCOLS;
@@ -54,10 +56,7 @@ struct TlsFiles {
 impl TlsFiles {
     async fn read(settings: &ClientTlsSettings) -> Result<Self, ClientTlsError> {
         let certificate = read_file("certificate", &settings.certificate).await?;
-        let key = match &settings.key {
-            KeySource::Text(key) => key.expose().as_bytes().to_vec(),
-            KeySource::File(path) => read_file("key_path", path).await?,
-        };
+        let key = read_file("private_key", &settings.private_key).await?;
         let mut others = [None, None];
         for (content, (field, path)) in others.iter_mut().zip([
             ("client_authorities", &settings.client_authorities),
@@ -180,6 +179,44 @@ async fn read_file(field: &'static str, path: &Path) -> Result<Vec<u8>, ClientTl
         .map_err(|error| ClientTlsError::File(field, Box::new(error)))
 }
 
+/// The stamps of the files, in the order of the configuration. Equal stamps mean equal content once two reads in a row had
+/// them: a write within the same tick of the clock of the file system happened before the second read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileStamps(Vec<FileStamp>);
+
+/// What the file system changes with every write and every replacement of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileStamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// Likewise. Programs that copy files set `modified` to an earlier time; this one they cannot set.
+    changed: (i64, i64),
+}
+
+impl FileStamps {
+    /// The present stamps; `None` while one of the files cannot be examined.
+    async fn read(settings: &ClientTlsSettings) -> Option<Self> {
+        let others = [&settings.client_authorities, &settings.revocation_lists];
+        let paths = [&settings.certificate, &settings.private_key];
+        let paths = paths.into_iter().chain(others.into_iter().flatten());
+        let mut stamps = Vec::new();
+        for path in paths {
+            let metadata = tokio::fs::metadata(path).await.ok()?;
+            stamps.push(FileStamp {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                bytes: metadata.size(),
+                modified: (metadata.mtime(), metadata.mtime_nsec()),
+                changed: (metadata.ctime(), metadata.ctime_nsec()),
+            });
+        }
+        Some(Self(stamps))
+    }
+}
+
 /// Checks the files as the start of the proxy does, and keeps nothing of them.
 ///
 /// # Errors
@@ -197,6 +234,10 @@ pub struct ClientTlsWatcher {
     settings: ClientTlsSettings,
     metrics: ProxyMetrics,
     state: ReloadState,
+    /// The stamps before the last read.
+    stamps: Option<FileStamps>,
+    /// Whether files with these stamps need no further read.
+    is_settled: bool,
 }
 
 impl ClientTlsWatcher {
@@ -209,6 +250,7 @@ impl ClientTlsWatcher {
         settings: ClientTlsSettings,
         metrics: ProxyMetrics,
     ) -> Result<Self, ClientTlsError> {
+        let stamps = FileStamps::read(&settings).await;
         let files = TlsFiles::read(&settings).await?;
         let config = files.build(&settings)?;
         metrics.tls_stale(false);
@@ -217,6 +259,8 @@ impl ClientTlsWatcher {
             settings,
             metrics,
             state: ReloadState::new(files.digest()),
+            stamps,
+            is_settled: false,
         })
     }
 
@@ -225,7 +269,7 @@ impl ClientTlsWatcher {
         &self.tls
     }
 
-    /// Reads the files every [`POLL_INTERVAL`] until `stop`.
+    /// Examines the files every [`POLL_INTERVAL`] until `stop`, and reads those that may have changed.
     pub async fn watch(mut self, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(POLL_INTERVAL))
@@ -236,18 +280,38 @@ impl ClientTlsWatcher {
         }
     }
 
-    /// Reads the files once, and applies them when they have changed and are stable.
-    async fn reload_changed(&mut self) {
+    /// Reads the files unless their stamps show that they are known, and applies them when they have changed and are
+    /// stable. Returns whether they were read.
+    async fn reload_changed(&mut self) -> bool {
+        // Before the read: a write between both leaves a stamp behind that the next examination does not find.
+        let stamps = FileStamps::read(&self.settings).await;
+        let is_same = stamps.is_some() && stamps == self.stamps;
+        if is_same && self.is_settled {
+            return false;
+        }
+        let is_read = self.read_again().await;
+        self.is_settled = is_same && is_read && self.state.is_settled();
+        self.stamps = stamps;
+        true
+    }
+
+    /// Reads the files once, and applies them when they have changed and are stable. Returns whether all could be read.
+    async fn read_again(&mut self) -> bool {
         let read = TlsFiles::read(&self.settings).await;
+        let is_read = read.is_ok();
         let state = match &read {
             Ok(files) => Ok(files.digest()),
             Err(error) => Err(ErrorChain(error).to_string()),
         };
         match self.state.note(state) {
-            ReloadStep::InForce { .. } => return self.metrics.tls_stale(false),
-            ReloadStep::Wait => return,
-            ReloadStep::Apply => {}
+            ReloadStep::InForce { .. } => self.metrics.tls_stale(false),
+            ReloadStep::Wait => {}
+            ReloadStep::Apply => self.apply(read),
         }
+        is_read
+    }
+
+    fn apply(&mut self, read: Result<TlsFiles, ClientTlsError>) {
         match read.and_then(|files| Ok((files.build(&self.settings)?, files.digest()))) {
             Ok((config, digest)) => {
                 self.tls.replace(config);
@@ -267,3 +331,6 @@ impl ClientTlsWatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

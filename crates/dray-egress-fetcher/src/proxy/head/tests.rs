@@ -222,6 +222,42 @@ fn the_end_of_a_head_is_found_for_any_chunks() {
 }
 
 /// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
+#[test]
+fn a_beginning_is_refused_with_the_byte_that_breaks_a_rule_for_any_chunks() {
+    for (text, refused_at, error) in [
+        (
+            "GET / HTTP/1.1\nHost: a\n",
+            15_usize,
+            HeadError::BareLineEnd,
+        ),
+        ("GET / HTTP/1.1\r\nHost: a\n", 24, HeadError::BareLineEnd),
+        ("GET / HTTP/1.1\rHost: a\r\n", 16, HeadError::BareLineEnd),
+        ("GET / HTTP/1.1\r\nA: b\r\n c\r\n", 23, HeadError::Folded),
+    ] {
+        let bytes = text.as_bytes();
+        for chunk in 1..=bytes.len() {
+            let mut searched = 0;
+            let mut ends = (chunk..bytes.len()).step_by(chunk).chain([bytes.len()]);
+            let refused = ends.find_map(|end| {
+                let checked = check_beginning(&bytes[..end], searched);
+                searched = end;
+                checked.err().map(|error| (end, error))
+            });
+            // The first chunk that has the byte.
+            let end = refused_at.div_ceil(chunk) * chunk;
+            assert_eq!(
+                refused,
+                Some((end.min(bytes.len()), error)),
+                "{text:?} {chunk}"
+            );
+        }
+    }
+    let valid = b"GET / HTTP/1.1\r\nHost: a\r\n\r";
+    for (end, searched) in (1..=valid.len()).flat_map(|end| (0..end).map(move |from| (end, from))) {
+        assert_eq!(check_beginning(&valid[..end], searched), Ok(()));
+    }
+}
+
 fn inside(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
     let lines = [&format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
     let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();

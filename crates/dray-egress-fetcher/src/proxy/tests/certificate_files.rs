@@ -132,7 +132,7 @@ async fn a_new_certificate_of_the_proxy_counts_once_its_key_is_there() {
     let (first, second) = (new_issuer(), new_issuer());
     write_pair(&first, &paths, true);
     let [certificate, key] = paths.map(|path| path.to_str().unwrap());
-    let fields = [("tls.certificate", certificate), ("tls.key_path", key)];
+    let fields = [("tls.certificate", certificate), ("tls.private_key", key)];
     let mut certified = CertifiedProxy::start(&fields).await;
     let client = || client_certificate(&certified.clients, AGENT_NAME);
     let (one, two, three) = (client(), client(), client());

@@ -88,15 +88,13 @@ impl CertifiedProxy {
             "names": ["spiffe://example.org/agents/*"], "tenant": "acme", "app": "analyst",
         }]);
         let entries = entries.to_string();
-        let mut fields = vec![
+        let fields = vec![
             ("/policy_path", policy.as_str()),
             ("tls.certificate", certificate.as_str()),
+            ("tls.private_key", key.as_str()),
             ("tls.client_authorities", authorities.as_str()),
             ("tls.clients", entries.as_str()),
         ];
-        if set.iter().all(|(field, _)| *field != "tls.key_path") {
-            fields.push(("tls.key_file", key.as_str()));
-        }
         Self {
             proxy: ProxyFixture::start(&[&fields[..], set].concat()).await,
             anchor: own.der().clone(),

@@ -229,3 +229,25 @@ async fn other_protocols_are_refused_with_their_first_byte() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_bare_line_end_is_refused_without_a_wait_for_the_rest_of_the_head() {
+    let proxy = ProxyFixture::start(&[("head_timeout", "5m")]).await;
+    let auth = proxy.auth();
+    for head in [
+        format!("GET http://{NAME}/ HTTP/1.1\nHost: {NAME}\n{auth}\n\n"),
+        format!("CONNECT {NAME}:443 HTTP/1.1\r\nHost: {NAME}:443\r\n{auth}\n"),
+        format!("CONNECT {NAME}:443 HTTP/1.1\rX"),
+        "GET / HTTP/1.1\r\nX: a\r\n b".to_owned(),
+    ] {
+        let mut client = proxy.connect().await;
+        client.write_all(head.as_bytes()).await.unwrap();
+        let response = read_all(&mut client).await;
+        assert_eq!(
+            (status_of(&response), code_of(&response)),
+            (400, "malformed_request"),
+            "{head:?}"
+        );
+    }
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
+}

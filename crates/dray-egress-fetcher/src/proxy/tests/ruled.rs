@@ -306,14 +306,39 @@ async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
     let mut up = [0; 5];
     server.read_exact(&mut up).await.unwrap();
     server.write_all(b"6789").await.unwrap();
-    assert_eq!(read_all(&mut client).await, "");
+    // Exactly the quota passes.
+    assert_eq!(read_all(&mut client).await, "678");
     let closed = proxy.event().await;
     assert_eq!(
         (closed.proxy_stage.as_str(), closed.code.as_str()),
         ("closed", "quota_exceeded")
     );
+    assert_eq!((closed.up_bytes, closed.down_bytes), (5, 3));
     let (_, refused) = proxy.tunnel(&authority).await;
     assert_eq!(status_of(&refused), 429);
+}
+
+#[tokio::test]
+async fn tunnels_that_share_a_quota_pass_no_byte_more_than_it() {
+    let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_day = 100\n";
+    let RuledProxy { proxy, .. } = RuledProxy::start(text).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let authority = format!("{NAME}:443");
+    let mut pairs = Vec::new();
+    for _ in 0..4 {
+        let (client, _) = proxy.tunnel(&authority).await;
+        pairs.push((client, ends.recv().await.unwrap()));
+    }
+    let mut received = 0;
+    for (mut client, mut server) in pairs {
+        // The proxy may have closed the tunnel already.
+        let _ = client.write_all(&[7; 60]).await;
+        let _ = client.shutdown().await;
+        let mut passed = Vec::new();
+        let _ = server.read_to_end(&mut passed).await;
+        received += passed.len();
+    }
+    assert_eq!(received, 100);
 }
 
 #[tokio::test]

@@ -3,6 +3,9 @@
 use tokio::sync::watch;
 
 use super::*;
+use crate::metrics::EgressMetrics;
+use crate::tests::fake_network::FetcherFixture;
+use crate::tests::test_service::start_service;
 
 const RECORD_TYPES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
@@ -271,5 +274,33 @@ fn d_2_link_local_servers_have_a_zone() {
         "[192.0.2.1]:53",
     ] {
         assert!(parse_servers([wrong]).is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_a_question_is_recorded_for_each_server_also_without_an_answer() {
+    let (one, last) = (silent().await, started().await);
+    last.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    let network = FetcherFixture::default().fake_network;
+    let service = start_service(&network, &[]).await;
+    let metrics = EgressMetrics::new(&service.running.context().meter);
+    let servers = [one.address(), last.address()];
+    let resolver = HickoryResolver::new(&servers, DNS_TIMEOUT).unwrap();
+    let resolver = resolver.with_observer(metrics.dns_servers());
+    let judge = Judge::new(JudgeConfig::default());
+    let answer = resolver.lookup(&canonical(HOST_NAME), &judge).await;
+    assert_eq!(answer.unwrap().addresses, [ip("8.8.8.8")]);
+    let text = service.running.metrics().unwrap();
+    for (server, result) in [(&one, "no_answer"), (&last, "answer")] {
+        let label = format!("server=\"{}\"", server.address());
+        let result = format!("result=\"{result}\"");
+        let mut lines = text.lines();
+        let count = lines.find(|line| {
+            line.starts_with("dray_egress_dns_server_seconds_count")
+                && line.contains(&label)
+                && line.contains(&result)
+        });
+        // One question for each family of addresses.
+        assert!(count.is_some_and(|line| line.ends_with(" 2")), "{text}");
     }
 }

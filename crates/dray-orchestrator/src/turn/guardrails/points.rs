@@ -57,7 +57,15 @@ impl ToolLoop<'_> {
         let earlier = judged.replace(messages.len());
         let new_from = earlier.unwrap_or_else(|| begin_of_turn(messages));
         let subject = Subject::prompt(&self.model.outgoing.view(messages), new_from);
-        let judgement = Box::pin(self.runner.judge(subject)).await?;
+        let mut judging = Box::pin(self.runner.judge(subject));
+        let judgement = tokio::select! {
+            judgement = &mut judging => judgement,
+            () = tokio::time::sleep(self.heartbeat) => {
+                // Not earlier: before the stream begins, a failure of the model still has an HTTP status.
+                self.announce_tools().await?;
+                judging.await
+            }
+        }?;
         tally.tool(&judgement.usage);
         Ok(judgement.blocked)
     }

@@ -114,14 +114,14 @@ mod tests {
 
     #[tokio::test]
     async fn files_of_the_proxy_that_do_not_exist_are_problems_with_their_fields() {
-        let key = || Some(dray_types::Secret::new("-----BEGIN PRIVATE KEY-----"));
+        let key = Some(dray_types::Secret::new("-----BEGIN PRIVATE KEY-----"));
         let findings = findings_of(|config| {
             config.proxy.listen = Some(([127, 0, 0, 1], 0).into());
             config.proxy.token_key = Some(dray_types::Secret::new("k".repeat(32)));
             config.proxy.tls.certificate = Some("/nonexistent/proxy.pem".into());
-            config.proxy.tls.key = key();
+            config.proxy.tls.private_key = Some("/nonexistent/proxy.key".into());
             config.proxy.interception.certificate = Some("/nonexistent/ca.pem".into());
-            config.proxy.interception.key = key();
+            config.proxy.interception.key = key;
         });
         let findings = findings.await;
         let subjects: Vec<_> = findings

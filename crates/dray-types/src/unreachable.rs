@@ -1,9 +1,9 @@
-//! Why a sandbox cannot be reached, where the connection shows it.
+//! Why a sandbox or a platform cannot be reached, where the error of the connection shows it.
 
 use std::error::Error as StdError;
 use std::io;
 
-/// A cause of [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) that a person can act on.
+/// A cause that a person can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableCause {
     /// Nothing listens at the socket of the engine: it is not installed, or does not run.
@@ -14,10 +14,12 @@ pub enum UnreachableCause {
     NoClientProgram,
     /// Nothing accepts connections at the address of the host or engine.
     Refused,
-    /// The name of the host does not resolve.
+    /// The name of the host cannot be resolved.
     UnknownName,
     /// The host does not respond, or no route leads to it.
     NoResponse,
+    /// The certificate of the host is not one that this program trusts.
+    UntrustedCertificate,
 }
 
 /// Beginnings of texts of the resolver and of the network, as the C library and `ssh` write them.
@@ -26,6 +28,10 @@ const CAUSE_TEXTS: &[(&str, UnreachableCause)] = &[
     (
         "failed to lookup address information",
         UnreachableCause::UnknownName,
+    ),
+    (
+        "invalid peer certificate",
+        UnreachableCause::UntrustedCertificate,
     ),
     ("Connection refused", UnreachableCause::Refused),
     ("Connection timed out", UnreachableCause::NoResponse),
@@ -72,37 +78,33 @@ impl UnreachableCause {
         }
     }
 
-    /// One sentence for an agent or a user. It contains no path and no address.
-    pub const fn sentence(self) -> &'static str {
+    /// The part of a sentence that follows "cannot be reached: ". It contains no path and no address.
+    pub const fn reason(self) -> &'static str {
         match self {
-            Self::NoEngine => "The sandbox cannot be reached: no engine runs at its socket.",
-            Self::NotPermitted => {
-                "The sandbox cannot be reached: this user may not connect to its engine."
-            }
-            Self::NoClientProgram => {
-                "The sandbox cannot be reached: the program that connects to it is not installed."
-            }
-            Self::Refused => {
-                "The sandbox cannot be reached: nothing listens at the address of its host or engine."
-            }
-            Self::UnknownName => "The sandbox cannot be reached: the name of its host is unknown.",
-            Self::NoResponse => "The sandbox cannot be reached: its host does not respond.",
+            Self::NoEngine => "no engine runs at its socket",
+            Self::NotPermitted => "this user may not connect to its engine",
+            Self::NoClientProgram => "the program that connects to it is not installed",
+            Self::Refused => "nothing listens at its address",
+            Self::UnknownName => "the name of its host cannot be resolved",
+            Self::NoResponse => "its host does not respond",
+            Self::UntrustedCertificate => "the certificate of its host is not trusted",
         }
     }
 
     /// What an operator does about it.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::NoEngine => {
-                "Start the engine, or correct its address in section `sandbox-transfer` of the configuration."
-            }
+            Self::NoEngine => "Start the engine, or correct its address in the configuration.",
             Self::NotPermitted => {
                 "Give this user access to the engine's socket, for Docker by membership in the group `docker`."
             }
             Self::NoClientProgram => "Install it, for SSH hosts `openssh-client`.",
             Self::Refused => "Check that the server or the engine runs, and its port.",
-            Self::UnknownName => "Check the name of the host.",
+            Self::UnknownName => "Check the name, and that this host reaches a name server.",
             Self::NoResponse => "Check that the host runs and that a network leads to it.",
+            Self::UntrustedCertificate => {
+                "Check the address, or add the authority of the certificate to the configuration."
+            }
         }
     }
 
@@ -115,13 +117,12 @@ impl UnreachableCause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Error, ErrorKind};
 
     #[test]
     fn the_cause_is_found_in_the_sources_of_an_error_and_in_texts() {
-        let with_source = |kind: io::ErrorKind| {
-            Error::new(ErrorKind::Unavailable, "no response").caused_by(io::Error::from(kind))
-        };
+        #[derive(Debug, thiserror::Error)]
+        #[error("no response")]
+        struct Outer(#[source] io::Error);
         for (kind, cause) in [
             (io::ErrorKind::NotFound, Some(UnreachableCause::NoEngine)),
             (
@@ -138,7 +139,7 @@ mod tests {
             ),
             (io::ErrorKind::ConnectionReset, None),
         ] {
-            let found = UnreachableCause::of_connection(&with_source(kind));
+            let found = UnreachableCause::of_connection(&Outer(kind.into()));
             assert_eq!(found, cause, "{kind:?}");
         }
         for (text, cause) in [
@@ -153,6 +154,10 @@ mod tests {
             (
                 "ssh: connect to host h port 22: No route to host",
                 Some(UnreachableCause::NoResponse),
+            ),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                Some(UnreachableCause::UntrustedCertificate),
             ),
             ("client_loop: send disconnect: Broken pipe", None),
         ] {
