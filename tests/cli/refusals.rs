@@ -258,13 +258,13 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 fn options_that_the_mcp_server_would_refuse_are_not_installed() {
     let home = CliHome::new();
     for (options, words) in [
-        (&["--bogus"][..], &["behind `--`", "--bogus"][..]),
-        (&["--tools", "read,nothing"], &["behind `--`", "nothing"]),
-        (&["--confirm-send"], &["behind `--`", "--allow-send"]),
-        (&["--http", "127.0.0.1:7333"], &["behind `--`", "--url"]),
-        (&["--help"], &["behind `--`", "print text"]),
-        (&["install", "codex"], &["behind `--`", "another command"]),
-        (&["serve"], &["behind `--`", "serve"]),
+        (&["--bogus"][..], &["after `--`", "--bogus"][..]),
+        (&["--tools", "read,nothing"], &["after `--`", "nothing"]),
+        (&["--confirm-send"], &["after `--`", "--allow-send"]),
+        (&["--http", "127.0.0.1:7333"], &["after `--`", "--url"]),
+        (&["--help"], &["after `--`", "print text"]),
+        (&["install", "codex"], &["after `--`", "another command"]),
+        (&["serve"], &["after `--`", "serve"]),
     ] {
         for command in [
             &["mcp", "install", "codex", "--"][..],

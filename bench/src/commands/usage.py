@@ -5,7 +5,8 @@ usage.py [--private] PROGRAM ARGUMENT...
 `seconds` is the wall time of the command, and `cpu` the processor time of the command and its children in seconds.
 `peak_kib` is the largest resident set of one of these processes, including pages of the program file. With --private,
 `private_kib` is the largest amount of private memory of the command. The script reads it every 2 ms, which disturbs the
-times. """
+times.
+"""
 
 import json
 import os

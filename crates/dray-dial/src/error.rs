@@ -194,7 +194,7 @@ fn retry_after(response: &HttpResponse) -> Option<Duration> {
     let in_milliseconds = || {
         let ms: f64 = response.header("retry-after-ms")?.trim().parse().ok()?;
         // `from_secs_f64` panics on other values, and the number comes from the peer.
-        let is_delay = ms.is_finite() && ms >= 0.0;
+        let is_delay = ms.is_finite() && ms > 0.0;
         is_delay.then(|| Duration::from_secs_f64((ms / 1000.0).min(MAX_RETRY_AFTER_SECONDS)))
     };
     in_milliseconds()

@@ -383,7 +383,7 @@ async fn the_delay_in_milliseconds_counts_before_the_one_in_seconds() {
     for (headers, expected) in [
         ("retry-after-ms: 65000", Some(65_000)),
         ("retry-after-ms: 1500.5\r\nretry-after: 2", Some(1_500)),
-        ("retry-after-ms: 0\r\nretry-after: 2", Some(0)),
+        ("retry-after-ms: 0\r\nretry-after: 2", Some(2_000)),
         ("retry-after-ms: 1e300", Some(604_800_000)),
         ("retry-after-ms: -1\r\nretry-after: 2", Some(2_000)),
         ("retry-after-ms: NaN", None),

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
 use crate::RequestBody;
-use crate::stalled::StallGuard;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -30,7 +30,7 @@ const DEFAULT_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default of [`ConnectionLimits::body_idle_timeout`].
 const DEFAULT_BODY_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Default of [`ConnectionLimits::write_idle_timeout`].
-const DEFAULT_WRITE_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+const DEFAULT_WRITE_IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Default of [`ConnectionLimits::max_head_bytes`]. Browsers send up to about 16 KiB of cookies and referrer.
 const DEFAULT_MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Default of [`ConnectionLimits::max_connections`].
@@ -44,8 +44,9 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// Longest wait for the next bytes of a request body, or `None` if the service itself limits that.
     pub body_idle_timeout: Option<Duration>,
-    /// Longest time for which a peer may take no byte of a response that waits for it. The connection breaks then, and the
-    /// body of the response is dropped. A response that has nothing to send does not wait.
+    /// Longest time for which a peer may take no byte of what was sent to it (RFC 5482). The connection breaks then, and
+    /// the body of the response is dropped. A peer that reads slowly is not affected, nor a response that has nothing to
+    /// send.
     pub write_idle_timeout: Duration,
     /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB.
     pub max_head_bytes: usize,
@@ -109,7 +110,7 @@ where
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             // Cancel safe: a dropped permit is released, and `accept` loses no connection.
-            accepted = accept_connection(&listener, &permits) => accepted,
+            accepted = accept_connection(&listener, &permits, &limits) => accepted,
         };
         match accepted {
             Ok((socket, permit)) => {
@@ -145,6 +146,7 @@ where
 async fn accept_connection(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
+    limits: &ConnectionLimits,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     // Acquired before `accept`, so that connections above the limit wait in the backlog of the kernel, without a
     // descriptor.
@@ -154,6 +156,12 @@ async fn accept_connection(
     // A connection that the peer has already reset refuses the option; its first read reports the reset.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY on a connection");
+    }
+    // By the kernel, which sees each byte that the peer takes. hyper waits for a full socket without a limit, and a socket
+    // becomes writable only after the peer took a large part of it.
+    let timeout = Some(limits.write_idle_timeout);
+    if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(timeout) {
+        tracing::debug!(%error, "could not set TCP_USER_TIMEOUT on a connection");
     }
     Ok((socket, permit))
 }
@@ -171,7 +179,6 @@ async fn serve_connection<S, B>(
         let request = request.map(|body| RequestBody::new(body, limits.body_idle_timeout));
         service.clone().oneshot(request)
     });
-    let socket = StallGuard::new(socket, limits.write_idle_timeout);
     let connection = http1::Builder::new()
         // hyper panics on a header timeout without a timer.
         .timer(TokioTimer::new())

@@ -1,5 +1,6 @@
 //! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused and
-//! advances to the next timer when all tasks wait, so that no test waits for the timeout that it checks.
+//! advances to the next timer when all tasks wait, so that no test waits for the timeout that it checks, except that
+//! of the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,9 +112,14 @@ async fn closes_a_connection_that_stays_idle_after_a_response() {
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
-#[tokio::test(start_paused = true)]
+// The time of the kernel cannot be paused.
+#[tokio::test]
 async fn closes_a_connection_whose_peer_does_not_read_its_response() {
-    let server = RunningServer::start(ConnectionLimits::default()).await;
+    let server = RunningServer::start(ConnectionLimits {
+        write_idle_timeout: Duration::from_millis(300),
+        ..ConnectionLimits::default()
+    })
+    .await;
     let request = "GET /large HTTP/1.1\r\nHost: example\r\n\r\n";
     let mut peer = server.send(request).await;
     // The response has begun.

@@ -135,7 +135,8 @@ impl Orchestrator {
     }
 
     /// Records what a person of a chat decided about a call of an agent of the caller's tenant. Orchestrators of all tenants
-    /// on a bus share the subject and the bucket of records, so any of them may get the request.
+    /// on a bus share the subject and the bucket of records, so any of them may get the request. The caller vouches for
+    /// tenant, person and chat; the permissions of the bus let `platform-delivery` alone call.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl Orchestrator {
         self: Arc<Self>,
         request: Request<v1::DecideInChatRequest>,
     ) -> Result<v1::DecideInChatReply, Fault> {
-        // Not of the tenant of this process: the request may be one about the agents of another orchestrator.
+        // Not the tenant of this process: the bus may hand it a request about agents of another orchestrator.
         let approvals = self.approvals.for_tenant(request.meta.tenant.clone());
         let decided = approvals.decide_in_chat(&request.body).await;
         decided.map_err(|failure| {

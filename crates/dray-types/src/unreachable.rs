@@ -67,7 +67,7 @@ impl UnreachableCause {
 
     fn of_io(error: &io::Error) -> Option<Self> {
         match error.kind() {
-            // Only a socket of the file system can be missing, or be closed to a user.
+            // While a connection is made, only a socket of the file system can be missing or closed to a user.
             io::ErrorKind::NotFound => Some(Self::NoEngine),
             io::ErrorKind::PermissionDenied => Some(Self::NotPermitted),
             io::ErrorKind::ConnectionRefused => Some(Self::Refused),

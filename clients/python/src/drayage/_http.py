@@ -232,10 +232,17 @@ def _open_source(source: bytes | Path) -> BinaryIO:
 
 
 def _exact_chunks(body: BinaryIO, size: int, transfer: Transfer) -> Iterator[bytes]:
-"""The announced number of bytes of a file, even if the file grew; a file that shrank fails.""" remaining = size while
-remaining > 0: transfer.remaining() chunk = body.read(min(CHUNK_BYTES, remaining)) if not chunk: raise IntegrityError(
-Fault(FaultCode.INVALID_ARGUMENT, "The file became shorter while it was uploaded.", "source_changed") ) remaining -=
-len(chunk) yield chunk
+    """The announced number of bytes of a file, even if the file grew; a file that shrank fails."""
+    remaining = size
+    while remaining > 0:
+        transfer.remaining()
+        chunk = body.read(min(CHUNK_BYTES, remaining))
+        if not chunk:
+            raise IntegrityError(
+                Fault(FaultCode.INVALID_ARGUMENT, "The file became shorter while it was uploaded.", "source_changed")
+            )
+        remaining -= len(chunk)
+        yield chunk
 
 
 def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy) -> None:

@@ -87,7 +87,7 @@ class Transfer:
 
 
 class AsyncTransfer:
-"""Work in another thread, which ends when the waiting task is cancelled."""
+    """Work in another thread, which ends when the waiting task is cancelled."""
 
     def __init__(self, deadline: float) -> None:
         self._transfer = Transfer(deadline)

@@ -481,8 +481,8 @@ class AsyncPublishedWork:
 
 
 class Publisher:
-"""Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop in a separate thread. It is
-connected without `dray`, so the outcome of a large result is requested with `Dray.tool_call`."""
+    """Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop in a separate thread. It is
+    connected without `dray`, so the outcome of a large result is requested with `Dray.tool_call`."""
 
     def __init__(
         self,

@@ -217,7 +217,7 @@ impl ChatStream {
             ));
         }
         // After the status was sent, a failure is reported as an event (quickapps 4).
-        if let Some(error) = reported_error(&chunk) {
+        if let Some(error) = reported_error(&chunk, self.has_choice) {
             return Err(ChatError::from_value(error));
         }
         let choices = chunk.get("choices").and_then(Value::as_array);
@@ -228,17 +228,20 @@ impl ChatStream {
     }
 }
 
-/// The error that a chunk reports in place of a part of the answer.
-fn reported_error(chunk: &Value) -> Option<&Value> {
+/// The error that a chunk reports in place of a part of the answer, after a part of it if `has_choice`.
+fn reported_error(chunk: &Value, has_choice: bool) -> Option<&Value> {
     if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
         return Some(error);
     }
     if chunk.get("choices").is_some() {
         return None;
     }
-    // Versions of vLLM write the members of the error beside `"object": "error"`, servers on FastAPI write `detail`.
+    // Versions of vLLM write the members of the error beside `"object": "error"`. Servers on FastAPI write `detail` in place
+    // of the response.
     let is_error = chunk.get("object").and_then(Value::as_str) == Some("error");
-    is_error.then_some(chunk).or_else(|| chunk.get("detail"))
+    let detail = chunk.get("detail");
+    let detail = detail.filter(|detail| !has_choice && !detail.is_null());
+    is_error.then_some(chunk).or(detail)
 }
 
 async fn read_to_end(response: &mut HttpResponse) {

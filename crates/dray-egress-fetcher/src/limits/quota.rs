@@ -1,8 +1,8 @@
 //! Quotas: how many requests and bytes a role may use for each tenant, in an hour and a day, and how many at a time.
 //!
 //! Hours and days are those of UTC, so that every process refills at the same time. Each process has counters of its
-//! own in memory and grants its share of every quota; a restart begins at zero. Of a proxied connection exactly the bytes
-//! of a quota pass, of a fetch the read that exceeds it is the last one.
+//! own in memory and grants its share of every quota; a restart begins at zero. Proxied connections
+//! never pass more than a quota, and of a fetch the read that exceeds it is the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -279,7 +279,8 @@ impl QuotaLease {
     }
 
     /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns their number, and the quota that
-    /// has no room for the others. Exactly as many bytes as a quota pass, however many requests share it.
+    /// has no room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds
+    /// no room while another one has taken bytes that it will give back is ended too.
     pub fn take(&self, bytes: u64) -> (u64, Option<QuotaExceeded>) {
         let now_ms = self.0.clock.now_ms();
         let (mut granted, mut exceeded) = (bytes, None);

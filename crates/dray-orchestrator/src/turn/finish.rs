@@ -189,10 +189,7 @@ impl OpenTurn {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
-        let mut client_parameters = std::mem::take(&mut self.response.client_parameters);
-        if self.was_taken_over() {
-            client_parameters = client_parameters.after_first_call();
-        }
+        let client_parameters = std::mem::take(&mut self.response.client_parameters);
         let client_tools = client_parameters.tools.clone();
         let models = self.called_models(&client_parameters, max_rounds)?;
         let mut models = models.into_iter();
@@ -281,12 +278,6 @@ impl OpenTurn {
             None => config.approval_wait,
         };
         wait.as_duration()
-    }
-
-    /// Whether the process that began the turn has ended. It has called the model: there is no checkpoint before.
-    fn was_taken_over(&self) -> bool {
-        let run = self.background.as_ref();
-        run.is_some_and(|run| run.takeovers > 0)
     }
 
     /// Most calls of the model in this turn.

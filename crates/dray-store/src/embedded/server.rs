@@ -1,5 +1,7 @@
 //! The listener of the embedded endpoint.
 
+use std::time::Duration;
+
 use dray_http_server::{ConnectionLimits, RequestBody};
 use s3s::service::S3Service;
 use tokio::net::TcpListener;
@@ -8,6 +10,8 @@ use tower::service_fn;
 
 /// Most connections at one time. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
+/// Longest time for which a peer may take no bytes.
+const WRITE_IDLE_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// Serves requests until `stop`, and then finishes the running ones.
 pub(super) async fn serve_until(
@@ -17,6 +21,8 @@ pub(super) async fn serve_until(
 ) {
     let limits = ConnectionLimits {
         max_connections: MAX_CONNECTIONS,
+        // The peers are services of this system. They read as fast as their own peers, to which they apply a timeout.
+        write_idle_timeout: WRITE_IDLE_TIMEOUT,
         ..ConnectionLimits::default()
     };
     let handler = service_fn(move |request: http::Request<RequestBody>| {

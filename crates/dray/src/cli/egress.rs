@@ -22,7 +22,9 @@ pub(crate) enum EgressCommand {
     Purge(EgressPurgeArgs),
     /// Count requests by tenant and verdict, with the most refused hosts and the slowest lookups.
     ///
-    /// Reads the audit stream of all tenants; it holds as many events as its limits keep.
+    /// Reads the audit stream of all tenants; it holds as many events as its limits keep. Bytes of a connection count when it
+    /// closes, also when it opened before `--since`. A request in a tunnel that is granted and then refused counts in both
+    /// verdicts. Lookups that took less than 1 ms are left out.
     ///
     /// For example: `dray egress report --since 7d`
     Report(EgressReportArgs),

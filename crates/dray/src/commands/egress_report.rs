@@ -67,7 +67,7 @@ struct EgressSummary {
     lookups: BTreeMap<u64, u64>,
     /// The longest lookup of each name.
     slowest: HashMap<String, u64>,
-    /// Events whose host is not listed, because there were too many.
+    /// Refusals that are not listed, because there were too many.
     not_listed: u64,
 }
 

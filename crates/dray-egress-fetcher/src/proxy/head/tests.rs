@@ -221,7 +221,6 @@ fn the_end_of_a_head_is_found_for_any_chunks() {
     assert_eq!(head_length(b"GET", 0), None);
 }
 
-/// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
 #[test]
 fn a_beginning_is_refused_with_the_byte_that_breaks_a_rule_for_any_chunks() {
     for (text, refused_at, error) in [
@@ -258,6 +257,7 @@ fn a_beginning_is_refused_with_the_byte_that_breaks_a_rule_for_any_chunks() {
     }
 }
 
+/// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
 fn inside(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
     let lines = [&format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
     let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
