@@ -262,7 +262,7 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
         (&["--tools", "read,nothing"], &["after `--`", "nothing"]),
         (&["--confirm-send"], &["after `--`", "--allow-send"]),
         (&["--http", "127.0.0.1:7333"], &["after `--`", "--url"]),
-        (&["--help"], &["after `--`", "print text"]),
+        (&["--help"], &["after `--`", "print a help text"]),
         (&["install", "codex"], &["after `--`", "another command"]),
         (&["serve"], &["after `--`", "serve"]),
     ] {

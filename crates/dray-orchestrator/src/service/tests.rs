@@ -73,5 +73,5 @@ async fn an_orchestrator_records_a_decision_about_the_agents_of_another_tenant_f
     assert!(decided.outcome.starts_with("Refused by Ada"), "{decided:?}");
     let event = tokio::time::timeout(CALL_TIMEOUT, audit.next()).await;
     let event = event.unwrap().unwrap();
-    assert!(event.subject.ends_with(".acme"), "{}", event.subject);
+    assert_eq!(event.subject.rsplit('.').next(), Some("acme"));
 }

@@ -88,7 +88,7 @@ impl CertifiedProxy {
             "names": ["spiffe://example.org/agents/*"], "tenant": "acme", "app": "analyst",
         }]);
         let entries = entries.to_string();
-        let fields = vec![
+        let fields = [
             ("/policy_path", policy.as_str()),
             ("tls.certificate", certificate.as_str()),
             ("tls.private_key", key.as_str()),
