@@ -206,7 +206,7 @@ async fn a_stream_ends_well_or_says_why_not() {
     );
 }
 
-/// Responses with the status 200 that are no answer. Each was an empty answer, or failed without the message.
+/// Responses with the status 200 that contain no answer, and the message of each failure.
 #[tokio::test]
 async fn a_failure_with_the_status_of_success_is_a_failure_with_its_message() {
     let (fake_server, chat, caller) = start().await;

@@ -7,7 +7,7 @@ use crate::Cause;
 /// How much of a request the peer may have received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
-    /// Not all of it: there was no connection, or the body was not sent completely.
+    /// It has received at most a part: there was no connection, or the body was not sent completely.
     Incomplete,
     /// Possibly all of it: all bytes were passed to the connection, and no response arrived.
     Complete,

@@ -122,7 +122,7 @@ mod tests {
     fn the_cause_is_found_in_the_sources_of_an_error_and_in_texts() {
         #[derive(Debug, thiserror::Error)]
         #[error("no response")]
-        struct Outer(#[source] io::Error);
+        struct WrappedError(#[source] io::Error);
         for (kind, cause) in [
             (io::ErrorKind::NotFound, Some(UnreachableCause::NoEngine)),
             (
@@ -139,7 +139,7 @@ mod tests {
             ),
             (io::ErrorKind::ConnectionReset, None),
         ] {
-            let found = UnreachableCause::of_connection(&Outer(kind.into()));
+            let found = UnreachableCause::of_connection(&WrappedError(kind.into()));
             assert_eq!(found, cause, "{kind:?}");
         }
         for (text, cause) in [

@@ -16,7 +16,8 @@ use super::{OidcLogin, identity};
 const MAX_USERINFO_BYTES: usize = 64 * 1024;
 
 impl OidcLogin {
-    /// The claims that the ID token lacks. Empty if the token has a role and a name, and if there is no endpoint.
+    /// The claims that the ID token lacks. Empty if the token has a role and a name, or if the provider has no
+    /// endpoint for claims.
     pub(super) async fn missing_claims(
         &self,
         metadata: &ProviderMetadata,

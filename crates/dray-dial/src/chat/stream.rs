@@ -98,7 +98,7 @@ impl ChatStream {
                 let event = event.trim();
                 if event == "[DONE]" {
                     self.read_body_end().await;
-                    return self.end();
+                    return self.check_end();
                 }
                 if !event.is_empty() {
                     return read(self, event.as_bytes()).map(Some);
@@ -117,8 +117,8 @@ impl ChatStream {
         }
     }
 
-    /// The end of a response. One without a choice is no answer: an empty text in its place would look like one.
-    fn end<T>(&self) -> Result<Option<T>, ChatError> {
+    /// Ends the response. Fails if no choice arrived, because that would look like an empty answer.
+    fn check_end<T>(&self) -> Result<Option<T>, ChatError> {
         if self.has_choice {
             return Ok(None);
         }
@@ -174,12 +174,12 @@ impl ChatStream {
     fn read_end<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         if let Some(document) = self.document.take() {
             let whole = read(self, &document)?;
-            self.end::<T>()?;
+            self.check_end::<T>()?;
             self.finished = true;
             return Ok(Some(whole));
         }
         match self.decoder.finish() {
-            Some(event) if event.trim() == "[DONE]" => self.end(),
+            Some(event) if event.trim() == "[DONE]" => self.check_end(),
             // The last event, without the empty line after it.
             Some(event) if serde_json::from_str::<Value>(&event).is_ok() => {
                 read(self, event.as_bytes()).map(Some)

@@ -105,8 +105,8 @@ pub enum HostAnswer {
     Denied(QuestionId),
     /// The question waits for an answer.
     Waiting(QuestionId),
-    /// There is no question: the request may not ask, the session has too many questions, or the question could not be
-    /// recorded.
+    /// No question was recorded. The request may not ask, the session has too many questions, or the record could not be
+    /// written.
     NotAsked,
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::approvals::{AskedChat, NewApproval};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-const PRINCIPAL: &str = "client:a";
+const CLIENT_PRINCIPAL: &str = "client:a";
 
 /// A host whose orchestrator serves the tenant `globex`.
 async fn start_host(directory: &std::path::Path) -> RunningHost {
@@ -32,7 +32,7 @@ async fn ask_chat(cx: &ServiceContext, tenant: &TenantId) -> String {
         name: "ops".to_owned(),
         expires_ms,
     });
-    let kept = store.keep_question(PRINCIPAL, None, &approval, expires_ms);
+    let kept = store.keep_question(CLIENT_PRINCIPAL, None, &approval, expires_ms);
     kept.await.unwrap();
     approval.id
 }

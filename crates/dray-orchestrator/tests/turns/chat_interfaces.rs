@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::client_tools::user;
 use crate::fixture::{TurnFixture, manifest};
 
-const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
+const PICTURE_URL: &str = "data:image/png;base64,iVBORw0KGgo=";
 
 /// Requests, each with the members that the model must get unchanged.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn shapes() -> Vec<(&'static str, Value, &'static [&'static str])> {
     let picture = |more: Value| {
-        let mut image = json!({"url": PICTURE});
+        let mut image = json!({"url": PICTURE_URL});
         image
             .as_object_mut()
             .unwrap()

@@ -131,7 +131,7 @@ fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Command
 }
 
 /// Beginning of messages that say why a sandbox cannot be reached.
-const UNREACHABLE: &str = "The sandbox cannot be reached:";
+const UNREACHABLE_PREFIX: &str = "The sandbox cannot be reached:";
 
 /// Rewrites a failure for the user who typed the name of a sandbox. Other failures are returned unchanged.
 fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
@@ -153,8 +153,11 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
             "`dray config show` has the kinds that are, in `sandbox-transfer.kinds`.",
         ),
         // The fault says why, and what to do.
-        "unavailable" if fault.message.starts_with(UNREACHABLE) => {
-            let cause = fault.message.strip_prefix(UNREACHABLE).unwrap_or_default();
+        "unavailable" if fault.message.starts_with(UNREACHABLE_PREFIX) => {
+            let cause = fault
+                .message
+                .strip_prefix(UNREACHABLE_PREFIX)
+                .unwrap_or_default();
             let message = format!("The sandbox {sandbox} cannot be reached:{cause}");
             return Fault { message, ..fault }.into();
         }
