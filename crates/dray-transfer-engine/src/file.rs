@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 512 << 10;
 /// Longest read of a source, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// State of the writing thread: the file and the digest of its bytes.
+/// The file, and the digest of the bytes written to it.
 struct FileWriter {
     file: Arc<File>,
     sha256: Sha256,
@@ -44,6 +44,12 @@ impl FileWriter {
         }
         Ok(())
     }
+}
+
+/// The writer of a sink, which is lent to a thread for each batch.
+enum Output {
+    Idle(FileWriter),
+    Writing(JoinHandle<io::Result<FileWriter>>),
 }
 
 /// The temporary name of content that is not proved yet.
@@ -93,8 +99,8 @@ pub struct FileSink {
     executable: bool,
     batch: Vec<Bytes>,
     batch_bytes: usize,
-    /// The last batch; `None` before the first byte and after a failure.
-    writing: Option<JoinHandle<io::Result<FileWriter>>>,
+    /// `None` before the first byte, after a failure and after an interruption.
+    output: Option<Output>,
     sha256: Sha256Digest,
 }
 
@@ -141,7 +147,7 @@ impl FileSink {
             executable: false,
             batch: Vec::new(),
             batch_bytes: 0,
-            writing: None,
+            output: None,
             sha256: Sha256Digest::of(b""),
         }
     }
@@ -192,17 +198,19 @@ impl FileSink {
         let mut output = self.finish_batch().await?;
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
-        self.writing = Some(spawn_blocking(move || {
+        self.output = Some(Output::Writing(spawn_blocking(move || {
             output.write(&batch)?;
             Ok(output)
-        }));
+        })));
         Ok(())
     }
 
     async fn finish_batch(&mut self) -> Result<FileWriter, Error> {
         let failed = || Error::new(ErrorKind::Unavailable, "no copy to this host was begun");
-        let writing = self.writing.take().ok_or_else(failed)?;
-        blocking_result(writing.await)
+        match self.output.take().ok_or_else(failed)? {
+            Output::Idle(output) => Ok(output),
+            Output::Writing(batch) => blocking_result(batch.await),
+        }
     }
 }
 
@@ -237,7 +245,7 @@ impl Sink for FileSink {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.open_partial(file).await?;
         self.executable = is_executable(file);
-        if self.writing.is_some() {
+        if self.output.is_some() {
             // A batch that is written after the file was truncated would leave bytes of the old copy. If it fails, that
             // failure concerns bytes that are discarded anyway.
             drop(self.finish_batch().await);
@@ -248,14 +256,14 @@ impl Sink for FileSink {
         if self.origin.is_some() && file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
             self.restarted = Some("the partial file of the earlier transfer cannot be continued");
         }
-        self.writing = Some(spawn_blocking(move || {
+        self.output = Some(Output::Writing(spawn_blocking(move || {
             file.set_len(0)?;
             (&*file).rewind()?;
             Ok(FileWriter {
                 file,
                 sha256: Sha256::new(),
             })
-        }));
+        })));
         Ok(())
     }
 
@@ -281,8 +289,7 @@ impl Sink for FileSink {
             .seek(SeekFrom::Start(length))
             .map_err(|error| failed(&error))?;
         self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
-        let output = FileWriter { file: kept, sha256 };
-        self.writing = Some(spawn_blocking(move || Ok(output)));
+        self.output = Some(Output::Idle(FileWriter { file: kept, sha256 }));
         Ok(Some(body))
     }
 
@@ -299,7 +306,7 @@ impl Sink for FileSink {
         self.start_batch().await?;
         let output = self.finish_batch().await?;
         self.sha256 = Sha256Digest::from_bytes(output.sha256.clone().finalize().into());
-        self.writing = Some(spawn_blocking(move || Ok(output)));
+        self.output = Some(Output::Idle(output));
         Ok(())
     }
 
@@ -330,7 +337,7 @@ impl Sink for FileSink {
     }
 
     async fn abort(&mut self) {
-        if self.writing.is_some() {
+        if self.output.is_some() {
             drop(self.finish_batch().await);
         }
         if let Some(TemporaryName::Kept(path)) = self.temporary.take() {
@@ -349,6 +356,9 @@ impl Sink for FileSink {
         let kept = self.file.as_ref().and_then(|file| file.metadata().ok());
         if kept.is_some_and(|kept| kept.len() > 0) {
             self.temporary = None;
+            self.output = None;
+            // A reader of the kept bytes may still hold a descriptor, and the lock would last as long.
+            drop(self.file.take().map(|file| file.unlock()));
             return true;
         }
         self.abort().await;

@@ -97,7 +97,7 @@ async fn a_full_disk_of_this_host_is_reported_as_no_space() {
         sha256: Sha256::new(),
     };
     sink.begin(&file).await.unwrap();
-    sink.writing = Some(spawn_blocking(move || Ok(output)));
+    sink.output = Some(Output::Idle(output));
     sink.write(vec![1; 10].into()).await.unwrap();
     let error = sink.flush().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -176,6 +176,22 @@ async fn a_resumable_file_continues_after_the_bytes_of_an_interrupted_transfer()
     assert_eq!(sink.restarted(), None);
     assert!(std::fs::read(&target).unwrap() == content);
     assert_eq!(names(directory.path()), ["a"]);
+}
+
+#[tokio::test]
+async fn an_interrupted_transfer_releases_its_partial_file_before_its_sink_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("a");
+    let file = Metadata {
+        size: 10,
+        ..metadata().await
+    };
+    let mut first = FileSink::resumable(&target, "docker:web /a");
+    first.begin(&file).await.unwrap();
+    first.write(b"01234".to_vec().into()).await.unwrap();
+    assert!(first.interrupt().await);
+    let mut second = FileSink::resumable(&target, "docker:web /a");
+    assert!(second.resume(&file).await.unwrap().is_some());
 }
 
 #[tokio::test]
