@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use dray_testkit::eventually;
+
 use super::distributed::DistributedSystem;
 use super::mcp_attached::AttachedSystem;
 use crate::support;
@@ -116,4 +118,34 @@ async fn consoles_work_under_their_shipped_identities() {
     );
     assert!(placed.contains("is in the sandbox"), "{placed}");
     assert_eq!(fixture.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_name_a_service_that_was_killed_and_show_its_content_again_after_a_restart() {
+    let mut fixture = AttachedSystem::start().await;
+    let _server = fixture.serve();
+    let viewer = ConsoleProcess::start(&fixture.system, "console", "look");
+    let directory = "/sandboxes?session=mcp";
+    assert!(viewer.open(directory, &[]).contains("notes.txt"));
+    fixture.kill("sandbox-transfer");
+    // The bus may notice the end of the connection after the first call.
+    let page = eventually("a page that names the service", async || {
+        let page = viewer.open(directory, &[]);
+        page.contains("The service sandbox-transfer does not respond")
+            .then_some(page)
+    })
+    .await;
+    assert!(!page.contains("notes.txt"), "{page}");
+    let setup = viewer.open("/setup", &[]);
+    assert_eq!(setup.matches(">yes<").count(), 3, "{setup}");
+    let deliveries = viewer.open("/deliveries", &[]);
+    assert!(deliveries.contains("No deliveries."), "{deliveries}");
+    fixture.restart("sandbox-transfer").await;
+    let listed = async || {
+        viewer
+            .open(directory, &[])
+            .contains("notes.txt")
+            .then_some(())
+    };
+    eventually("the directory after the restart", listed).await;
 }
