@@ -27,13 +27,14 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// protocols without a separate variable.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 /// Variables with the file of trusted certificates, in this order: OpenSSL and programs that read its variable, curl,
-/// Python's `requests`, Node.js, git, pip and cargo. All but that of Node.js replace the default trust store of the
-/// client.
-const CA_FILE_VARIABLES: [&str; 7] = [
+/// Python's `requests`, Node.js, npm, git, pip and cargo. All but that of Node.js replace the default trust store of the
+/// client. npm ignores that of Node.js where its configuration names a file of its own.
+const CA_FILE_VARIABLES: [&str; 8] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
+    "NPM_CONFIG_CAFILE",
     "GIT_SSL_CAINFO",
     "PIP_CERT",
     "CARGO_HTTP_CAINFO",

@@ -260,6 +260,7 @@ fn programs_get_the_certificates_of_an_intercepting_proxy_in_the_variables_of_th
             "CURL_CA_BUNDLE",
             "REQUESTS_CA_BUNDLE",
             "NODE_EXTRA_CA_CERTS",
+            "NPM_CONFIG_CAFILE",
             "GIT_SSL_CAINFO",
             "CARGO_HTTP_CAINFO"
         ]

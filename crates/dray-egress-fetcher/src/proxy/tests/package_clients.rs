@@ -1,4 +1,4 @@
-//! Tests with the clients that code in sandboxes uses to get code: git and pip, over HTTPS through tunnels.
+//! Tests with the clients that code in sandboxes uses to get code: git, pip and npm, over HTTPS through tunnels.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,9 @@ use tokio::process::Command;
 
 use super::*;
 
-/// Makes a repository that is served as files, and a wheel with its index.
+/// Makes a repository that is served as files, a wheel with its index, and an npm package with its document.
 const CONTENT_SCRIPT: &str = r#"
-import pathlib, subprocess, sys, zipfile
+import base64, hashlib, io, json, pathlib, subprocess, sys, tarfile, zipfile
 root = pathlib.Path(sys.argv[1])
 def git(*arguments):
     subprocess.run(['git', *arguments], check=True, capture_output=True)
@@ -31,6 +31,16 @@ with zipfile.ZipFile(index / name, 'w') as wheel:
     wheel.writestr('demo-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n')
     wheel.writestr('demo-1.0.dist-info/RECORD', '')
 (index / 'index.html').write_text(f'<a href="{name}">{name}</a>')
+package = {'name': 'demo-npm', 'version': '1.0.0'}
+with tarfile.open(root / 'demo-npm.tgz', 'w:gz') as archive:
+    text = json.dumps(package).encode()
+    entry = tarfile.TarInfo('package/package.json')
+    entry.size = len(text)
+    archive.addfile(entry, io.BytesIO(text))
+digest = base64.b64encode(hashlib.sha512((root / 'demo-npm.tgz').read_bytes()).digest()).decode()
+package['dist'] = {'tarball': 'https://files.example.org/demo-npm.tgz', 'integrity': 'sha512-' + digest}
+document = {'name': 'demo-npm', 'dist-tags': {'latest': '1.0.0'}, 'versions': {'1.0.0': package}}
+(root / 'demo-npm').write_text(json.dumps(document))
 "#;
 
 /// The file of a request, with its type. Every connection carries one request.
@@ -43,6 +53,7 @@ fn file_of(root: &Path, request: &ReceivedRequest) -> ResponseScript {
     let media_type = match file.extension().and_then(|extension| extension.to_str()) {
         Some("html") => "text/html",
         Some("whl") => "application/zip",
+        Some("tgz") => "application/gzip",
         _ => "text/plain",
     };
     let Ok(content) = std::fs::read(file) else {
@@ -117,7 +128,7 @@ impl PackageFixture {
         for variable in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
             command.env(variable, &proxy);
         }
-        for variable in ["GIT_SSL_CAINFO", "PIP_CERT"] {
+        for variable in ["GIT_SSL_CAINFO", "PIP_CERT", "NPM_CONFIG_CAFILE"] {
             command.env(variable, &self.bundle);
         }
         let output = command.output().await.unwrap();
@@ -183,5 +194,24 @@ async fn pip_gets_a_package_of_an_allowed_index_and_of_no_other() {
     refused.extend(["--retries", "0", "--index-url", "https://10.0.0.1/simple/"]);
     let (is_downloaded, text) = fixture.run(&python, &refused).await;
     assert!(!is_downloaded, "{text}");
+    assert_eq!(fixture.proxy.fake_network.dialled().len(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn npm_installs_a_package_of_an_allowed_registry_and_of_no_other() {
+    let fixture = PackageFixture::start().await;
+    let project = fixture.directory.path();
+    std::fs::write(project.join("package.json"), r#"{"name": "app"}"#).unwrap();
+    let install = ["install", "--no-audit", "--no-fund", "--fetch-retries=0"];
+    let from = |registry, package| [&install[..], &["--registry", registry, package]].concat();
+    let allowed = from("https://files.example.org/", "demo-npm");
+    let (is_installed, text) = fixture.run(Path::new("npm"), &allowed).await;
+    assert!(is_installed, "{text}");
+    assert!(project.join("node_modules/demo-npm/package.json").is_file());
+    assert!(fixture.requested("/demo-npm.tgz"));
+    let before = fixture.proxy.fake_network.dialled().len();
+    let refused = from("https://10.0.0.1/", "other-npm");
+    let (is_installed, text) = fixture.run(Path::new("npm"), &refused).await;
+    assert!(!is_installed, "{text}");
     assert_eq!(fixture.proxy.fake_network.dialled().len(), before);
 }
