@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use dray_testkit::eventually;
+
 use super::distributed::DistributedSystem;
 use super::mcp_attached::AttachedSystem;
 use crate::support;
@@ -66,6 +68,15 @@ impl ConsoleProcess {
         support::stdout(&mut command)
     }
 
+    /// Opens a page until it contains this text.
+    async fn wait_for(&self, path: &str, text: &str) -> String {
+        eventually(text, async || {
+            let page = self.open(path, &[]);
+            page.contains(text).then_some(page)
+        })
+        .await
+    }
+
     /// The hidden field against cross-site request forgery in the forms of this login, as `NAME=VALUE`.
     fn form_token(&self) -> String {
         let page = self.open("/policy", &[]);
@@ -84,9 +95,10 @@ impl Drop for ConsoleProcess {
 #[tokio::test(flavor = "multi_thread")]
 async fn consoles_work_under_their_shipped_identities() {
     let fixture = AttachedSystem::start().await;
-    // Binds the sandbox to the session `mcp`.
     let _server = fixture.serve();
     let viewer = ConsoleProcess::start(&fixture.system, "console", "look");
+    // The server binds the sandbox to the session `mcp` when it has started.
+    viewer.wait_for("/sandboxes?session=mcp", "notes.txt").await;
     let setup = viewer.open("/setup", &[]);
     assert_eq!(setup.matches(">yes<").count(), 4, "{setup}");
     let form = format!("{}&url=http://10.0.0.1/", viewer.form_token());
@@ -96,7 +108,6 @@ async fn consoles_work_under_their_shipped_identities() {
         ("/live", "<h1>Live</h1>"),
         ("/deliveries", "<h1>Deliveries</h1>"),
         ("/letters", "No dead letters."),
-        ("/sandboxes?session=mcp", "notes.txt"),
         ("/operations/none", "No event of this operation"),
     ] {
         let page = viewer.open(path, &[]);
@@ -116,4 +127,30 @@ async fn consoles_work_under_their_shipped_identities() {
     );
     assert!(placed.contains("is in the sandbox"), "{placed}");
     assert_eq!(fixture.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_name_a_service_that_was_killed_and_show_its_content_again_after_a_restart() {
+    let mut fixture = AttachedSystem::start().await;
+    let _server = fixture.serve();
+    let viewer = ConsoleProcess::start(&fixture.system, "console", "look");
+    let directory = "/sandboxes?session=mcp";
+    viewer.wait_for(directory, "notes.txt").await;
+    fixture.kill("sandbox-transfer");
+    // The bus may notice the end of the connection after the first call.
+    let reported = "The service sandbox-transfer does not respond";
+    let page = viewer.wait_for(directory, reported).await;
+    assert!(!page.contains("notes.txt"), "{page}");
+    let setup = viewer.open("/setup", &[]);
+    assert_eq!(setup.matches(">yes<").count(), 3, "{setup}");
+    let deliveries = viewer.open("/deliveries", &[]);
+    assert!(deliveries.contains("No deliveries."), "{deliveries}");
+    fixture.restart("sandbox-transfer").await;
+    let listed = async || {
+        viewer
+            .open(directory, &[])
+            .contains("notes.txt")
+            .then_some(())
+    };
+    eventually("the directory after the restart", listed).await;
 }

@@ -1,6 +1,7 @@
 //! Tests of `dray mcp --nats --s3` with the shipped permissions, as the identity `mcp`: its tools work, and it may do
 //! nothing else.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Stdio};
@@ -16,7 +17,7 @@ use crate::support::mcp_process::McpProcess;
 /// The services behind the tools, and a sandbox with one file.
 pub(super) struct AttachedSystem {
     /// The first field, so that the processes end before the directory of their logs is removed.
-    _replicas: Vec<ServiceProcess>,
+    replicas: BTreeMap<&'static str, ServiceProcess>,
     pub(super) system: DistributedSystem,
     sandbox: PathBuf,
 }
@@ -35,17 +36,28 @@ impl AttachedSystem {
              [sandbox-transfer]\nkinds = ['local']\n[sandbox-transfer.local]\nroots = ['{}']\n",
             sandbox.display(),
         ));
-        let mut replicas = Vec::new();
+        let mut replicas = BTreeMap::new();
         for name in SERVICE_NAMES {
             if !["orchestrator", "sweeper"].contains(&name) {
-                replicas.push(system.replica(name, 0).await);
+                replicas.insert(name, system.replica(name, 0).await);
             }
         }
         Self {
-            _replicas: replicas,
+            replicas,
             system,
             sandbox,
         }
+    }
+
+    /// Kills a service without a chance to say goodbye.
+    pub(super) fn kill(&mut self, name: &str) {
+        self.replicas.remove(name).unwrap();
+    }
+
+    /// Starts a service that was killed.
+    pub(super) async fn restart(&mut self, name: &'static str) {
+        let replica = self.system.replica(name, 1).await;
+        self.replicas.insert(name, replica);
     }
 
     fn address(&self) -> String {

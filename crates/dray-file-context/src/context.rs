@@ -26,8 +26,8 @@ pub struct ContextBuilder;
 /// The reason why no context could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves the file out. The
-    /// contract defines the sentence; the name is for the operator.
+    /// A file of this turn cannot be fetched. Only generations of the peer fail then; the default generation leaves the
+    /// file out. The contract defines the sentence that users see; the name is for the operator.
     #[error("{reason}")]
     Refused {
         /// Name of the refused file.

@@ -1,8 +1,7 @@
 //! Classifies an address by its number (section 8).
 //!
 //! The tables are data ([`IPV4_BLOCKS`], [`IPV6_BLOCKS`]); an IPv6 address outside `2000::/3` is always blocked,
-//! because no other range is assigned for global unicast. It does not know the configuration; [`crate::judge`] applies
-//! that.
+//! because no other range is assigned for global unicast. [`crate::judge`] applies the configuration to the class.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

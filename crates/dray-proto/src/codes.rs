@@ -194,6 +194,7 @@ names!(DeliveryStage {
     Sending => "sending",
     Waiting => "waiting",
     Sent => "sent",
+    AttemptFailed => "attempt_failed",
 });
 
 names!(StepState {

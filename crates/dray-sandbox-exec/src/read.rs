@@ -24,8 +24,8 @@ const READ_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
     include_str!("script/read.sh")
 );
-/// Largest file whose digest is computed with the copy. If the digest takes longer than the copy, no byte arrives
-/// during the rest.
+/// Largest file whose digest is computed with the copy. A digest that takes longer than the copy leaves the stream
+/// silent until it is complete.
 const MAX_DIGESTED_BYTES: u64 = 1 << 30;
 /// Longest output of one range, also where the channel would take more: 4 MiB as base64.
 const MAX_RANGE_BYTES: usize = 6 << 20;

@@ -8,8 +8,8 @@ use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::contract::schema_name;
 use dray_proto::v1::{
-    self, EgressAnswer, EgressQuestionStage, FileState, SandboxCommandStage, SandboxCommandState,
-    TicketAction,
+    self, DeliveryStage, EgressAnswer, EgressQuestionStage, FileState, SandboxCommandStage,
+    SandboxCommandState, TicketAction,
 };
 use dray_types::TraceContext;
 use dray_types::hex::hex_digits;
@@ -260,6 +260,11 @@ fn delivery_progress(row: &mut EventRow, progress: &v1::DeliveryProgressed) {
         (bytes, total) => format!(", {} of {}", human_size(bytes), human_size(total)),
     };
     row.summary = format!("Delivery {stage} {name}{bytes}");
+    if progress.stage_code() == DeliveryStage::AttemptFailed {
+        let (attempt, kind) = (progress.attempt, progress.error_code().name());
+        row.summary = format!("Delivery attempt {attempt} of {name} failed: {kind}");
+        row.prove("code", shown(&progress.platform_code));
+    }
 }
 
 fn upload_placed(row: &mut EventRow, upload: &v1::Upload) {

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dray_platform::{Route, UploadProgress};
-use dray_proto::v1::{self, DeliveryStage};
+use dray_platform::{PlatformError, Route, UploadProgress};
+use dray_proto::v1::{self, DeliveryErrorKind, DeliveryStage};
 
 use super::run::{DeliveryRun, OpenDelivery};
 use crate::error::DeliveryError;
 use crate::machine::StepPlan;
+use crate::record::FileFailureKind;
 
 /// Interval between two progress reports of one upload (platform-delivery 9: uploads of more than 3 s show progress).
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
@@ -93,12 +94,33 @@ impl DeliveryRun<'_> {
 
     /// Reports a step.
     pub(super) async fn progress(&mut self, stage: DeliveryStage, step: &StepPlan) {
+        let report = self.step_report(stage, step);
+        self.publish(report).await;
+    }
+
+    /// Reports why a request to the platform failed.
+    pub(super) async fn report_failed_attempt(
+        &mut self,
+        step: &StepPlan,
+        attempt: u32,
+        error: &PlatformError,
+    ) {
+        let report = v1::DeliveryProgressed {
+            error_code: DeliveryErrorKind::from(FileFailureKind::Platform(error.kind())).into(),
+            platform_code: error.platform_code().to_owned(),
+            attempt,
+            ..self.step_report(DeliveryStage::AttemptFailed, step)
+        };
+        self.publish(report).await;
+    }
+
+    /// A report that names the file of the step, if it has only one.
+    fn step_report(&mut self, stage: DeliveryStage, step: &StepPlan) -> v1::DeliveryProgressed {
         let name = match step.files.as_slice() {
             [index] => self.file_mut(*index).map(|file| file.name.clone()),
             _ => None,
         };
-        let report = self.progress_report(stage, &name.unwrap_or_default(), 0, 0);
-        self.publish(report).await;
+        self.progress_report(stage, &name.unwrap_or_default(), 0, 0)
     }
 
     fn progress_report(

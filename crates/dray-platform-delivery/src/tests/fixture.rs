@@ -228,6 +228,21 @@ impl DeliveryFixture {
         operations
     }
 
+    /// Number, file and cause of each failed attempt that was reported.
+    pub(crate) async fn failed_attempts(&self) -> Vec<String> {
+        let filter = EventFilter::of::<v1::DeliveryProgressed>().from_start();
+        let mut events = self.bus.events(filter).await.unwrap();
+        let mut attempts = Vec::new();
+        while let Some(Ok(event)) = events.next().now_or_never() {
+            let progress: v1::DeliveryProgressed = event.decode().unwrap();
+            if progress.stage_code() == v1::DeliveryStage::AttemptFailed {
+                let (number, cause) = (progress.attempt, progress.error_code().name());
+                attempts.push(format!("{number} {} {cause}", progress.name));
+            }
+        }
+        attempts
+    }
+
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }

@@ -222,6 +222,11 @@ async fn transient_errors_have_at_most_five_attempts() {
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].attempts, 3);
+    let failed_attempts = fixture.failed_attempts().await;
+    assert_eq!(
+        failed_attempts,
+        [1, 2].map(|attempt| format!("{attempt} a.txt transient"))
+    );
     fixture
         .fake
         .script(vec![FakeAction::Refuse(ErrorKind::Transient); 5]);

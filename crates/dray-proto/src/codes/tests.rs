@@ -81,7 +81,7 @@ fn every_code_has_a_unique_name_that_parses_to_the_code() {
     check::<DeliveryRoute>(14);
     check::<DeliveryErrorKind>(17);
     check::<WaitingReason>(3);
-    check::<DeliveryStage>(6);
+    check::<DeliveryStage>(7);
     check::<StepState>(5);
     check::<SandboxEntryKind>(8);
     check::<TicketAction>(4);

@@ -2294,6 +2294,15 @@ pub struct DeliveryProgressed {
     /// The reason of the wait, with the stage `waiting`; otherwise unspecified.
     #[prost(enumeration = "WaitingReason", tag = "8")]
     pub waiting_code: i32,
+    /// Why the request failed, with the stage `attempt_failed`; otherwise unspecified.
+    #[prost(enumeration = "DeliveryErrorKind", tag = "9")]
+    pub error_code: i32,
+    /// The platform's own code of that failure; empty for none.
+    #[prost(string, tag = "10")]
+    pub platform_code: ::prost::alloc::string::String,
+    /// Number of the failed attempt, from 1; 0 with other stages.
+    #[prost(uint32, tag = "11")]
+    pub attempt: u32,
 }
 impl ::prost::Name for DeliveryProgressed {
 const NAME: &'static str = "DeliveryProgressed";
@@ -3489,6 +3498,8 @@ pub enum DeliveryStage {
     Waiting = 5,
     /// The platform confirmed a visible request: `sent`.
     Sent = 6,
+    /// A request to the platform failed: `attempt_failed`. Another attempt, another form or the end follows.
+    AttemptFailed = 7,
 }
 impl DeliveryStage {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3504,6 +3515,7 @@ impl DeliveryStage {
             Self::Sending => "DELIVERY_STAGE_SENDING",
             Self::Waiting => "DELIVERY_STAGE_WAITING",
             Self::Sent => "DELIVERY_STAGE_SENT",
+            Self::AttemptFailed => "DELIVERY_STAGE_ATTEMPT_FAILED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -3516,6 +3528,7 @@ impl DeliveryStage {
             "DELIVERY_STAGE_SENDING" => Some(Self::Sending),
             "DELIVERY_STAGE_WAITING" => Some(Self::Waiting),
             "DELIVERY_STAGE_SENT" => Some(Self::Sent),
+            "DELIVERY_STAGE_ATTEMPT_FAILED" => Some(Self::AttemptFailed),
             _ => None,
         }
     }

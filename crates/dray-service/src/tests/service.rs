@@ -136,7 +136,7 @@ impl EchoService {
         }
     }
 
-    /// Does its own admission: all calls are admitted and wait for the release.
+    /// Waits for the release without a limit on concurrent calls.
     async fn list(
         self: Arc<Self>,
         _request: Request<v1::ListSandboxRequest>,
@@ -146,7 +146,7 @@ impl EchoService {
         Ok(v1::ListSandboxReply::default())
     }
 
-    /// Counts as far as the arguments say, and ends as the fetch of the directory as a URL does.
+    /// Sends each argument as output, and ends as a fetch of the working directory as a URL does.
     async fn count(
         self: Arc<Self>,
         request: Request<v1::ExecSandboxStreamRequest>,

@@ -19,9 +19,8 @@ pub(crate) enum PolicyCommand {
     /// Check policy files against a table of expectations. Connects to nothing.
     ///
     /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and where wanted `tenant`,
-    /// `session`,
-    /// `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the configuration and the
-    /// policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
+    /// `session`, `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the
+    /// configuration and the policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
     ///
     /// For example: `dray policy test expectations.toml --policy /etc/dray/egress-policy`
     Test(PolicyTestArgs),

@@ -7,7 +7,7 @@ use dray_bus::{EventFilter, EventStream, Meta};
 use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
-use dray_proto::v1;
+use dray_proto::{NamedCode as _, v1};
 use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId, whole_millis};
@@ -367,6 +367,15 @@ async fn next_progress(events: &mut EventStream) -> Option<v1::DeliveryProgresse
 
 fn progress_text(news: &v1::DeliveryProgressed) -> String {
     let name = name::shown_text(&news.name, 60);
+    if news.attempt > 0 {
+        // Most platforms have a code for each failure, which says more than its kind.
+        let code = match name::shown_text(&news.platform_code, 40) {
+            code if code.is_empty() => code,
+            code => format!(", {code}"),
+        };
+        let kind = news.error_code().name();
+        return format!("attempt {} of {name} failed: {kind}{code}", news.attempt);
+    }
     if news.total > 0 {
         format!(
             "{} {name} {} of {}",

@@ -1360,6 +1360,8 @@ DELIVERY_STAGE_WAITING: DeliveryStage
 """The delivery waits, as its record says: `waiting`."""
 DELIVERY_STAGE_SENT: DeliveryStage
 """The platform confirmed a visible request: `sent`."""
+DELIVERY_STAGE_ATTEMPT_FAILED: DeliveryStage
+"""A request to the platform failed: `attempt_failed`. Another attempt, another form or the end follows."""
 
 class StepState(_int):
     """State of one request of a delivery that people can see."""
@@ -1585,7 +1587,13 @@ class DeliveryProgressed(Message):
     """The current stage."""
     waiting_code: WaitingReason
     """The reason of the wait, with the stage `waiting`; otherwise unspecified."""
-    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., stage: _str | None = ..., name: _str | None = ..., bytes: _int | None = ..., total: _int | None = ..., stage_code: DeliveryStage | None = ..., waiting_code: WaitingReason | None = ...) -> None: ...
+    error_code: DeliveryErrorKind
+    """Why the request failed, with the stage `attempt_failed`; otherwise unspecified."""
+    platform_code: _str
+    """The platform's own code of that failure; empty for none."""
+    attempt: _int
+    """Number of the failed attempt, from 1; 0 with other stages."""
+    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., stage: _str | None = ..., name: _str | None = ..., bytes: _int | None = ..., total: _int | None = ..., stage_code: DeliveryStage | None = ..., waiting_code: WaitingReason | None = ..., error_code: DeliveryErrorKind | None = ..., platform_code: _str | None = ..., attempt: _int | None = ...) -> None: ...
 
 class DeliveredFile(Message):
     """The outcome of one file (platform-delivery 1)."""

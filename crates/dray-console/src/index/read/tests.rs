@@ -205,6 +205,22 @@ fn progress_is_shown_for_running_work() {
 }
 
 #[test]
+fn a_failed_attempt_is_shown_with_its_cause_and_the_code_of_the_platform() {
+    let mut progress = v1::DeliveryProgressed {
+        name: "a.pdf".to_owned(),
+        platform_code: "503".to_owned(),
+        attempt: 2,
+        ..v1::DeliveryProgressed::default()
+    };
+    progress.set_stage_code(v1::DeliveryStage::AttemptFailed);
+    progress.set_error_code(v1::DeliveryErrorKind::Transient);
+    let row = row("dray.event.delivery.v1.progressed.default", &progress);
+    assert_eq!(row.outcome, RowOutcome::Working);
+    assert_eq!(row.summary, "Delivery attempt 2 of a.pdf failed: transient");
+    assert_eq!(row.proofs, [("code", "503".to_owned())]);
+}
+
+#[test]
 fn a_denied_rejection_is_a_refusal_and_any_other_a_failure() {
     for (code, outcome) in [
         (v1::FaultCode::Denied, RowOutcome::Refused),

@@ -45,7 +45,7 @@ fn numbered_certificate(issuer: &Issuer, serial: u64) -> Pair {
     (params.signed_by(&key, issuer).unwrap().der().clone(), key)
 }
 
-/// A proxy whose revocation lists are `text` of `clients`, and the file with them.
+/// A proxy that accepts certificates of `clients`, and the file from which it reads their revocation list `text`.
 async fn start_with_lists(clients: Issuer, text: &str) -> (CertifiedProxy, PathBuf) {
     let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
     let path = path.keep().unwrap();
