@@ -447,6 +447,21 @@ fn an_address_that_others_reach_needs_a_token() {
     assert!(stderr_text.contains("--token-file"), "{stderr_text}");
 }
 
+#[test]
+fn an_empty_directory_of_configurations_counts_as_unset() {
+    let fixture = McpFixture::new();
+    let mut install = Command::new(support::dray());
+    install
+        .args(["mcp", "install", "goose"])
+        .env("HOME", fixture.path("home"))
+        // The XDG specification has the default for both (section "Environment variables").
+        .env("XDG_CONFIG_HOME", "")
+        .env("APPDATA", "");
+    support::stdout(&mut install);
+    let entry = std::fs::read_to_string(fixture.path("home/.config/goose/config.yaml")).unwrap();
+    assert!(entry.contains("drayage"), "{entry}");
+}
+
 fn text_of(result: &Value) -> &str {
     result["text"].as_str().unwrap_or_default()
 }

@@ -1,21 +1,27 @@
 //! Tests with clients of `dray mcp` by other authors: the inspector and the SDK of the protocol's authors from
-//! npm, `fastmcp`, and two frameworks for agents with a scripted model.
+//! npm, `fastmcp`, and two frameworks for agents with a scripted model. A tokenizer counts the list of tools, and the
+//! tool of the authors of `.mcpb` checks a bundle.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
 use dray_testkit::python;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{HttpServer, McpFixture, TEST_TOKEN};
-use crate::support::{self, node};
+use crate::support::{self, mcp_process::McpProcess, node};
 
 /// The packages, in the versions that the tests expect.
-const NPM_PACKAGES: [&str; 2] = [
+const NPM_PACKAGES: [&str; 4] = [
     "@modelcontextprotocol/inspector@2.12.0",
     "@modelcontextprotocol/sdk@1.32.2",
+    // The vocabularies are in the package.
+    "gpt-tokenizer@4.0.0",
+    "@anthropic-ai/mcpb@2.1.2",
 ];
+/// Most tokens of the list of all tools.
+const MAX_LIST_TOKENS: u64 = 3_000;
 
 /// The directory whose `node_modules` have the packages.
 fn node_directory() -> PathBuf {
@@ -103,22 +109,74 @@ fn the_ten_minute_tutorial_of_the_page_works_as_written() {
     assert!(entry.contains("papers"), "{entry}");
 }
 
-/// Runs the client of the TypeScript SDK with a server, and returns its report.
-fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
-    let script = support::root().join("tests/mcp/sdk_client.mjs");
+/// Runs a script of this directory with the npm packages, and returns its report.
+fn run_script(fixture: &McpFixture, name: &str, arguments: &[&str]) -> Value {
+    let script = support::root().join("tests/mcp").join(name);
     // The copy is beside the packages, because Node.js looks for modules from the directory of the script.
     let copy = tempfile::Builder::new()
-        .prefix("client-")
+        .prefix("script-")
         .suffix(".mjs")
         .tempfile_in(node_directory())
         .unwrap();
     std::fs::copy(script, copy.path()).unwrap();
-    let mut client = Command::new("node");
-    client
-        .arg(copy.path())
-        .args(server)
+    let mut node = Command::new("node");
+    node.arg(copy.path())
+        .args(arguments)
         .env("HOME", fixture.path("home"));
-    serde_json::from_str(&support::stdout(&mut client)).unwrap()
+    serde_json::from_str(&support::stdout(&mut node)).unwrap()
+}
+
+#[test]
+fn the_list_of_all_tools_has_at_most_3000_tokens_of_two_vocabularies() {
+    let fixture = McpFixture::new();
+    let mut command = Command::new(support::dray());
+    command
+        .args(["mcp", "--root", &fixture.path("data")])
+        .args(["--allow-write", "--allow-send"])
+        .args(["--tickets", "127.0.0.1:0"])
+        .env("HOME", fixture.path("home"));
+    let listed = McpProcess::start(command).request("tools/list", &json!({}));
+    let tools = &listed["tools"];
+    assert_eq!(tools.as_array().map(Vec::len), Some(11), "{listed}");
+    let file = fixture.path("tools.json");
+    std::fs::write(&file, tools.to_string()).unwrap();
+    let counts = run_script(&fixture, "count_tokens.mjs", &[&file]);
+    for vocabulary in ["o200k_base", "cl100k_base"] {
+        let tokens = counts[vocabulary].as_u64().unwrap();
+        // Fewer tokens than tools would be a count of something else.
+        assert!((500..=MAX_LIST_TOKENS).contains(&tokens), "{counts}");
+    }
+}
+
+#[test]
+fn the_tool_of_the_authors_of_bundles_accepts_a_bundle() {
+    let fixture = McpFixture::new();
+    let program = fixture.path("program");
+    std::fs::write(&program, "#!/bin/sh\necho started\n").unwrap();
+    let (bundle, unpacked) = (fixture.path("drayage.mcpb"), fixture.path("unpacked"));
+    let mut build = Command::new(support::dray());
+    build
+        .args(["mcp", "bundle", &bundle, "--binary", &program])
+        .env("HOME", fixture.path("home"));
+    support::stdout(&mut build);
+    let mcpb = |arguments: &[&str]| {
+        let mut tool = Command::new("node");
+        tool.arg(node_directory().join("node_modules/.bin/mcpb"))
+            .args(arguments)
+            .env("HOME", fixture.path("home"));
+        support::stdout(&mut tool)
+    };
+    mcpb(&["info", &bundle]);
+    mcpb(&["unpack", &bundle, &unpacked]);
+    let manifest = format!("{unpacked}/manifest.json");
+    let verdict = mcpb(&["validate", &manifest]);
+    assert!(verdict.contains("passes"), "{verdict}");
+    // The program that the manifest names is there, and its mode lets clients start it.
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    let entry_point = manifest["server"]["entry_point"].as_str().unwrap();
+    let mut start = Command::new(format!("{unpacked}/{entry_point}"));
+    assert_eq!(support::stdout(&mut start), "started\n");
 }
 
 #[test]
@@ -129,7 +187,7 @@ fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     let server = HttpServer::start(&fixture);
     for target in [&stdio[..], &["http", &server.url, TEST_TOKEN]] {
-        check_reading(&over_sdk(&fixture, target));
+        check_reading(&run_script(&fixture, "sdk_client.mjs", target));
     }
 }
 

@@ -157,26 +157,27 @@ pub(crate) fn parse<T: DeserializeOwned>(
     let mut arguments = arguments.unwrap_or_default();
     arguments.retain(|_, value| !value.is_null());
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
-        let path = error.path().to_string();
-        let reason = plain_reason(&error.into_inner().to_string());
-        // The path of a missing or unknown argument is that of all arguments.
-        let reason = if path == "." {
-            reason
-        } else {
-            format!(
-                "`{}` has an {reason}",
-                shown_text(&path, MAX_QUOTED_CHARACTERS)
-            )
-        };
         failure::invalid(
             format!(
                 "The arguments of `{tool}` are not valid: {}.",
-                shortened(&reason)
+                invalid_reason(error)
             ),
             "Correct the argument; the input schema of the tool lists them.",
         )
         .detail("arguments_invalid")
     })
+}
+
+/// The reason why a value does not fit, with the path of its part, quoted in part where it is long.
+pub(crate) fn invalid_reason(error: serde_path_to_error::Error<serde_json::Error>) -> String {
+    let path = error.path().to_string();
+    let reason = plain_reason(&error.into_inner().to_string());
+    // The path of a missing or unknown member is that of the whole value.
+    if path == "." || !reason.starts_with("invalid ") {
+        return shortened(&reason);
+    }
+    let path = shown_text(&path, MAX_QUOTED_CHARACTERS);
+    shortened(&format!("`{path}` has an {reason}"))
 }
 
 /// The reason of the parser, with the words of JSON for the types that it expected.
@@ -188,6 +189,7 @@ fn plain_reason(reason: &str) -> String {
         "u32" | "u64" => "an integer that is not negative",
         "a sequence" => "a list",
         "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
         other => other,
     };
     format!("{found}, expected {expected}")

@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use dray_types::Fault;
 use futures_util::{StreamExt as _, stream};
 use http::request::Parts;
@@ -25,7 +24,7 @@ use serde::Deserialize;
 
 use crate::auth::Caller;
 use crate::content::ContentAccess;
-use crate::http::MAX_REQUEST_BYTES;
+use crate::http::{MAX_REQUEST_BYTES, unread_body};
 use crate::subscriptions::{self, ResourceWatch};
 use crate::{McpServer, failure};
 
@@ -110,8 +109,9 @@ pub(crate) async fn read_http_baselines(
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, MAX_REQUEST_BYTES).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    let body = match to_bytes(body, MAX_REQUEST_BYTES).await {
+        Ok(body) => body,
+        Err(error) => return unread_body(&error),
     };
     if let Ok(message) = serde_json::from_slice::<ListenMessage>(&body) {
         let filter = message.params.notifications;

@@ -4,19 +4,17 @@
 use std::io;
 
 use futures_util::future::BoxFuture;
-use rmcp::model::{ErrorData, RequestId};
+use rmcp::model::ErrorData;
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::error::Category;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::message_check::{RejectedMessage, check_message};
 use crate::open_requests::{OpenRequests, answered_id};
 
 /// Longest message in bytes, as the library has it.
@@ -29,7 +27,7 @@ const PIPE_BYTES: usize = 64 << 10;
 /// A transport over lines, of which only messages are handed to the library.
 pub(crate) struct CheckedTransport<W: AsyncWrite> {
     inner: AsyncRwTransport<RoleServer, DuplexStream, W>,
-    rejected: mpsc::Receiver<RejectedLine>,
+    rejected: mpsc::Receiver<RejectedMessage>,
     open: OpenRequests,
     /// Sends an error; kept, because the library may drop the future that waits for it.
     pending: Option<BoxFuture<'static, io::Result<()>>>,
@@ -79,8 +77,8 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
             tokio::select! {
                 // Errors first: they were found before the end of the input.
                 biased;
-                Some(RejectedLine { error, id }) = self.rejected.recv() => {
-                    let response = TxJsonRpcMessage::<RoleServer>::error(error, id);
+                Some(rejected) = self.rejected.recv() => {
+                    let response = rejected.into_response();
                     self.pending = Some(Box::pin(self.inner.send(response)));
                 }
                 message = self.inner.receive() => {
@@ -100,31 +98,11 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
     }
 }
 
-/// The response to a line that the library does not get.
-struct RejectedLine {
-    error: ErrorData,
-    id: Option<RequestId>,
-}
-
-impl RejectedLine {
-    fn without_id(error: ErrorData) -> Self {
-        Self { error, id: None }
-    }
-}
-
-/// The fields of a message that make it a request; its other fields are not read.
-#[derive(Deserialize)]
-struct RequestEnvelope {
-    id: RequestId,
-    #[serde(rename = "method")]
-    _method: IgnoredAny,
-}
-
 /// Forwards lines that are messages, and reports the others.
 async fn check_lines(
     reader: impl AsyncRead + Unpin,
     mut forward: DuplexStream,
-    rejected: mpsc::Sender<RejectedLine>,
+    rejected: mpsc::Sender<RejectedMessage>,
 ) {
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -151,7 +129,7 @@ async fn check_lines(
         let error = if is_too_long {
             let message = format!("The message is longer than {} MiB.", MAX_LINE_BYTES >> 20);
             let error = ErrorData::invalid_request(message, None);
-            Some(RejectedLine::without_id(error))
+            Some(RejectedMessage::new(error, None))
         } else {
             check_line(&line)
         };
@@ -167,47 +145,19 @@ async fn check_lines(
     }
 }
 
-/// The response to a line that is not a message; `None` for other lines. An empty line needs no answer.
-fn check_line(line: &[u8]) -> Option<RejectedLine> {
+/// The response to a line that is not a message; `None` for other lines. An empty line and a notification get none.
+fn check_line(line: &[u8]) -> Option<RejectedMessage> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     if line.trim_ascii().is_empty() {
         return None;
     }
-    let Err(problem) = serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(line) else {
-        return None;
-    };
-    let is_json =
-        str::from_utf8(line).is_ok() && serde_json::from_slice::<IgnoredAny>(line).is_ok();
-    if !is_json {
-        let error = ErrorData::parse_error("The line is not JSON.", None);
-        return Some(RejectedLine::without_id(error));
-    }
-    let envelope = serde_json::from_slice::<RequestEnvelope>(line).ok();
-    let id = envelope.map(|envelope| envelope.id);
-    match problem.classify() {
-        // JSON permits them, and the library drops such a message silently (RFC 8259, sections 6, 8.2 and 9).
-        Category::Syntax | Category::Eof => Some(RejectedLine {
-            error: ErrorData::parse_error(
-                "The message has half of a surrogate pair, a number that is too large, or more than 127 levels.",
-                None,
-            ),
-            id,
-        }),
-        // The library ignores notifications that it does not know, and answers what remains without an id.
-        Category::Data | Category::Io => id.map(|id| RejectedLine {
-            error: ErrorData::invalid_request(
-                "The message is not a request of the protocol.",
-                None,
-            ),
-            id: Some(id),
-        }),
-    }
+    check_message(line).filter(|rejected| !rejected.is_notification())
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use rmcp::model::JsonRpcMessage;
+    use rmcp::model::{JsonRpcMessage, RequestId};
     use tokio::io::AsyncReadExt as _;
 
     use super::*;

@@ -1,5 +1,6 @@
 //! The server over streamable HTTP.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use dray_http_server::{ConnectionLimits, serve};
 use futures_util::future::BoxFuture;
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
+use http_body_util::LengthLimitError;
 use rmcp::ServerHandler;
 use rmcp::model::ErrorData;
-use rmcp::service::{RoleServer, TxJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -24,6 +25,7 @@ use url::Url;
 
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::baselines::read_http_baselines;
+use crate::message_check::{RejectedMessage, check_message};
 use crate::sessions::{SessionLimit, limit_sessions};
 use crate::{McpServer, ServiceClient};
 
@@ -32,12 +34,10 @@ const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Words of the library about a body that is JSON, but no message.
-const OTHER_SHAPES: [&str; 4] = [
-    "unrecognized JSON-RPC message",
-    "did not match any variant",
-    "invalid type",
-    "missing field",
+/// First words of the responses with which the library refuses a message for its shape.
+const MESSAGE_REFUSALS: [&[u8]; 2] = [
+    b"fail to deserialize",
+    b"Bad Request: Session ID is required",
 ];
 
 /// Address, tokens and names of the endpoint.
@@ -172,30 +172,61 @@ fn router<H: ServerHandler>(
         .layer(middleware::from_fn_with_state(limit, limit_sessions))
 }
 
-/// Answers a body that is not a message with the error of JSON-RPC. The library answers with text and the status 415.
+/// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library answers with text:
+/// with the status 415, or that an `initialize` with invalid parameters needs a session.
 async fn answer_unreadable(request: Request, next: Next) -> Response {
+    if request.method() != Method::POST {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let body = match axum::body::to_bytes(body, MAX_REQUEST_BYTES).await {
+        Ok(body) => body,
+        Err(error) => return unread_body(&error),
+    };
+    let request = Request::from_parts(parts, Body::from(body.clone()));
     let response = next.run(request).await;
-    if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+    let is_message_refused = match response.status() {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::BAD_REQUEST => {
+            // The library gives a type to the responses that are messages of the protocol.
+            !response.headers().contains_key(CONTENT_TYPE)
+        }
+        _ => false,
+    };
+    if !is_message_refused {
         return response;
     }
-    let (parts, body) = response.into_parts();
-    let body = axum::body::to_bytes(body, MAX_REQUEST_BYTES).await;
-    let body = body.unwrap_or_default();
-    let text = String::from_utf8_lossy(&body);
-    // Another content type has the same status.
-    if !text.starts_with("fail to deserialize") {
-        return Response::from_parts(parts, Body::from(body));
+    let (parts, text) = response.into_parts();
+    let text = axum::body::to_bytes(text, MAX_REQUEST_BYTES).await;
+    let text = text.unwrap_or_default();
+    // Other content types, versions and requests without a session have the same statuses.
+    if !MESSAGE_REFUSALS.iter().any(|words| text.starts_with(words)) {
+        return Response::from_parts(parts, Body::from(text));
     }
-    let is_json = OTHER_SHAPES.iter().any(|words| text.contains(words));
-    let error = if is_json {
-        ErrorData::invalid_request("The body is not a message of JSON-RPC.", None)
+    match check_message(&body) {
+        Some(rejected) => message_response(StatusCode::BAD_REQUEST, rejected),
+        None => Response::from_parts(parts, Body::from(text)),
+    }
+}
+
+/// The response to a request whose body is too long or breaks off.
+pub(crate) fn unread_body(error: &axum::Error) -> Response {
+    let is_too_long = error
+        .source()
+        .is_some_and(<dyn Error>::is::<LengthLimitError>);
+    let (status, words) = if is_too_long {
+        let words = format!("The body is longer than {MAX_REQUEST_BYTES} bytes.");
+        (StatusCode::PAYLOAD_TOO_LARGE, words)
     } else {
-        ErrorData::parse_error("The body is not JSON.", None)
+        let words = "The body ended before it was complete.".to_owned();
+        (StatusCode::BAD_REQUEST, words)
     };
-    let message = TxJsonRpcMessage::<RoleServer>::error(error, None);
-    let message = serde_json::to_string(&message).unwrap_or_default();
-    let headers = [(CONTENT_TYPE, "application/json")];
-    (StatusCode::BAD_REQUEST, headers, message).into_response()
+    let error = ErrorData::invalid_request(words, None);
+    message_response(status, RejectedMessage::new(error, None))
+}
+
+fn message_response(status: StatusCode, rejected: RejectedMessage) -> Response {
+    let message = serde_json::to_string(&rejected.into_response()).unwrap_or_default();
+    (status, [(CONTENT_TYPE, "application/json")], message).into_response()
 }
 
 /// Adds the check of tokens, and the public metadata of the protected resource (RFC 9728).

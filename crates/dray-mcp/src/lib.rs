@@ -44,6 +44,7 @@ mod input;
 pub mod install;
 mod local;
 mod location;
+mod message_check;
 mod open_requests;
 mod options;
 mod progress;

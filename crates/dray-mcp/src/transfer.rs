@@ -16,6 +16,7 @@ use crate::auth::{Scope, ScopeSet, required_scopes};
 use crate::content::ContentAccess;
 use crate::failure;
 use crate::location::{self, Location};
+use crate::message_check::invalid_initialize;
 use crate::options::{ServerOptions, TicketAccess, ToolName};
 use crate::progress::ProgressReporter;
 use crate::tools::tickets::{DEFAULT_UPLOAD_BYTES, issue_download, principal};
@@ -138,6 +139,7 @@ impl TransferRequest {
                     .map(Self::Download)
                     .map_err(invalid)
             }
+            "initialize" => Err(invalid_initialize(Some(params))),
             // A request of a served method whose parameters do not fit arrives here, too.
             _ if SERVED_METHODS.contains(&method) => Err(ErrorData::invalid_params(
                 format!("The parameters of {method} are missing or have another type."),

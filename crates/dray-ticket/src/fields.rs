@@ -7,9 +7,29 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 use crate::problem::TicketProblem;
 
+/// The value of a header field that may appear once; `None` when the field is absent.
+///
+/// # Errors
+///
+/// [`TicketProblem::Invalid`] for a field on several lines: a proxy could act on another one of them than this endpoint
+/// (RFC 9110 section 5.3).
+fn single_field<'a>(
+    headers: &'a HeaderMap,
+    name: &str,
+) -> Result<Option<&'a HeaderValue>, TicketProblem> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(TicketProblem::Invalid(
+            "a header field that has one value appears more than once",
+        ));
+    }
+    Ok(value)
+}
+
 /// Parses a header field that is an integer of ASCII digits; `None` when the field is absent.
 pub(crate) fn number_field(headers: &HeaderMap, name: &str) -> Result<Option<u64>, TicketProblem> {
-    let Some(value) = headers.get(name) else {
+    let Some(value) = single_field(headers, name)? else {
         return Ok(None);
     };
     let number = value.to_str().ok().and_then(parse_digits);
@@ -30,7 +50,7 @@ fn parse_digits(text: &str) -> Option<u64> {
 ///
 /// [`TicketProblem::PartialBody`] for any other range than the whole file (RFC 9110 section 14.5).
 pub(crate) fn whole_range(headers: &HeaderMap) -> Result<Option<u64>, TicketProblem> {
-    let Some(value) = headers.get(header::CONTENT_RANGE) else {
+    let Some(value) = single_field(headers, header::CONTENT_RANGE.as_str())? else {
         return Ok(None);
     };
     let length = value.to_str().ok().and_then(whole_length);
@@ -77,7 +97,7 @@ pub(crate) fn announces_body(headers: &HeaderMap) -> bool {
 
 /// Parses `Upload-Complete`, a boolean of RFC 9651; `None` when the field is absent.
 pub(crate) fn upload_complete(headers: &HeaderMap) -> Result<Option<bool>, TicketProblem> {
-    let Some(value) = headers.get("upload-complete") else {
+    let Some(value) = single_field(headers, "upload-complete")? else {
         return Ok(None);
     };
     match Parser::new(value.as_bytes()).parse::<Item>() {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderMap, header};
 use multer::{Field, Multipart};
 
@@ -31,20 +34,20 @@ pub(crate) async fn form_file(
         let field = field.map_err(|_| TicketProblem::Invalid("the form is not valid"))?;
         let Some(field) = field else { break };
         if field.file_name().is_some() {
-            return file_request(field);
+            return Ok((file_request(&field)?, file_body(form, field)));
         }
     }
     Err(TicketProblem::Invalid("the form has no file"))
 }
 
-fn file_request(field: Field<'static>) -> Result<(UploadRequest, Body), TicketProblem> {
+fn file_request(field: &Field<'static>) -> Result<UploadRequest, TicketProblem> {
     // Browsers send an empty name if no file was chosen.
     let sender_name = field.file_name().map(str::to_owned).unwrap_or_default();
     if sender_name.is_empty() {
         return Err(TicketProblem::Invalid("no file was chosen"));
     }
     let media_type = field.content_type().map(AsRef::as_ref);
-    let request = UploadRequest {
+    Ok(UploadRequest {
         protocol: UploadProtocol::Plain,
         start: UploadStart::Whole,
         completes: Some(true),
@@ -55,6 +58,31 @@ fn file_request(field: Field<'static>) -> Result<(UploadRequest, Body), TicketPr
         has_trailers: false,
         media_type: announced_type(media_type.map(dray_media_type::essence)),
         sender_name,
+    })
+}
+
+/// A form, and its file until the end of the file was read.
+type FormState = (Multipart<'static>, Option<Field<'static>>);
+
+/// The bytes of a file. They end with an error if another file follows, which a ticket for one file cannot take.
+fn file_body(form: Multipart<'static>, file: Field<'static>) -> Body {
+    Body::from_stream(stream::try_unfold((form, Some(file)), next_chunk))
+}
+
+async fn next_chunk((mut form, file): FormState) -> Result<Option<(Bytes, FormState)>, BoxError> {
+    let Some(mut file) = file else {
+        return Ok(None);
     };
-    Ok((request, Body::from_stream(field)))
+    if let Some(chunk) = file.chunk().await? {
+        return Ok(Some((chunk, (form, Some(file)))));
+    }
+    // The next field is available after the file was dropped.
+    drop(file);
+    while let Some(field) = form.next_field().await? {
+        if field.file_name().is_some_and(|name| !name.is_empty()) {
+            let problem = TicketProblem::Invalid("the form has more than one file");
+            return Err(problem.into());
+        }
+    }
+    Ok(None)
 }

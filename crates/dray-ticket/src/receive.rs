@@ -1,5 +1,6 @@
 //! Receives the body of an upload: stores bytes as segments, and records their number.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -157,7 +158,7 @@ impl BodyReceiver<'_> {
             };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
             let Some(frame) = frame else { break };
-            let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
+            let frame = frame.map_err(|error| body_problem(&error))?;
             match frame.into_data() {
                 Ok(bytes) => self.add_bytes(&bytes).await?,
                 Err(frame) => self.read_trailers(frame.trailers_ref())?,
@@ -448,7 +449,9 @@ fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), T
             });
         }
         let continues = request.start != UploadStart::Whole;
-        if continues && record.announced.is_some_and(|before| before != length) {
+        let differs = record.announced.is_some_and(|before| before != length);
+        // A length below the received bytes is one that the upload can never have.
+        if continues && (differs || length < record.moved) {
             return Err(TicketProblem::InconsistentLength);
         }
     }
@@ -461,4 +464,17 @@ fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), T
         return Err(TicketProblem::WrongDigest);
     }
     Ok(())
+}
+
+/// The reason why a body ended: its form is refused, or the connection broke.
+fn body_problem(error: &axum::Error) -> TicketProblem {
+    // `Body` wraps the error of its stream, and a body that is made of a stream does so once more.
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(source) = cause {
+        if let Some(problem) = source.downcast_ref::<TicketProblem>() {
+            return problem.clone();
+        }
+        cause = source.source();
+    }
+    TicketProblem::Interrupted
 }

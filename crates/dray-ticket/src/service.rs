@@ -17,7 +17,7 @@ use crate::destination::TicketDestination;
 use crate::issue::{IssuedTicket, TicketRequest};
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
-use crate::record::{SegmentRecord, TicketDirection, TicketRecord, TicketState};
+use crate::record::{SegmentRecord, StoredContent, TicketDirection, TicketRecord, TicketState};
 use crate::records::{RecordError, TicketRecords};
 use crate::usage::PrincipalUsage;
 use crate::web_files::WebFilePolicy;
@@ -145,6 +145,14 @@ impl TicketService {
         })
         .await?;
         let name = cleaned_name(&request.name);
+        // The response of a download has the name that its maker chose, or else that of the content.
+        let content = request.content.map(|content| match name.as_str() {
+            "" => content,
+            _ => StoredContent {
+                name: name.clone(),
+                ..content
+            },
+        });
         let record = TicketRecord {
             tenant: principal.tenant.as_str().to_owned(),
             session: principal.session.as_str().to_owned(),
@@ -164,7 +172,7 @@ impl TicketService {
             moved: 0,
             sent_bytes: 0,
             lease: None,
-            content: request.content.clone(),
+            content: content.clone(),
             destination: request.destination,
             receipt: None,
             pinned: request.pinned,
@@ -180,7 +188,7 @@ impl TicketService {
             expires_at_ms,
             max_bytes: request.max_bytes,
             name,
-            content: request.content,
+            content,
             offers_parts: request.direction == TicketDirection::Upload
                 && inner.store.has_public_endpoint(),
         })

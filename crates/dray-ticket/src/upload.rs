@@ -200,6 +200,13 @@ impl UploadCall<'_> {
 
     /// tus `POST`: the ticket is the upload, so creating it announces the length.
     async fn create_tus(&self, headers: &HeaderMap, body: Body) -> Result<Response, TicketProblem> {
+        // A client that sends several partial uploads at the same time announces here the length of one of them, which
+        // must not be taken for the length of the file.
+        if headers.contains_key("upload-concat") {
+            return Err(TicketProblem::Invalid(
+                "`Upload-Concat` is not supported: a ticket is one upload, which is not joined from others",
+            ));
+        }
         let mut request = UploadRequest::read(&Method::PUT, &without_type(headers))?;
         let deferred = headers.get("upload-defer-length");
         // Any other value is an error (tus 1.0, creation-defer-length).

@@ -116,14 +116,6 @@ pub(super) fn session_not_found() -> Response {
     plain_response(StatusCode::NOT_FOUND, "The session does not exist.\n")
 }
 
-/// The body of the request is too large, or ended early.
-pub(super) fn unreadable_body() -> Response {
-    plain_response(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "The request could not be read.\n",
-    )
-}
-
 fn push_parameter(challenge: &mut String, name: &str, value: &str) {
     // Values here have neither quotation marks nor backslashes, except what an operator configures.
     let value = value.replace(['"', '\\'], "");

@@ -19,6 +19,7 @@ use super::challenge;
 use super::scope::{Scope, ScopeSet, required_scopes};
 use super::session_id::SessionIdSigner;
 use super::{Authenticator, Caller};
+use crate::http::unread_body;
 use crate::options::ToolName;
 use crate::sessions::SESSION_ID;
 use crate::{transfer, transfer_tasks};
@@ -120,8 +121,9 @@ pub(crate) async fn check_request(
         return refused;
     }
     let body = if parts.method == Method::POST {
-        let Ok(bytes) = to_bytes(body, layer.max_body_bytes).await else {
-            return challenge::unreadable_body();
+        let bytes = match to_bytes(body, layer.max_body_bytes).await {
+            Ok(bytes) => bytes,
+            Err(error) => return unread_body(&error),
         };
         if let Err(refused) = layer.check_scopes(&caller, &bytes) {
             return refused;

@@ -1,24 +1,126 @@
 //! Bodies that are no messages.
 
-use serde_json::json;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
 
-use crate::client::send;
+use serde_json::{Value, json};
+
+use crate::client::{RawResponse, send};
 use crate::fixture::{HttpFixture, STATIC_TOKEN};
 
-#[tokio::test]
-async fn a_body_that_is_not_a_message_gets_an_error_of_the_protocol() {
-    let fixture = HttpFixture::new().await;
+/// Longest wait for a response.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Sends a body with the header fields of a message of 2025-11-25.
+async fn send_body(fixture: &HttpFixture, body: &str) -> RawResponse {
     let authorization = format!("Bearer {STATIC_TOKEN}");
     let fields = [
         ("Authorization", authorization.as_str()),
         ("Accept", "application/json, text/event-stream"),
         ("Content-Type", "application/json"),
     ];
-    for (body, code) in [("{bad", -32700), ("7", -32600)] {
-        let response = send(fixture.address, "POST", "/mcp", &fields, body).await;
-        assert_eq!(response.status, 400, "{response:?}");
-        assert_eq!(response.field("Content-Type"), "application/json");
-        let message = response.message();
-        assert_eq!(message["error"]["code"], json!(code), "{message}");
+    send(fixture.address, "POST", "/mcp", &fields, body).await
+}
+
+/// Checks that the response is an error of the protocol with these words, and returns it.
+fn check_error(response: &RawResponse, status: u16, code: i64, words: &str) -> Value {
+    assert_eq!(response.status, status, "{response:?}");
+    assert_eq!(response.field("Content-Type"), "application/json");
+    let message = response.message();
+    assert_eq!(message["error"]["code"], json!(code), "{message}");
+    let text = message["error"]["message"].as_str().unwrap();
+    assert!(text.contains(words), "{text}");
+    message
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_a_message_gets_an_error_of_the_protocol() {
+    let fixture = HttpFixture::new().await;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let deep_request =
+        format!(r#"{{"jsonrpc":"2.0","id":"a","method":"ping","params":{{"x":{deep}}}}}"#);
+    for (body, code, words) in [
+        ("", -32700, "not JSON"),
+        ("{bad", -32700, "not JSON"),
+        (&"[".repeat(100_000), -32700, "not JSON"),
+        ("7", -32600, "not an object"),
+        (
+            r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+            -32600,
+            "no batches",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            -32600,
+            "`id`",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
+            -32600,
+            "not a request",
+        ),
+        (&deep_request, -32700, "127 levels"),
+    ] {
+        let response = send_body(&fixture, body).await;
+        check_error(&response, 400, code, words);
     }
+    // A message whose id can be read gets it back.
+    let response = send_body(&fixture, &deep_request).await;
+    assert_eq!(response.message()["id"], "a");
+}
+
+#[tokio::test]
+async fn an_initialize_with_invalid_parameters_is_not_taken_for_one_without_a_session() {
+    let fixture = HttpFixture::new().await;
+    let message =
+        |params: &str| format!(r#"{{"jsonrpc":"2.0","id":5,"method":"initialize"{params}}}"#);
+    for (params, words) in [
+        ("", "missing field `protocolVersion`"),
+        (r#","params":null"#, "missing field `protocolVersion`"),
+        (r#","params":{"protocolVersion":7}"#, "`protocolVersion`"),
+        (
+            r#","params":{"protocolVersion":"2025-11-25"}"#,
+            "missing field `capabilities`",
+        ),
+    ] {
+        let response = send_body(&fixture, &message(params)).await;
+        let message = check_error(&response, 400, -32602, words);
+        assert_eq!(message["id"], 5, "{message}");
+    }
+    let without_id = r#"{"jsonrpc":"2.0","method":"initialize","params":{}}"#;
+    check_error(
+        &send_body(&fixture, without_id).await,
+        400,
+        -32600,
+        "no `id`",
+    );
+    // Another request still needs the session.
+    let list = r#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#;
+    let response = send_body(&fixture, list).await;
+    assert_eq!(response.status, 400);
+    assert!(response.body.contains("Session ID"), "{response:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_or_is_too_long_is_an_error_of_the_request() {
+    let fixture = HttpFixture::new().await;
+    let long = " ".repeat((1 << 20) + 1);
+    assert_eq!(send_body(&fixture, &long).await.status, 413);
+    let address = fixture.address;
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {STATIC_TOKEN}\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+         Transfer-Encoding: chunked\r\n\r\nnot a size\r\n"
+    );
+    let exchange = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).unwrap();
+        String::from_utf8_lossy(&start).into_owned()
+    };
+    let start = tokio::task::spawn_blocking(exchange).await.unwrap();
+    assert_eq!(start, "HTTP/1.1 400");
 }

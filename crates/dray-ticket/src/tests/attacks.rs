@@ -82,6 +82,13 @@ async fn wrong_offsets_and_lengths_store_no_bytes() {
             "invalid-request"
         );
     }
+    // A length below the received bytes would leave an upload that nothing completes.
+    let tus_part = "tus-resumable: 1.0.0\r\ncontent-type: application/offset+octet-stream";
+    let head = format!("PATCH {url}\r\n{tus_part}\r\nupload-offset: 3\r\nupload-length: 2");
+    assert_eq!(
+        fixture.send(&head, b"").await.problem(),
+        "inconsistent-upload-length"
+    );
     // More bytes were announced than arrived.
     let short = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {short}\r\ncontent-length: 9");
@@ -108,6 +115,34 @@ async fn wrong_offsets_and_lengths_store_no_bytes() {
     assert_eq!(refused.status, 400);
     assert_eq!(
         fixture.send(&format!("PUT {both}"), b"xyz").await.status,
+        201
+    );
+}
+
+#[tokio::test]
+async fn fields_with_one_value_on_several_lines_are_refused() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let tus = "tus-resumable: 1.0.0";
+    let part = "content-type: application/partial-upload\r\nupload-complete: ?1";
+    let tus_part = "content-type: application/offset+octet-stream\r\nupload-offset: 0";
+    for head in [
+        format!("POST {url}\r\n{tus}\r\nupload-length: 3\r\nupload-length: 4"),
+        format!("PATCH {url}\r\n{part}\r\nupload-offset: 0\r\nupload-offset: 3"),
+        format!("PATCH {url}\r\n{part}\r\nupload-complete: ?0\r\nupload-offset: 0"),
+        format!("PATCH {url}\r\n{tus}\r\n{tus_part}\r\nupload-length: 3\r\nupload-length: 9"),
+        format!("PUT {url}\r\ncontent-range: bytes 0-2/3\r\ncontent-range: bytes 0-2/9"),
+    ] {
+        let refused = fixture.send(&head, b"abc").await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (400, "invalid-request"),
+            "{head}"
+        );
+        assert!(!fixture.is_stored(b"abc").await, "{head}");
+    }
+    assert_eq!(
+        fixture.send(&format!("PUT {url}"), b"xyz").await.status,
         201
     );
 }

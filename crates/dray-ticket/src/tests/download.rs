@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{START_MS, TestEndpoint, connect, noise, with_version};
+use crate::TicketRequest;
 use crate::fields::digest_value;
 
 async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
@@ -75,6 +76,25 @@ async fn content_is_sent_once_with_its_digest_and_name() {
         (repeated.status, repeated.problem().as_str()),
         (410, "ticket-used")
     );
+}
+
+#[tokio::test]
+async fn the_name_of_a_ticket_replaces_the_name_of_its_content() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue_download(&noise(10), "stored.txt").await;
+    let ticket = fixture.service.find(url.rsplit('/').next().unwrap()).await;
+    let content = ticket.unwrap().record.content.unwrap();
+    for (name, expected) in [
+        ("report.txt", "attachment; filename=\"report.txt\""),
+        ("../../etc/passwd", "attachment; filename=\"passwd\""),
+    ] {
+        let request = TicketRequest::download(content.clone()).name(name);
+        let renamed = fixture.issue(request).await;
+        let response = fixture.send_empty(&format!("GET {renamed}")).await;
+        assert_eq!(response.status, 200);
+        let disposition = response.field("content-disposition").unwrap();
+        assert!(disposition.starts_with(expected), "{disposition}");
+    }
 }
 
 #[tokio::test]

@@ -144,3 +144,25 @@ async fn a_form_that_ends_early_is_not_an_upload() {
     assert_eq!(send_form(&fixture, &url, &body).await.status, 201);
     assert!(fixture.is_stored(b"some text").await);
 }
+
+#[tokio::test]
+async fn a_form_with_two_files_is_refused_and_stores_neither() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(4_000)).await;
+    let (first, second) = (
+        form("a.txt", "text/plain", b"one"),
+        form("b.txt", "text/plain", b"two"),
+    );
+    let end = first.len() - "--\r\n".len();
+    let body = [&first[..end], b"\r\n", &second["--limit\r\n".len()..]].concat();
+    let refused = send_form(&fixture, &url, &body).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(text(&refused).contains("more than one file"), "{refused:?}");
+    for content in [b"one", b"two"] {
+        assert!(!fixture.is_stored(content).await);
+    }
+    assert_eq!(fixture.count_files("segments"), 0);
+    // The ticket still works.
+    assert_eq!(send_form(&fixture, &url, &first).await.status, 201);
+    assert!(fixture.is_stored(b"one").await);
+}

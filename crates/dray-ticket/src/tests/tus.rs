@@ -98,6 +98,32 @@ async fn creation_without_one_clear_length_is_refused() {
 }
 
 #[tokio::test]
+async fn a_part_of_a_parallel_upload_is_not_taken_for_the_file() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
+    for concat in [
+        "upload-concat: partial\r\nupload-length: 3".to_owned(),
+        format!("upload-concat: final;{url} {url}"),
+    ] {
+        let create = format!("POST {url}\r\n{TUS_HEADER}\r\n{concat}");
+        let refused = fixture.send(&create, b"").await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (400, "invalid-request"),
+            "{concat}"
+        );
+        let detail = refused.json()["detail"].to_string();
+        assert!(detail.contains("Upload-Concat"), "{detail}");
+        fixture.send(&part, b"abc").await;
+        assert!(!fixture.is_stored(b"abc").await, "{concat}");
+    }
+    // The ticket still takes the whole file.
+    let whole = fixture.send(&format!("PUT {url}"), b"abcdef").await;
+    assert_eq!(whole.status, 201, "{whole:?}");
+}
+
+#[tokio::test]
 async fn creation_announces_the_length_and_returns_the_same_url() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;

@@ -1,5 +1,6 @@
 //! `dray mcp install`, `dray mcp bundle` and `dray mcp server-json`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -60,12 +61,12 @@ pub(crate) struct McpInstallArgs {
     /// Options of the server.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) server_args: Vec<String>,
-    /// Where configurations are, by the XDG base directories.
+    /// Where configurations are, by the XDG base directories. Empty counts as unset, which a path does not permit.
     #[arg(long, env = "XDG_CONFIG_HOME", hide = true, hide_env_values = true)]
-    pub(crate) config_home: Option<PathBuf>,
-    /// Directory of configurations, on Windows.
+    pub(crate) config_home: Option<OsString>,
+    /// Directory of configurations, on Windows. Empty counts as unset.
     #[arg(long, env = "APPDATA", hide = true, hide_env_values = true)]
-    pub(crate) app_data: Option<PathBuf>,
+    pub(crate) app_data: Option<OsString>,
 }
 
 /// `dray mcp bundle`

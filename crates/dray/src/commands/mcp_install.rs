@@ -2,6 +2,7 @@
 //! server.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
@@ -123,11 +124,13 @@ fn client_directories(args: &McpInstallArgs) -> Result<ClientDirectories, Comman
     let home = home.ok_or_else(|| {
         CommandFailure::Usage("the home directory is not known: set HOME, or use --file".to_owned())
     })?;
+    let directory =
+        |value: Option<&OsStr>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
     Ok(ClientDirectories {
         home,
         current: env::current_dir().map_err(CommandFailure::local("cannot find the directory"))?,
-        config_home: args.config_home.clone(),
-        app_data: args.app_data.clone(),
+        config_home: directory(args.config_home.as_deref()),
+        app_data: directory(args.app_data.as_deref()),
         system: OperatingSystem::current(),
     })
 }
