@@ -4,7 +4,7 @@
 //! confirmed holds after the next start, and none holds without its audit event.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
 use dray_proto::v1;
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
+use dray_testkit::port::unassigned_address;
 use dray_testkit::tls::Authority;
 use dray_types::{Clock, Deadline, Secret, SessionId, TenantId};
 use rand::rngs::StdRng;
@@ -63,9 +64,7 @@ impl AskedFixture {
         let nats = NatsServer::start();
         let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
         test_bus::provision(&bus, &Topology::new(1, STORE_BYTES)).await;
-        // This listener only chooses the port. Each process binds the port again, and a kill frees it.
-        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
-        let listen = listen.local_addr().unwrap();
+        let listen = unassigned_address();
         let directory = home.path().display();
         let policy =
             "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";

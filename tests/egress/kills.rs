@@ -7,7 +7,7 @@
 //! The suite has a short run; `cargo xtask soak -- proxy` kills the process 200 times.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,7 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{Store, StoreOptions};
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
+use dray_testkit::port::unassigned_address;
 use dray_testkit::tls::Authority;
 use dray_types::{ByteSize, Clock, Deadline, Secret, SessionId, Sha256Digest, TenantId};
 use rand::rngs::StdRng;
@@ -84,15 +85,13 @@ impl KillFixture {
         let store = Store::open_in_process(&s3, &options, Clock::system())
             .await
             .unwrap();
-        // This listener only chooses the port. Each process binds the port again, and a kill frees it.
-        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let fixture = Self {
             nats,
             bus,
             store,
             options,
             target,
-            listen: listen.local_addr().unwrap(),
+            listen: unassigned_address(),
             home,
             answered: Mutex::default(),
             _s3: s3,

@@ -347,7 +347,8 @@ async fn refusal(response: String) -> ChatError {
         let (mut connection, _) = listener.accept().await.unwrap();
         let mut received = Vec::new();
         while !received.ends_with(b"{}") {
-            connection.read_buf(&mut received).await.unwrap();
+            let count = connection.read_buf(&mut received).await.unwrap();
+            assert!(count > 0, "the client ended its request early");
         }
         connection.write_all(response.as_bytes()).await.unwrap();
     });

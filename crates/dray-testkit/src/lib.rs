@@ -35,6 +35,7 @@ mod listen;
 pub mod nats;
 pub mod node;
 pub mod otlp;
+pub mod port;
 pub mod python;
 pub mod rehearsal;
 pub mod s3;

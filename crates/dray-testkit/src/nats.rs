@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::port::unassigned_address;
+
 /// How long a server may take to be ready or to end.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two checks of the server.
@@ -54,13 +56,15 @@ impl NatsServerOptions {
     /// Starts the server and waits until it accepts connections.
     pub fn start(self) -> NatsServer {
         let directory = tempfile::tempdir().expect("a directory for the server");
+        // Not one that the server chooses: during an outage, the kernel could give it to another process.
+        let port = unassigned_address().port();
         let mut server = NatsServer {
-            child: spawn_server(&self, directory.path(), None),
-            port: 0,
+            child: spawn_server(&self, directory.path(), port),
+            port,
             options: self,
             directory,
         };
-        server.port = server.wait_until_ready();
+        server.wait_until_ready();
         server
     }
 }
@@ -141,8 +145,8 @@ impl NatsServer {
         if self.exit_status().is_none() {
             self.stop();
         }
-        self.child = spawn_server(&self.options, self.directory.path(), Some(self.port));
-        self.port = self.wait_until_ready();
+        self.child = spawn_server(&self.options, self.directory.path(), self.port);
+        self.wait_until_ready();
     }
 
     fn signal(&self, signal: Signal) {
@@ -168,12 +172,12 @@ impl NatsServer {
     }
 
     /// Waits for the file in which the server publishes its ports once it accepts connections.
-    fn wait_until_ready(&mut self) -> u16 {
+    fn wait_until_ready(&mut self) {
+        // A connection that succeeds would not prove that this process accepted it.
+        let name = format!("nats-server_{}.ports", self.child.id());
+        let ports = self.directory.path().join(name);
         let until = Instant::now() + SERVER_TIMEOUT;
-        loop {
-            if let Some(port) = self.published_port() {
-                return port;
-            }
+        while !ports.exists() {
             let exited = self.exit_status();
             assert!(
                 exited.is_none() && Instant::now() < until,
@@ -182,16 +186,6 @@ impl NatsServer {
             );
             std::thread::sleep(POLL_INTERVAL);
         }
-    }
-
-    fn published_port(&self) -> Option<u16> {
-        // With port -1 the server chooses a free port and writes it here. Another process could meanwhile use a port
-        // that the test chose.
-        let name = format!("nats-server_{}.ports", self.child.id());
-        let text = std::fs::read_to_string(self.directory.path().join(name)).ok()?;
-        let ports: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let url = ports.get("nats")?.get(0)?.as_str()?;
-        url.rsplit(':').next()?.parse().ok()
     }
 }
 
@@ -219,14 +213,14 @@ fn store_directory(options: &NatsServerOptions, directory: &Path) -> PathBuf {
         .unwrap_or_else(|| directory.join("store"))
 }
 
-fn spawn_server(options: &NatsServerOptions, directory: &Path, port: Option<u16>) -> Child {
+fn spawn_server(options: &NatsServerOptions, directory: &Path, port: u16) -> Child {
     let config = directory.join("server.conf");
     std::fs::write(&config, &options.config).expect("the server's configuration file");
-    let port = port.map_or_else(|| "-1".to_owned(), |port| port.to_string());
     let started = Command::new(server_binary())
         .arg("--config")
         .arg(&config)
-        .args(["--addr", "127.0.0.1", "--port", &port, "--jetstream"])
+        .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
+        .arg("--jetstream")
         .arg("--store_dir")
         .arg(store_directory(options, directory))
         .arg("--ports_file_dir")

@@ -11,13 +11,15 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::port::unassigned_address;
 
 /// How long a server may take to be ready or to end.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -101,9 +103,9 @@ impl Sshd {
         fs::write(path.join("home/.bashrc"), &options.start_file).expect("a start file");
         fs::copy(path.join("user.pub"), path.join("authorized_keys")).expect("an authorized key");
         create_separation_directory();
-        // Another process may take the port before the server does; the next round tries another one.
+        // Another test may choose the same port; the next round tries another one.
         for _ in 0..5 {
-            let port = free_port();
+            let port = unassigned_address().port();
             fs::write(path.join("sshd_config"), server_config(options, path, port))
                 .expect("a config");
             if let Some(child) = spawn_ready(path, port) {
@@ -237,6 +239,8 @@ fn server_config(options: &SshdOptions, directory: &Path, port: u16) -> String {
 
 /// Starts the server; `None` if it ends instead of accepting connections.
 fn spawn_ready(directory: &Path, port: u16) -> Option<Child> {
+    // An earlier start has written to the same file.
+    let earlier_log = server_log(directory).len();
     let mut child = match Command::new("/usr/sbin/sshd")
         .args(["-D", "-f"])
         .arg(directory.join("sshd_config"))
@@ -258,10 +262,13 @@ fn spawn_ready(directory: &Path, port: u16) -> Option<Child> {
         if !matches!(child.try_wait(), Ok(None)) {
             return None;
         }
+        let log = server_log(directory);
         // Another process may listen on the port. Then this server cannot bind it and ends, which the next round
         // detects.
         if TcpStream::connect(("127.0.0.1", port)).is_ok()
-            && server_log(directory).contains("listening")
+            && log
+                .get(earlier_log..)
+                .is_some_and(|log| log.contains("listening"))
         {
             return Some(child);
         }
@@ -294,13 +301,6 @@ fn create_separation_directory() {
             .create("/run/sshd")
             .expect("/run/sshd");
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port()
 }
 
 fn server_log(directory: &Path) -> String {

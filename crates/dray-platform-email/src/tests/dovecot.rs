@@ -1,7 +1,7 @@
 //! A real IMAP server on loopback (Dovecot) with mailboxes, and a proxy in front of it.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream as Probe};
+use std::net::TcpStream as Probe;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -33,11 +33,7 @@ impl DovecotServer {
     pub(super) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap()
-                .port();
+            let port = dray_testkit::port::unassigned_address().port();
             if let Some(child) = spawn(directory.path(), port) {
                 return Self {
                     child,

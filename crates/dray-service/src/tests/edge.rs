@@ -28,10 +28,7 @@ async fn the_first_signal_stops_in_order_and_the_second_immediately() {
     crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = dray_testkit::port::unassigned_address();
     let settings = || {
         settings(&directory)
             .bus(bus.clone())

@@ -359,10 +359,7 @@ impl Tinyproxy {
     async fn start(next: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tinyproxy.conf");
-        let port = {
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            free.local_addr().unwrap().port()
-        };
+        let port = dray_testkit::port::unassigned_address().port();
         let lines = format!(
             "Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 8\nConnectPort 80\n\
              BasicAuth dray secret\nUpstream http {next}\n"

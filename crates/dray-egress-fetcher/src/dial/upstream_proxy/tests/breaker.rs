@@ -1,11 +1,15 @@
 //! Tests of what counts against the proxy and what against the host behind it.
 
+use tokio::net::TcpSocket;
+
 use super::*;
 
-/// An address without a listener.
-async fn closed_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap()
+/// An address without a listener, and the socket that keeps its port from other processes.
+fn closed_address() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 #[tokio::test]
@@ -18,7 +22,8 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
         },
         ..FetcherFixture::default()
     };
-    let unreachable = settings(&format!("http://{}", closed_address().await));
+    let (_reserved, address) = closed_address();
+    let unreachable = settings(&format!("http://{address}"));
     let limits = FetchAdmission::new(fixture.sizes);
     let fetcher = Fetcher::new(
         fixture.settings.clone(),
@@ -49,14 +54,15 @@ async fn a_robots_txt_behind_an_unreachable_proxy_does_not_count_as_unreachable(
         },
         ..FetcherFixture::default()
     };
-    let unreachable = settings(&format!("http://{}", closed_address().await));
+    let (_reserved, address) = closed_address();
+    let unreachable = settings(&format!("http://{address}"));
     let fetched = fetch(&fixture, unreachable, "http://files.example.org/").await;
     assert_eq!(fetched.end(), ("connect_failed", "connect"));
 }
 
 #[tokio::test]
 async fn an_unreachable_proxy_is_not_tried_for_a_while_and_direct_addresses_are() {
-    let address = closed_address().await;
+    let (reserved, address) = closed_address();
     let dialer = UpstreamProxyDialer::new(settings(&format!("http://{address}")), tls(None));
     let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
     for _ in 0..5 {
@@ -67,8 +73,7 @@ async fn an_unreachable_proxy_is_not_tried_for_a_while_and_direct_addresses_are(
         tokio::time::resume();
     }
     // The proxy listens again, and no connection arrives while the breaker is open.
-    let listener = std::net::TcpListener::bind(address).unwrap();
-    listener.set_nonblocking(true).unwrap();
+    let listener = reserved.listen(8).unwrap().into_std().unwrap();
     let error = dialer.connect(&target).await.unwrap_err();
     assert!(error.to_string().contains("not tried"), "{error}");
     assert!(is_upstream_proxy_failure(&error));
