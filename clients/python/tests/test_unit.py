@@ -140,6 +140,35 @@ class Calls(unittest.TestCase):
                 dray.fetch("http://a/")
             self.assertEqual(len(fake.seen), FAST_OPTIONS.retry.max_attempts)
 
+    def test_a_failure_that_lasts_is_raised_immediately_with_the_advice_of_the_service(self):
+        fault = v1.Fault(
+            code=v1.FAULT_CODE_UNAVAILABLE, message="No engine.", advice="Start it.", retryable=True, retry_after_ms=10_001
+        )
+
+        def answer(number, request, context):
+            refuse(context, grpc.StatusCode.UNAVAILABLE, fault)
+
+        # Time for all attempts with the delays that the service asks for.
+        options = CallOptions(timeout=3600)
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=options) as dray:
+            with self.assertRaises(UnavailableError) as caught:
+                dray.fetch("http://a/")
+            self.assertEqual(len(fake.seen), 1)
+        self.assertEqual(str(caught.exception), "No engine. Start it.")
+        self.assertEqual((caught.exception.fault.retryable, caught.exception.fault.retry_after), (True, 10.001))
+
+    def test_only_unavailable_with_a_long_delay_counts_as_lasting(self):
+        retry = RetryPolicy()
+        for code, retry_after, lasts in [
+            (FaultCode.UNAVAILABLE, 10.0, False),
+            (FaultCode.UNAVAILABLE, 30.0, True),
+            (FaultCode.RATE_LIMITED, 30.0, False),
+            (FaultCode.TIMEOUT, 30.0, False),
+        ]:
+            fault = Fault(code, "Later.", retryable=True, retry_after=retry_after)
+            self.assertEqual(retry.lasts(fault), lasts, (code, retry_after))
+        self.assertFalse(RetryPolicy(max_unavailable_delay=60).lasts(Fault(FaultCode.UNAVAILABLE, "", retry_after=30)))
+
     def test_a_delay_beyond_the_deadline_is_not_waited_for(self):
         def answer(number, request, context):
             fault = v1.Fault(

@@ -19,7 +19,7 @@ import {
   UnavailableError,
 } from "../src/index.js";
 import { ToolCallOutcome } from "../src/models.js";
-import { retryDelayMs } from "../src/options.js";
+import { lasts, retryDelayMs } from "../src/options.js";
 import { FaultCode, Files } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
@@ -81,6 +81,33 @@ test("attempts end at their maximum", async (t) => {
   });
   await assert.rejects(dray.fetch("http://a/"), UnavailableError);
   assert.equal(endpoint.seen.length, 10);
+});
+
+test("a failure that lasts is thrown immediately with the advice of the service", async (t) => {
+  const { endpoint, dray } = await connected(t, () => {
+    const texts = { message: "No engine.", advice: "Start it." };
+    throw refusal(Code.Unavailable, { code: FaultCode.UNAVAILABLE, ...texts, retryable: true, retryAfterMs: 10_001n });
+  });
+  // Time for all attempts with the delays that the service asks for.
+  await assert.rejects(dray.withOptions({ timeoutMs: 3_600_000 }).fetch("http://a/"), (error) => {
+    assert.ok(error instanceof UnavailableError);
+    assert.deepEqual([error.message, error.fault.retryable], ["No engine. Start it.", true]);
+    return true;
+  });
+  assert.equal(endpoint.seen.length, 1);
+});
+
+test("only unavailable with a long delay counts as lasting", () => {
+  for (const [code, retryAfterMs, expected] of [
+    ["unavailable", 10_000, false],
+    ["unavailable", 30_000, true],
+    ["rate_limited", 30_000, false],
+    ["timeout", 30_000, false],
+  ] as const) {
+    const fault = makeFault(code, "Later.", { retryable: true, retryAfterMs });
+    assert.equal(lasts(undefined, fault), expected, `${code} ${retryAfterMs}`);
+  }
+  assert.equal(lasts({ maxUnavailableDelayMs: 60_000 }, makeFault("unavailable", "", { retryAfterMs: 30_000 })), false);
 });
 
 test("a delay beyond the deadline is not waited for", async (t) => {

@@ -12,6 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import SupportsFloat, Union
 
+from drayage.faults import Fault, FaultCode
+
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 MAX_MESSAGE_SECONDS = 365 * 86_400
@@ -32,6 +34,14 @@ class RetryPolicy:
     """Upper limit in seconds of the first delay; it doubles with each attempt."""
     max_delay: float = 5.0
     """Upper limit of every delay that the service does not ask for."""
+    max_unavailable_delay: float = 10.0
+    """Longest delay in seconds that is waited when the service asks for it with `unavailable`. A longer one means that the
+    cause lasts, such as an engine of sandboxes that does not run: the error is raised immediately. The delay of
+    `rate_limited` says when the request will be accepted, so only the deadline limits it."""
+
+    def lasts(self, fault: Fault) -> bool:
+        """Whether the cause of a fault lasts longer than this policy waits for it."""
+        return fault.code == FaultCode.UNAVAILABLE and fault.retry_after > self.max_unavailable_delay
 
     def delay(self, attempt: int, retry_after: float, draw: Callable[[], float] = random.random) -> float:
         """Seconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
