@@ -37,7 +37,7 @@ from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
 from drayage._http import Transfers, spool_source
 from drayage._transfer import AsyncTransfer, Transfer
-from drayage.bus import AsyncPublishedWork, EndingEvents
+from drayage.bus import AsyncPublishedWork, AsyncPublisher, EndingEvents
 from drayage.models import ToolCallOutcome
 
 FAST_OPTIONS = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
@@ -168,6 +168,27 @@ class Calls(unittest.TestCase):
             fault = Fault(code, "Later.", retryable=True, retry_after=retry_after)
             self.assertEqual(retry.lasts(fault), lasts, (code, retry_after))
         self.assertFalse(RetryPolicy(max_unavailable_delay=60).lasts(Fault(FaultCode.UNAVAILABLE, "", retry_after=30)))
+
+    def test_names_that_no_tool_has_are_refused_before_a_call_is_published(self):
+        async def over_nats(*call, **settings):
+            await AsyncPublisher(unittest.mock.Mock(), "acme", CallOptions()).publish_tool_call(*call, **settings)
+
+        with FakeEndpoint(lambda *_: v1.ToolCallAccepted()) as fake, Dray(fake.target, tenant="a", plaintext=True) as dray:
+            for tool, tool_call_id, reason in [
+                ("", "c", "`tool` must not be empty"),
+                ("a\nb", "c", "`tool` must not contain control characters"),
+                ("t", "", "`tool_call_id` must not be empty"),
+                ("t", "c\x85", "`tool_call_id` must not contain control characters"),
+                ("t" * 1_000_000, None, "`tool` must not be longer than 512 bytes"),
+                ("t", "ü" * 257, "`tool_call_id` must not be longer than 512 bytes"),
+            ]:
+                with self.assertRaisesRegex(ValueError, reason):
+                    dray.publish_tool_call(tool, {}, tool_call_id=tool_call_id)
+                with self.assertRaisesRegex(ValueError, reason):
+                    asyncio.run(over_nats(tool, {}, tool_call_id=tool_call_id))
+            self.assertEqual(fake.seen, [])
+            dray.publish_tool_call("ü" * 256, {}, tool_call_id="c")
+            self.assertEqual(fake.seen[0][2].tool_call_id, "c")
 
     def test_a_delay_beyond_the_deadline_is_not_waited_for(self):
         def answer(number, request, context):

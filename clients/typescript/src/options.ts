@@ -129,6 +129,22 @@ export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: num
   return Math.round(value);
 }
 
+/** Longest name of a tool and longest id of a tool call, in bytes of UTF-8. */
+const MAX_NAME_BYTES = 512;
+
+/** Throws for a name of a tool or an id of a call that the services refuse. An unset id is made by the client. */
+export function checkToolNames(tool: string, toolCallId: string | undefined): void {
+  for (const [name, value] of [["tool", tool], ["toolCallId", toolCallId]] as const) {
+    if (value === undefined && name === "toolCallId") continue;
+    if (typeof value !== "string") throw wrongType(name, "text", value);
+    if (value === "") throw new TypeError(`\`${name}\` must not be empty`);
+    if (/\p{Cc}/u.test(value)) throw new TypeError(`\`${name}\` must not contain control characters`);
+    if (Buffer.byteLength(value) > MAX_NAME_BYTES) {
+      throw new TypeError(`\`${name}\` must not be longer than ${MAX_NAME_BYTES} bytes`);
+    }
+  }
+}
+
 /** A number of bytes for a message. */
 export function byteCount(name: string, value: number): bigint {
   if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`\`${name}\` is not a number of bytes`);

@@ -18,6 +18,9 @@ _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 MAX_MESSAGE_SECONDS = 365 * 86_400
 """Longest time that a message may name, a year."""
+MAX_NAME_BYTES = 512
+"""Longest name of a tool and longest id of a tool call, in bytes of UTF-8."""
+_CONTROL_CHARACTER = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 
 PemSource = Union[str, bytes, PathLike[str]]
 """A PEM text as bytes, or the path of a PEM file."""
@@ -126,6 +129,20 @@ def check_seconds(name: str, seconds: float) -> float:
     if not 0 <= seconds <= MAX_MESSAGE_SECONDS:
         raise ValueError(f"`{name}` is {seconds} seconds, which is not between 0 and {MAX_MESSAGE_SECONDS}")
     return seconds
+
+
+def check_tool_names(tool: str, tool_call_id: str | None) -> None:
+    """Raises `ValueError` for a name of a tool or an id of a call that the services refuse. `None` is an id that the client
+    makes."""
+    for name, value in (("tool", tool), ("tool_call_id", tool_call_id)):
+        if value is None:
+            continue
+        if not value:
+            raise ValueError(f"`{name}` must not be empty")
+        if _CONTROL_CHARACTER.search(value):
+            raise ValueError(f"`{name}` must not contain control characters")
+        if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+            raise ValueError(f"`{name}` must not be longer than {MAX_NAME_BYTES} bytes")
 
 
 def check_metadata(name: str, value: str | None) -> None:
