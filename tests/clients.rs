@@ -6,6 +6,7 @@ mod fixture;
 mod go;
 mod publishers;
 mod python;
+mod scopes;
 mod typescript;
 
 use crate::processes::machine;

@@ -40,6 +40,27 @@ fn a_wrong_configuration_is_a_finding_with_its_remedy() {
 }
 
 #[test]
+fn an_address_in_use_is_a_problem_unless_a_system_runs_on_this_machine() {
+    let home = CliHome::new();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("grpc.listen={}", other.local_addr().unwrap());
+    let output = home.run(&["doctor", "--json", "--set", &taken]);
+    let report = line(&output);
+    let is_grpc = |finding: &&Value| finding["text"].as_str().unwrap().contains("`grpc.listen`");
+    let found = report["findings"].as_array().unwrap();
+    let listener = found.iter().find(is_grpc).unwrap();
+    assert_eq!(listener["level"], "problem", "{report}");
+    assert_eq!(output.status.code(), Some(1), "{report}");
+
+    let up = UpServer::start(home.0.path(), &[], "health and metrics: http://");
+    let health = format!("http.listen={}", up.url.trim_end_matches("/ready"));
+    let report = line(&home.run(&["doctor", "--json", "--set", &taken, "--set", &health]));
+    let found = report["findings"].as_array().unwrap();
+    let listener = found.iter().find(is_grpc).unwrap();
+    assert_eq!(listener["level"], "skipped", "{report}");
+}
+
+#[test]
 fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     let home = CliHome::new();
     let options = ["doctor", "--json", "--timeout", "3", "--nats"];
@@ -64,6 +85,8 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     let report = run(&nats.url());
     assert_eq!(finding(&report, "bus")["level"], "good", "{report}");
     assert_eq!(finding(&report, "streams")["level"], "good", "{report}");
+    let clock = finding(&report, "clock of the bus");
+    assert_eq!(clock["level"], "good", "{report}");
     let fetcher = finding(&report, "egress-fetcher");
     assert_eq!(fetcher["level"], "problem", "{report}");
     let advice = fetcher["advice"].as_str().unwrap();

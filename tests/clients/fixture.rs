@@ -55,9 +55,20 @@ impl ClientFixture {
 
     /// As [`Self::start_secured`], with more settings.
     pub(crate) fn start_secured_with(&self, extra: &[String]) -> (UpServer, Value) {
-        let secured = self.secure(&Authority::new().unwrap());
-        let server = self.start(&[&secured, extra].concat());
-        let scenario = json!({
+        let server = self.start(&[&self.secure(&[]), extra].concat());
+        let scenario = self.scenario(&server);
+        (server, scenario)
+    }
+
+    /// As [`Self::start_secured`], with further `[[identity]]` entries.
+    pub(crate) fn start_secured_for(&self, identities: &[String]) -> (UpServer, Value) {
+        let server = self.start(&self.secure(identities));
+        let scenario = self.scenario(&server);
+        (server, scenario)
+    }
+
+    fn scenario(&self, server: &UpServer) -> Value {
+        json!({
             "target": server.url,
             "ca": self.text("ca.crt"),
             "token": "token-of-all",
@@ -65,8 +76,7 @@ impl ClientFixture {
             "other_token": "token-of-other",
             "box": self.text("drayage-box"),
             "inbox": self.text("drayage-inbox"),
-        });
-        (server, scenario)
+        })
     }
 
     /// An example of a README, with the addresses of this system.
@@ -76,15 +86,10 @@ impl ClientFixture {
             .replace("/tmp", &self.directory.path().display().to_string())
     }
 
-    /// Gives the endpoint TLS and three callers; returns the settings.
-    fn secure(&self, authority: &Authority) -> Vec<String> {
+    /// Gives the endpoint TLS, three callers and further identities; returns the settings.
+    fn secure(&self, further: &[String]) -> Vec<String> {
+        let authority = Authority::new().unwrap();
         let server = authority.issue(&["localhost"], false).unwrap();
-        let identity = |name: &str, tenant: &str, scopes: &str| {
-            let digest = Sha256Digest::of(format!("token-of-{name}").as_bytes()).to_hex();
-            format!(
-                "[[identity]]\nname = \"{name}\"\ntenant = \"{tenant}\"\ntoken_sha256 = [\"{digest}\"]\nscopes = [{scopes}]\n"
-            )
-        };
         let identities = [
             identity("all", "default", "\"*\""),
             identity("narrow", "default", "\"dray.v1.Files\""),
@@ -94,7 +99,10 @@ impl ClientFixture {
             ("tls.crt", server.certificate.as_str()),
             ("tls.key", &server.private_key),
             ("ca.crt", &authority.pem()),
-            ("identities.toml", &identities.concat()),
+            (
+                "identities.toml",
+                &(identities.concat() + &further.concat()),
+            ),
         ] {
             std::fs::write(self.place(name), content).unwrap();
         }
@@ -106,6 +114,14 @@ impl ClientFixture {
             "egress-fetcher.enabled=true".to_owned(),
         ]
     }
+}
+
+/// The entry of a caller with the token `token-of-NAME` and these scopes, in quotes and separated by commas.
+pub(crate) fn identity(name: &str, tenant: &str, scopes: &str) -> String {
+    let digest = Sha256Digest::of(format!("token-of-{name}").as_bytes()).to_hex();
+    format!(
+        "[[identity]]\nname = \"{name}\"\ntenant = \"{tenant}\"\ntoken_sha256 = [\"{digest}\"]\nscopes = [{scopes}]\n"
+    )
 }
 
 /// The fenced blocks of a page in this language.

@@ -121,6 +121,7 @@ impl ProcessFixture {
     pub(crate) async fn publish_for(&self, arguments: &Value, timeout: Duration) -> String {
         let meta = meta(timeout);
         let work = v1::ToolCallRequested {
+            tool: "tool".to_owned(),
             arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
             ..v1::ToolCallRequested::default()
         };

@@ -37,7 +37,7 @@ from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
 from drayage._http import Transfers, spool_source
 from drayage._transfer import AsyncTransfer, Transfer
-from drayage.bus import AsyncPublishedWork, EndingEvents
+from drayage.bus import AsyncPublishedWork, AsyncPublisher, EndingEvents
 from drayage.models import ToolCallOutcome
 
 FAST_OPTIONS = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
@@ -139,6 +139,56 @@ class Calls(unittest.TestCase):
             with self.assertRaises(UnavailableError):
                 dray.fetch("http://a/")
             self.assertEqual(len(fake.seen), FAST_OPTIONS.retry.max_attempts)
+
+    def test_a_failure_that_lasts_is_raised_immediately_with_the_advice_of_the_service(self):
+        fault = v1.Fault(
+            code=v1.FAULT_CODE_UNAVAILABLE, message="No engine.", advice="Start it.", retryable=True, retry_after_ms=10_001
+        )
+
+        def answer(number, request, context):
+            refuse(context, grpc.StatusCode.UNAVAILABLE, fault)
+
+        # Time for all attempts with the delays that the service asks for.
+        options = CallOptions(timeout=3600)
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=options) as dray:
+            with self.assertRaises(UnavailableError) as caught:
+                dray.fetch("http://a/")
+            self.assertEqual(len(fake.seen), 1)
+        self.assertEqual(str(caught.exception), "No engine. Start it.")
+        self.assertEqual((caught.exception.fault.retryable, caught.exception.fault.retry_after), (True, 10.001))
+
+    def test_only_unavailable_with_a_long_delay_counts_as_lasting(self):
+        retry = RetryPolicy()
+        for code, retry_after, lasts in [
+            (FaultCode.UNAVAILABLE, 10.0, False),
+            (FaultCode.UNAVAILABLE, 30.0, True),
+            (FaultCode.RATE_LIMITED, 30.0, False),
+            (FaultCode.TIMEOUT, 30.0, False),
+        ]:
+            fault = Fault(code, "Later.", retryable=True, retry_after=retry_after)
+            self.assertEqual(retry.lasts(fault), lasts, (code, retry_after))
+        self.assertFalse(RetryPolicy(max_unavailable_delay=60).lasts(Fault(FaultCode.UNAVAILABLE, "", retry_after=30)))
+
+    def test_names_that_no_tool_has_are_refused_before_a_call_is_published(self):
+        async def over_nats(*call, **settings):
+            await AsyncPublisher(unittest.mock.Mock(), "acme", CallOptions()).publish_tool_call(*call, **settings)
+
+        with FakeEndpoint(lambda *_: v1.ToolCallAccepted()) as fake, Dray(fake.target, tenant="a", plaintext=True) as dray:
+            for tool, tool_call_id, reason in [
+                ("", "c", "`tool` must not be empty"),
+                ("a\nb", "c", "`tool` must not contain control characters"),
+                ("t", "", "`tool_call_id` must not be empty"),
+                ("t", "c\x85", "`tool_call_id` must not contain control characters"),
+                ("t" * 1_000_000, None, "`tool` must not be longer than 512 bytes"),
+                ("t", "ü" * 257, "`tool_call_id` must not be longer than 512 bytes"),
+            ]:
+                with self.assertRaisesRegex(ValueError, reason):
+                    dray.publish_tool_call(tool, {}, tool_call_id=tool_call_id)
+                with self.assertRaisesRegex(ValueError, reason):
+                    asyncio.run(over_nats(tool, {}, tool_call_id=tool_call_id))
+            self.assertEqual(fake.seen, [])
+            dray.publish_tool_call("ü" * 256, {}, tool_call_id="c")
+            self.assertEqual(fake.seen[0][2].tool_call_id, "c")
 
     def test_a_delay_beyond_the_deadline_is_not_waited_for(self):
         def answer(number, request, context):

@@ -33,7 +33,7 @@ import {
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
 import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames, WAIT_OPTIONS } from "./option_names.js";
-import { type CallOptions, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
+import { type CallOptions, checkToolNames, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import {
   MISSED_OUTCOMES_SETTINGS,
   type MissedOutcomesSettings,
@@ -191,6 +191,7 @@ export class Publisher {
     settings: PublishSettings = {},
   ): Promise<PublishedWork> {
     checkOptionNames("settings", settings, PUBLISH_SETTINGS);
+    checkToolNames(tool, settings.toolCallId);
     const text = argumentsText(toolArguments);
     if (text.byteLength > INLINE_LIMIT_BYTES) throw tooLarge();
     const operationId = settings.operationId ?? operationIdOf(this.#options);

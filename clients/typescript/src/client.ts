@@ -19,7 +19,7 @@ import {
   type StoreSettings,
 } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
-import { byteCount, type CallOptions, messageTime, readPem } from "./options.js";
+import { byteCount, type CallOptions, checkToolNames, messageTime, readPem } from "./options.js";
 import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
@@ -134,6 +134,7 @@ export class Dray {
   ): Promise<PublishedToolCall> {
     return this.#run(async (operation) => {
       checkOptionNames("settings", settings, TOOL_CALL_SETTINGS);
+      checkToolNames(tool, settings.toolCallId);
       const accepted = await operation.call(ToolCalls.method.submit, {
         toolCallId: settings.toolCallId ?? `call-${randomUUID()}`,
         tool,

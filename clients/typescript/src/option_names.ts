@@ -17,7 +17,12 @@ export const CALL_OPTIONS: OptionNames<CallOptions> = {
   retry: true,
 };
 export const WAIT_OPTIONS: OptionNames<WaitOptions> = { timeoutMs: true, signal: true };
-const RETRY_POLICY: OptionNames<RetryPolicy> = { maxAttempts: true, firstDelayMs: true, maxDelayMs: true };
+const RETRY_POLICY: OptionNames<RetryPolicy> = {
+  maxAttempts: true,
+  firstDelayMs: true,
+  maxDelayMs: true,
+  maxUnavailableDelayMs: true,
+};
 const TLS_OPTIONS: OptionNames<Tls> = { caCertificate: true, certificate: true, privateKey: true, serverName: true };
 
 /** Throws a `TypeError` for options that are not an object, and for the first option that does not exist. `name`: that of

@@ -3,6 +3,7 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 
+import type { Fault } from "./faults.js";
 import { wrongType } from "./fields.js";
 
 /** A PEM text as bytes, or the path of a PEM file. */
@@ -17,6 +18,10 @@ export interface RetryPolicy {
   readonly firstDelayMs?: number;
   /** Upper limit in milliseconds of every delay that the service does not ask for; 5,000 when unset. */
   readonly maxDelayMs?: number;
+  /** Longest delay in milliseconds that is waited when the service asks for it with `unavailable`; 10,000 when unset. A
+   * longer one means that the cause lasts, such as an engine of sandboxes that does not run: the error is thrown
+   * immediately. The delay of `rate_limited` says when the request will be accepted, so only the deadline limits it. */
+  readonly maxUnavailableDelayMs?: number;
 }
 
 /** Options of one request or of one client; see `withOptions`. */
@@ -62,7 +67,7 @@ export interface Tls {
 const DEFAULT_TIMEOUT_MS = 60_000;
 /** Metadata of HTTP/2 as gRPC allows it: printable ASCII. */
 const METADATA_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
-const DEFAULT_RETRY = { maxAttempts: 10, firstDelayMs: 100, maxDelayMs: 5_000 };
+const DEFAULT_RETRY = { maxAttempts: 10, firstDelayMs: 100, maxDelayMs: 5_000, maxUnavailableDelayMs: 10_000 };
 
 /** Milliseconds for a whole operation. */
 export function timeoutOf(options: CallOptions): number {
@@ -75,6 +80,12 @@ export function timeoutOf(options: CallOptions): number {
 /** Most attempts of one request. */
 export function maxAttemptsOf(retry: RetryPolicy | undefined): number {
   return retry?.maxAttempts ?? DEFAULT_RETRY.maxAttempts;
+}
+
+/** Whether the cause of a fault lasts longer than the policy waits for it. */
+export function lasts(retry: RetryPolicy | undefined, fault: Fault): boolean {
+  const maxDelayMs = retry?.maxUnavailableDelayMs ?? DEFAULT_RETRY.maxUnavailableDelayMs;
+  return fault.code === "unavailable" && fault.retryAfterMs > maxDelayMs;
 }
 
 /** Milliseconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
@@ -116,6 +127,22 @@ export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: num
   const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;
   if (!(value >= 0 && value <= maximum)) throw new TypeError(`\`${name}\` is ${value}, which is not between 0 and ${maximum}`);
   return Math.round(value);
+}
+
+/** Longest name of a tool and longest id of a tool call, in bytes of UTF-8. */
+const MAX_NAME_BYTES = 512;
+
+/** Throws for a name of a tool or an id of a call that the services refuse. An unset id is made by the client. */
+export function checkToolNames(tool: string, toolCallId: string | undefined): void {
+  for (const [name, value] of [["tool", tool], ["toolCallId", toolCallId]] as const) {
+    if (value === undefined && name === "toolCallId") continue;
+    if (typeof value !== "string") throw wrongType(name, "text", value);
+    if (value === "") throw new TypeError(`\`${name}\` must not be empty`);
+    if (/\p{Cc}/u.test(value)) throw new TypeError(`\`${name}\` must not contain control characters`);
+    if (Buffer.byteLength(value) > MAX_NAME_BYTES) {
+      throw new TypeError(`\`${name}\` must not be longer than ${MAX_NAME_BYTES} bytes`);
+    }
+  }
 }
 
 /** A number of bytes for a message. */

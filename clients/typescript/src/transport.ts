@@ -15,7 +15,7 @@ import type { Deadline } from "./deadline.js";
 import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
 import type { OptionNames } from "./option_names.js";
-import { type CallOptions, checkMetadata, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
+import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
 
@@ -161,7 +161,7 @@ export class Connection {
     const error = errorOf(failure);
     const delayMs = retryDelayMs(options.retry, number, error.fault.retryAfterMs);
     const isLast = isFinal || number >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
-    if (!error.fault.retryable || isLast) throw error;
+    if (!error.fault.retryable || lasts(options.retry, error.fault) || isLast) throw error;
     await deadline.wait(delayMs);
   }
 

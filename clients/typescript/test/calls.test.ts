@@ -8,7 +8,7 @@ import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
 import { headers, type Msg, type NatsConnection } from "@nats-io/transport-node";
 import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
 
-import { EndingEvents, PublishedWork, type Publisher } from "../src/bus.js";
+import { EndingEvents, PublishedWork, Publisher } from "../src/bus.js";
 import { makeFault } from "../src/faults.js";
 import {
   DeadlineError,
@@ -19,7 +19,7 @@ import {
   UnavailableError,
 } from "../src/index.js";
 import { ToolCallOutcome } from "../src/models.js";
-import { retryDelayMs } from "../src/options.js";
+import { lasts, retryDelayMs } from "../src/options.js";
 import { FaultCode, Files } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
@@ -81,6 +81,56 @@ test("attempts end at their maximum", async (t) => {
   });
   await assert.rejects(dray.fetch("http://a/"), UnavailableError);
   assert.equal(endpoint.seen.length, 10);
+});
+
+test("a failure that lasts is thrown immediately with the advice of the service", async (t) => {
+  const { endpoint, dray } = await connected(t, () => {
+    const texts = { message: "No engine.", advice: "Start it." };
+    throw refusal(Code.Unavailable, { code: FaultCode.UNAVAILABLE, ...texts, retryable: true, retryAfterMs: 10_001n });
+  });
+  // Time for all attempts with the delays that the service asks for.
+  await assert.rejects(dray.withOptions({ timeoutMs: 3_600_000 }).fetch("http://a/"), (error) => {
+    assert.ok(error instanceof UnavailableError);
+    assert.deepEqual([error.message, error.fault.retryable], ["No engine. Start it.", true]);
+    return true;
+  });
+  assert.equal(endpoint.seen.length, 1);
+});
+
+test("only unavailable with a long delay counts as lasting", () => {
+  for (const [code, retryAfterMs, expected] of [
+    ["unavailable", 10_000, false],
+    ["unavailable", 30_000, true],
+    ["rate_limited", 30_000, false],
+    ["timeout", 30_000, false],
+  ] as const) {
+    const fault = makeFault(code, "Later.", { retryable: true, retryAfterMs });
+    assert.equal(lasts(undefined, fault), expected, `${code} ${retryAfterMs}`);
+  }
+  assert.equal(lasts({ maxUnavailableDelayMs: 60_000 }, makeFault("unavailable", "", { retryAfterMs: 30_000 })), false);
+});
+
+test("names that no tool has are refused before a call is published", async (t) => {
+  const { endpoint, dray } = await connected(t, () => ({}));
+  // Without a connection: nothing may be sent.
+  const construct = Publisher as unknown as new (connection: undefined, settings: object) => Publisher;
+  const publisher = new construct(undefined, { tenant: "acme" });
+  for (const [tool, toolCallId, reason] of [
+    ["", "c", "`tool` must not be empty"],
+    ["a\nb", "c", "`tool` must not contain control characters"],
+    ["t", "", "`toolCallId` must not be empty"],
+    ["t", "c\x85", "`toolCallId` must not contain control characters"],
+    ["t".repeat(1_000_000), undefined, "`tool` must not be longer than 512 bytes"],
+    ["t", "ü".repeat(257), "`toolCallId` must not be longer than 512 bytes"],
+  ] as const) {
+    const message = new RegExp(reason);
+    const settings = toolCallId === undefined ? {} : { toolCallId };
+    await assert.rejects(dray.publishToolCall(tool, {}, settings), { name: "TypeError", message });
+    await assert.rejects(publisher.publishToolCall(tool, {}, settings), { name: "TypeError", message });
+  }
+  assert.equal(endpoint.seen.length, 0);
+  // Sent to an endpoint that has no such method.
+  await assert.rejects(dray.publishToolCall("ü".repeat(256), {}, { toolCallId: "c" }), { name: "UnsupportedError" });
 });
 
 test("a delay beyond the deadline is not waited for", async (t) => {

@@ -31,6 +31,10 @@ use crate::trace;
 /// Most attempts of one call that reach a responder (C-6).
 const MAX_ATTEMPTS: u32 = 3;
 
+/// Longest delay that a call waits after an unavailable dependency. A fault with a longer one lasts too long for a
+/// caller that waits, so it is returned immediately; the delay of a rate limit says when the request will be accepted.
+const MAX_UNAVAILABLE_DELAY: Duration = Duration::from_secs(10);
+
 /// Silence after which a responder that sends heartbeats counts as dead: several of them are missing.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -435,9 +439,13 @@ fn read_reply(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
     }
 }
 
-/// The delay before another attempt after a fault; `None` without retry advice in it (C-6).
+/// The delay before another attempt after a fault; `None` without retry advice in it, and after a failure that lasts
+/// longer than [`MAX_UNAVAILABLE_DELAY`] (C-6).
 fn retry_delay(fault: &Fault) -> Option<Duration> {
     match (fault.code, fault.retry) {
+        (FaultCode::Unavailable, RetryAdvice::After(delay)) if delay > MAX_UNAVAILABLE_DELAY => {
+            None
+        }
         (FaultCode::RateLimited | FaultCode::Unavailable, RetryAdvice::After(delay)) => {
             // Jitter, so that callers that were refused together do not retry together.
             Some(delay + random_between(Duration::ZERO, Duration::from_millis(50)))

@@ -1,6 +1,7 @@
 //! Pods and the state of their containers, as the API returns them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
 use serde::{Deserialize, Deserializer};
@@ -8,6 +9,9 @@ use serde_json::Value;
 
 /// Annotation with the name of the default container, for requests without a container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// Delay after which a pod or a container that is being started may run. Images are pulled for some seconds.
+const START_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A pod, with the fields that are used here.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -131,12 +135,17 @@ impl Pod {
                 phase.escape_debug(),
                 reason.escape_debug()
             );
-            return Err(Error::new(ErrorKind::SandboxStopped, text));
+            let error = Error::new(ErrorKind::SandboxStopped, text);
+            return Err(match phase {
+                "Pending" => error.with_retry_after(START_RETRY_DELAY),
+                _ => error,
+            });
         }
         let statuses = &self.status.container_statuses;
         let found = statuses.iter().find(|status| status.name == container);
         let status = found.ok_or_else(|| {
             Error::new(ErrorKind::SandboxStopped, "the container was not started")
+                .with_retry_after(START_RETRY_DELAY)
         })?;
         if let Some(error) = status.state.not_running_error() {
             return Err(error);
@@ -222,7 +231,8 @@ impl ContainerState {
             } => None,
             Self { waiting, .. } => {
                 let state = waiting.clone().unwrap_or_default();
-                failure(ErrorKind::SandboxStopped, &state, "waits")
+                let error = failure(ErrorKind::SandboxStopped, &state, "waits")?;
+                Some(error.with_retry_after(START_RETRY_DELAY))
             }
         }
     }
@@ -258,30 +268,22 @@ mod tests {
 
     #[test]
     fn a_container_that_does_not_run_is_reported_as_stopped_or_ended() {
-        let running = json!({"running": {}});
-        for (phase, state, kind) in [
-            ("Pending", &running, ErrorKind::SandboxStopped),
-            ("Succeeded", &running, ErrorKind::SandboxStopped),
-            (
-                "Running",
-                &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
-                ErrorKind::SandboxStopped,
-            ),
-            (
-                "Running",
-                &json!({"terminated": {"reason": "Error"}}),
-                ErrorKind::SandboxStopped,
-            ),
-            (
-                "Running",
-                &json!({"terminated": {"reason": "OOMKilled"}}),
-                ErrorKind::SandboxGone,
-            ),
-            ("Running", &json!({}), ErrorKind::SandboxStopped),
+        let (running, none) = (json!({"running": {}}), json!({}));
+        let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
+        let ended = |reason: &str| json!({"terminated": {"reason": reason}});
+        let starting = Some(START_RETRY_DELAY);
+        for (phase, state, kind, delay) in [
+            ("Pending", &running, ErrorKind::SandboxStopped, starting),
+            ("Succeeded", &running, ErrorKind::SandboxStopped, None),
+            ("Running", &waiting, ErrorKind::SandboxStopped, starting),
+            ("Running", &ended("Error"), ErrorKind::SandboxStopped, None),
+            ("Running", &ended("OOMKilled"), ErrorKind::SandboxGone, None),
+            ("Running", &none, ErrorKind::SandboxStopped, starting),
         ] {
+            let error = pod(phase, state).incarnation("a").unwrap_err();
             assert_eq!(
-                pod(phase, state).incarnation("a").unwrap_err().kind(),
-                kind,
+                (error.kind(), error.retry_after()),
+                (kind, delay),
                 "{phase} {state}"
             );
         }

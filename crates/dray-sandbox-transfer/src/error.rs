@@ -5,10 +5,16 @@ use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{ErrorKind, RetryMode};
 use dray_store::ReadError;
-use dray_types::{Fault, FaultCode, UnreachableCause};
+use dray_types::{Fault, FaultCode};
 use std::time::Duration;
 
 use crate::command_error::CommandError;
+
+/// Delay after a temporary failure for which the provider named none.
+const SHORT_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay after a request to a sandbox that does not run. It is longer than callers wait for an unavailable dependency, so
+/// they return the fault immediately; stored work is delivered again after it.
+const STOPPED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The reason for which a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -223,22 +229,34 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let fault = Fault::new(code(kind), message)
         .detail(kind.as_str())
         .advice(advice);
-    let is_temporary = (error.unreachable_cause()).is_none_or(UnreachableCause::is_temporary);
-    match (error.retry_after(), kind.retry_mode()) {
-        (None, _) if !is_temporary => fault,
-        (Some(delay), _) => fault.retry_after(delay),
+    match retry_delay(error) {
+        Some(delay) => fault.retry_after(delay),
+        None => fault,
+    }
+}
+
+/// The delay after which the same request may succeed; `None` if it fails again.
+fn retry_delay(error: &dray_sandbox::Error) -> Option<Duration> {
+    if let Some(delay) = error.retry_after() {
+        return Some(delay);
+    }
+    if let Some(cause) = error.unreachable_cause() {
+        return cause.retry_after();
+    }
+    match (error.kind(), error.kind().retry_mode()) {
+        // A person or a program starts it again, which callers that wait for the response cannot expect.
+        (ErrorKind::SandboxStopped | ErrorKind::SandboxPaused, _) => Some(STOPPED_RETRY_DELAY),
         // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
         // immediately.
-        (None, RetryMode::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
-        (None, RetryMode::Resolve) if kind != ErrorKind::SandboxGone => {
-            fault.retry_after(Duration::from_secs(5))
-        }
-        (None, RetryMode::Resolve | RetryMode::Never | RetryMode::OtherTransport) => fault,
+        (_, RetryMode::BackOff(_)) => Some(SHORT_RETRY_DELAY),
+        (_, RetryMode::Resolve | RetryMode::Never | RetryMode::OtherTransport) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dray_types::{RetryAdvice, UnreachableCause};
+
     use super::*;
 
     #[test]
@@ -271,22 +289,44 @@ mod tests {
     #[test]
     fn the_cause_of_an_unreachable_sandbox_is_said_and_decides_whether_to_repeat() {
         let unavailable = || dray_sandbox::Error::new(ErrorKind::Unavailable, "connecting");
-        for (cause, is_retryable) in [
-            (UnreachableCause::NoEngine, true),
-            (UnreachableCause::UnknownName, true),
-            (UnreachableCause::NotPermitted, false),
-            (UnreachableCause::NoClientProgram, false),
+        for (cause, delay_seconds) in [
+            (UnreachableCause::NoEngine, Some(30)),
+            (UnreachableCause::UnknownName, Some(30)),
+            (UnreachableCause::UntrustedCertificate, Some(30)),
+            (UnreachableCause::Refused, Some(1)),
+            (UnreachableCause::NoResponse, Some(1)),
+            (UnreachableCause::NotPermitted, None),
+            (UnreachableCause::NoClientProgram, None),
         ] {
             let fault = sandbox(&unavailable().unreachable_because(Some(cause)));
             assert!(fault.message.contains(cause.reason()), "{fault:?}");
             assert_eq!(fault.advice, cause.advice());
-            assert_eq!(fault.is_retryable(), is_retryable, "{fault:?}");
+            let delay = delay_seconds.map(Duration::from_secs);
+            let expected = delay.map_or(RetryAdvice::Never, RetryAdvice::After);
+            assert_eq!(fault.retry, expected, "{fault:?}");
             assert_eq!(fault.detail, "unavailable");
         }
         assert_eq!(
             sandbox(&unavailable()).message,
             ErrorKind::Unavailable.sentence()
         );
+    }
+
+    #[test]
+    fn a_sandbox_that_does_not_run_is_not_worth_a_repetition_within_seconds() {
+        for kind in [ErrorKind::SandboxStopped, ErrorKind::SandboxPaused] {
+            let stopped = || dray_sandbox::Error::new(kind, "asking");
+            let delay = |error| match sandbox(&error).retry {
+                RetryAdvice::After(delay) => Some(delay.as_secs()),
+                RetryAdvice::Never => None,
+            };
+            assert_eq!(delay(stopped()), Some(30), "{kind}");
+            // A container that is being started.
+            let starting = stopped().with_retry_after(Duration::from_secs(5));
+            assert_eq!(delay(starting), Some(5), "{kind}");
+        }
+        let gone = dray_sandbox::Error::new(ErrorKind::SandboxGone, "asking");
+        assert!(!sandbox(&gone).is_retryable());
     }
 
     #[test]

@@ -2,6 +2,13 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
+
+/// Delay after a cause that can pass by itself within seconds, such as a restart of the engine.
+const SHORT_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay after a cause that lasts until a person or a program of the host ends it. It is longer than callers wait for an
+/// unavailable dependency, so they return the fault immediately; work that is stored is delivered again after it.
+const LONG_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A cause that a person can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +115,17 @@ impl UnreachableCause {
         }
     }
 
-    /// Whether the same request can succeed later without a change by an operator.
-    pub const fn is_temporary(self) -> bool {
-        !matches!(self, Self::NotPermitted | Self::NoClientProgram)
+    /// The delay after which the same request can succeed; `None` if it needs a change by an operator of this program.
+    ///
+    /// A long delay says that a repetition within seconds is useless.
+    pub const fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::NotPermitted | Self::NoClientProgram => None,
+            Self::NoEngine | Self::UnknownName | Self::UntrustedCertificate => {
+                Some(LONG_RETRY_DELAY)
+            }
+            Self::Refused | Self::NoResponse => Some(SHORT_RETRY_DELAY),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import check_seconds
+from drayage.options import check_seconds, check_tool_names
 
 INLINE_LIMIT = 64 * 1024
 """Most bytes that travel inside a message."""
@@ -146,6 +146,7 @@ def publish_tool_call(
     tool_call_id: str | None,
 ) -> Operation[v1.ToolCallAccepted]:
     """Publishes a tool call as work."""
+    check_tool_names(tool, tool_call_id)
     content = yield from content_of(arguments_text(arguments), "arguments.json")
     request = v1.ToolCallRequested(
         tool_call_id=tool_call_id or f"call-{uuid.uuid4()}",

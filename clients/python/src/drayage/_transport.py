@@ -124,7 +124,7 @@ class Attempts:
         fault, retry = error.fault, self.options.retry
         delay = retry.delay(self.number, fault.retry_after)
         out_of_time = time.monotonic() + delay >= self.deadline
-        if not fault.retryable or self.number >= retry.max_attempts or out_of_time:
+        if not fault.retryable or retry.lasts(fault) or self.number >= retry.max_attempts or out_of_time:
             raise error
         return delay
 

@@ -36,7 +36,7 @@ from drayage.faults import (
     error_for,
 )
 from drayage.models import ResolvedArguments, ToolCallOutcome
-from drayage.options import CallOptions, check_seconds
+from drayage.options import CallOptions, check_seconds, check_tool_names
 
 ResultT = TypeVar("ResultT")
 LOGGER = logging.getLogger("drayage.bus")
@@ -171,6 +171,7 @@ class AsyncPublisher:
     ) -> AsyncPublishedWork:
         """Publishes a tool call. Returns when the stream has stored it. A repetition with the same operation id is the same
         work. `timeout` is the time until the call ends as expired."""
+        check_tool_names(tool, tool_call_id)
         text = operations.arguments_text(arguments)
         if len(text) > operations.INLINE_LIMIT:
             raise TooLargeError(

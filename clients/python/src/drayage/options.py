@@ -12,10 +12,15 @@ from os import PathLike
 from pathlib import Path
 from typing import SupportsFloat, Union
 
+from drayage.faults import Fault, FaultCode
+
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 MAX_MESSAGE_SECONDS = 365 * 86_400
 """Longest time that a message may name, a year."""
+MAX_NAME_BYTES = 512
+"""Longest name of a tool and longest id of a tool call, in bytes of UTF-8."""
+_CONTROL_CHARACTER = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 
 PemSource = Union[str, bytes, PathLike[str]]
 """A PEM text as bytes, or the path of a PEM file."""
@@ -32,6 +37,14 @@ class RetryPolicy:
     """Upper limit in seconds of the first delay; it doubles with each attempt."""
     max_delay: float = 5.0
     """Upper limit of every delay that the service does not ask for."""
+    max_unavailable_delay: float = 10.0
+    """Longest delay in seconds that is waited when the service asks for it with `unavailable`. A longer one means that the
+    cause lasts, such as an engine of sandboxes that does not run: the error is raised immediately. The delay of
+    `rate_limited` says when the request will be accepted, so only the deadline limits it."""
+
+    def lasts(self, fault: Fault) -> bool:
+        """Whether the cause of a fault lasts longer than this policy waits for it."""
+        return fault.code == FaultCode.UNAVAILABLE and fault.retry_after > self.max_unavailable_delay
 
     def delay(self, attempt: int, retry_after: float, draw: Callable[[], float] = random.random) -> float:
         """Seconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
@@ -116,6 +129,20 @@ def check_seconds(name: str, seconds: float) -> float:
     if not 0 <= seconds <= MAX_MESSAGE_SECONDS:
         raise ValueError(f"`{name}` is {seconds} seconds, which is not between 0 and {MAX_MESSAGE_SECONDS}")
     return seconds
+
+
+def check_tool_names(tool: str, tool_call_id: str | None) -> None:
+    """Raises `ValueError` for a name of a tool or an id of a call that the services refuse. `None` is an id that the client
+    makes."""
+    for name, value in (("tool", tool), ("tool_call_id", tool_call_id)):
+        if value is None:
+            continue
+        if not value:
+            raise ValueError(f"`{name}` must not be empty")
+        if _CONTROL_CHARACTER.search(value):
+            raise ValueError(f"`{name}` must not contain control characters")
+        if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+            raise ValueError(f"`{name}` must not be longer than {MAX_NAME_BYTES} bytes")
 
 
 def check_metadata(name: str, value: str | None) -> None:

@@ -139,6 +139,34 @@ async fn a_call_made_once_returns_a_transient_fault_without_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_that_lasts_is_returned_immediately_and_a_rate_limit_is_waited_for() {
+    let mut fixture = fixture().await;
+    let request = v1::FetchRequest::default();
+    let fault = |code| Fault::new(code, "Later.").retry_after(Duration::from_secs(30));
+    let lasting = fault(FaultCode::Unavailable);
+    let responding = async {
+        let only = fixture.responder.next().await.unwrap();
+        only.answer::<v1::FetchReply>(Err(lasting.clone())).await;
+    };
+    let start = Instant::now();
+    let (result, ()) = tokio::join!(fixture.bus.call(&fixture.meta, &request), responding);
+    assert_eq!(Fault::from(result.unwrap_err()), lasting);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+
+    let meta = call_meta("limited", fixture.meta.deadline);
+    let responding = async {
+        let first = fixture.responder.next().await.unwrap();
+        first
+            .answer::<v1::FetchReply>(Err(fault(FaultCode::RateLimited)))
+            .await;
+        answer(fixture.responder.next().await.unwrap(), "second").await;
+    };
+    let (result, ()) = tokio::join!(fixture.bus.call(&meta, &request), responding);
+    assert_eq!(result.unwrap().name, "second");
+    assert!(start.elapsed() >= Duration::from_secs(30));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_made_once_is_sent_to_another_responder_if_one_stops_or_fails() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();

@@ -156,10 +156,18 @@ fn rejected_event(
     }
 }
 
+/// Refuses names that no tool and no conversation has. The id may be empty, for callers outside of conversations.
 fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
+    if work.tool.is_empty() {
+        return Err(InvalidMessage::Missing("tool").into());
+    }
     for (field, value) in [("tool_call_id", &work.tool_call_id), ("tool", &work.tool)] {
         if value.len() > MAX_NAME_BYTES {
             let reason = format!("it is longer than {MAX_NAME_BYTES} bytes");
+            return Err(InvalidMessage::field(field, reason).into());
+        }
+        if value.chars().any(char::is_control) {
+            let reason = "it contains a control character";
             return Err(InvalidMessage::field(field, reason).into());
         }
     }

@@ -158,6 +158,35 @@ async fn names_that_would_fill_the_event_are_refused_and_cut() {
 }
 
 #[tokio::test]
+async fn names_that_no_tool_has_are_refused_at_the_entry_and_as_work() {
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let named = |tool: &str, tool_call_id: &str| v1::ToolCallRequested {
+        tool: tool.to_owned(),
+        tool_call_id: tool_call_id.to_owned(),
+        ..call("{}")
+    };
+    for (work, field) in [
+        (named("", "call-1"), "`tool`"),
+        (named("a\nb", "call-1"), "`tool`"),
+        (named("a\u{85}", "call-1"), "`tool`"),
+        (named("tool", "call\0"), "`tool_call_id`"),
+        (named("tool", &"x".repeat(513)), "`tool_call_id`"),
+    ] {
+        let submitted = fixture.bus.call(&fixture.meta(), &work).await.unwrap_err();
+        let refusal = dray_types::Fault::from(submitted);
+        assert_eq!(refusal.code, FaultCode::InvalidArgument, "{refusal:?}");
+        assert!(refusal.message.contains(field), "{refusal:?}");
+        let meta = fixture.meta();
+        fixture.bus.publish_work(&meta, &work).await.unwrap();
+        let fault = rejected(&fixture, &meta).await.fault.unwrap();
+        assert_eq!(fault.message, refusal.message);
+    }
+    let longest = named(&"ü".repeat(256), "");
+    let accepted = fixture.bus.call(&fixture.meta(), &longest).await.unwrap();
+    assert!(!accepted.duplicate);
+}
+
+#[tokio::test]
 async fn large_results_travel_as_claims() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     let content = noise(100_000);

@@ -1,22 +1,27 @@
 //! `dray doctor`: finds problems of this machine or a running system, each with its remedy.
 //!
-//! It makes no lasting change: it writes probe objects to the store and removes them, and requests objects from
-//! services that do not exist.
+//! It makes no lasting change: it writes a key to the bus and probe objects to the store and removes them, requests objects from services that
+//! do not exist, and opens the configured listeners for a moment.
 
 mod accounts;
+mod clock;
 mod directories;
 mod egress_files;
+mod engine;
 mod finding;
+mod listeners;
 mod machine;
 mod names;
 mod system;
 
 use std::time::Duration;
 
-use dray_service::settings::{LimitsSection, StateSection};
+use dray_service::config::LoadedConfig;
+use dray_service::settings::{GrpcSection, HttpSection, LimitsSection, StateSection};
 use serde_json::json;
 
 use self::finding::{Finding, FindingLevel};
+use self::listeners::ListenAddress;
 use crate::cli::{DoctorArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_styled_line};
@@ -66,13 +71,41 @@ async fn examine(
     let transfer: dray_sandbox_transfer::Config =
         context::config_section(&loaded, "sandbox-transfer")?;
     findings.extend(machine::check_state(&state, &limits));
-    findings.extend(directories::check_directories(&resolver, &transfer));
+    findings.extend(directories::check_directories(
+        &resolver, &transfer, &limits,
+    ));
+    findings.extend(engine::check_engine(&transfer));
+    findings.extend(check_listeners(&loaded, &egress, &transfer, limit).await?);
     findings.push(machine::check_reading(limit).await);
     findings.extend(egress_files::check_egress_files(&egress).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
     findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);
     findings.push(system::check_store(&loaded, limit).await?);
     Ok(findings)
+}
+
+/// Checks the addresses of all services, which `dray up` opens in one process.
+async fn check_listeners(
+    loaded: &LoadedConfig,
+    egress: &dray_egress_fetcher::Config,
+    transfer: &dray_sandbox_transfer::Config,
+    limit: Duration,
+) -> Result<Vec<Finding>, CommandFailure> {
+    let http: HttpSection = context::config_section(loaded, "http")?;
+    let grpc: GrpcSection = context::config_section(loaded, "grpc")?;
+    let delivery: dray_platform_delivery::Config =
+        context::config_section(loaded, "platform-delivery")?;
+    let chat: dray_orchestrator::Config = context::config_section(loaded, "orchestrator")?;
+    let addresses = [
+        ListenAddress::of("http.listen", http.listen),
+        ListenAddress::of("grpc.listen", grpc.listen),
+        ListenAddress::of("egress-fetcher.proxy.listen", egress.proxy.listen),
+        ListenAddress::of("sandbox-transfer.preview.listen", transfer.preview.listen),
+        ListenAddress::of("platform-delivery.listen", delivery.listen),
+        ListenAddress::of("orchestrator.listen", Some(chat.listen)),
+    ];
+    let addresses = addresses.into_iter().flatten().collect();
+    Ok(listeners::check_listeners(addresses, http.listen, limit).await)
 }
 
 fn check_configuration(warnings: &[String]) -> Vec<Finding> {

@@ -3,9 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use dray_service::health::free_disk;
+use dray_service::settings::LimitsSection;
+use dray_types::ByteSize;
 use rustix::fs::Access;
 
 use super::finding::Finding;
+
+/// Free space below which even transfers of ordinary documents fail.
+const MIN_SPOOL_SPACE: ByteSize = ByteSize::mib(64);
 
 /// Directories of one setting, and what its service does in them.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +32,7 @@ struct ConfiguredDirectories<'a> {
 pub(super) fn check_directories(
     resolver: &dray_file_resolver::Config,
     transfer: &dray_sandbox_transfer::Config,
+    limits: &LimitsSection,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     if transfer.kinds.iter().any(|kind| kind == "local") {
@@ -53,7 +60,34 @@ pub(super) fn check_directories(
         access: Access::WRITE_OK | Access::EXEC_OK,
         access_text: "written",
     }));
+    findings.extend(judge_spool_space(
+        &transfer.spool_directory,
+        limits,
+        MIN_SPOOL_SPACE,
+    ));
     findings
+}
+
+/// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full by
+/// the rule for the state directory is a warning. `None` for a directory that cannot be examined, which is another finding.
+fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> Option<Finding> {
+    const ADVICE: &str = "Free space on the volume, or name a directory of another one in `sandbox-transfer.spool_directory`.";
+    if !path.is_dir() {
+        return None;
+    }
+    let shown = path.display();
+    // A small volume that is empty has all that it can have.
+    if free_disk(path, 100, needed).is_err() {
+        let text = format!(
+            "less than {needed} is free in {shown}; transfers that collect a file there fail"
+        );
+        return Some(Finding::problem("spool directory", text, ADVICE));
+    }
+    let (percent, enough) = (limits.free_disk_percent, limits.free_disk_enough);
+    free_disk(path, percent, enough).err().map(|_| {
+        let text = format!("less than {percent} % and less than {enough} is free in {shown}");
+        Finding::warning("spool directory", text, ADVICE)
+    })
 }
 
 fn check(directories: ConfiguredDirectories<'_>) -> Vec<Finding> {
@@ -116,7 +150,39 @@ mod tests {
     fn findings_for(root: PathBuf) -> Vec<Finding> {
         let mut transfer = dray_sandbox_transfer::Config::default();
         transfer.local.roots = vec![root];
-        check_directories(&dray_file_resolver::Config::default(), &transfer)
+        check_directories(
+            &dray_file_resolver::Config::default(),
+            &transfer,
+            &no_limits(),
+        )
+    }
+
+    /// Limits that any disk meets.
+    fn no_limits() -> LimitsSection {
+        LimitsSection {
+            free_disk_percent: 0,
+            ..LimitsSection::default()
+        }
+    }
+
+    #[test]
+    fn a_full_spool_directory_is_a_problem_and_a_nearly_full_one_a_warning() {
+        let directory = tempfile::tempdir().unwrap();
+        let judge = |limits: &LimitsSection, needed| {
+            judge_spool_space(directory.path(), limits, needed).map(|finding| finding.level)
+        };
+        let (none, endless) = (ByteSize::bytes(0), ByteSize::bytes(u64::MAX));
+        assert_eq!(judge(&no_limits(), none), None);
+        assert_eq!(judge(&no_limits(), endless), Some(FindingLevel::Problem));
+        let strict = LimitsSection {
+            // More than any disk has.
+            free_disk_percent: 100,
+            free_disk_enough: endless,
+            ..LimitsSection::default()
+        };
+        assert_eq!(judge(&strict, none), Some(FindingLevel::Warning));
+        let missing = Path::new("/nonexistent/spool");
+        assert_eq!(judge_spool_space(missing, &strict, endless), None);
     }
 
     fn finding(root: PathBuf) -> Finding {
@@ -151,7 +217,7 @@ mod tests {
         let resolver = dray_file_resolver::Config::default();
         let mut transfer = dray_sandbox_transfer::Config::default();
         let subjects = |transfer: &dray_sandbox_transfer::Config| -> Vec<_> {
-            let findings = check_directories(&resolver, transfer);
+            let findings = check_directories(&resolver, transfer, &no_limits());
             findings
                 .into_iter()
                 .map(|finding| (finding.subject, finding.level))
@@ -169,7 +235,8 @@ mod tests {
             spool_directory: "/nonexistent/spool".into(),
             ..Default::default()
         };
-        let findings = check_directories(&dray_file_resolver::Config::default(), &transfer);
+        let resolver = dray_file_resolver::Config::default();
+        let findings = check_directories(&resolver, &transfer, &no_limits());
         let spool = findings
             .iter()
             .find(|finding| finding.subject == "spool directory")

@@ -11,8 +11,8 @@ use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
 use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
-use super::accounts;
 use super::finding::Finding;
+use super::{accounts, clock as bus_clock};
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
@@ -80,6 +80,8 @@ pub(super) async fn check_bus(
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
+    // Last, because an identity without the permission marks the connection as refused.
+    findings.push(bus_clock::compare_clocks(&bus, limit).await);
     if doctor.accounts {
         findings.extend(accounts::check_accounts(&bus, tenant, limit).await);
     }
