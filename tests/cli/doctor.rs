@@ -16,10 +16,18 @@ fn finding<'a>(report: &'a Value, subject: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {subject} in {report}"))
 }
 
+/// Settings that no other program of the machine makes a problem: a free port for chats, and no container engine.
+const OWN_SETTINGS: [&str; 4] = [
+    "--set",
+    "orchestrator.listen=127.0.0.1:0",
+    "--set",
+    "sandbox-transfer.kinds=[\"local\"]",
+];
+
 #[test]
 fn a_machine_with_an_embedded_system_has_no_problem() {
     let home = CliHome::new();
-    let output = home.run(&["doctor", "--json"]);
+    let output = home.run(&[&["doctor", "--json"], &OWN_SETTINGS[..]].concat());
     let report = line(&output);
     assert_eq!(report["problems"], 0, "{report}");
     assert!(output.status.success(), "{output:?}");
@@ -100,7 +108,9 @@ fn a_bus_without_jetstream_is_one_finding() {
         .config("accounts: { PLAIN: { users: [{ user: plain, password: plain }] } }")
         .config("no_auth_user: plain")
         .start();
-    let output = home.run(&["doctor", "--json", "--timeout", "5", "--nats", &nats.url()]);
+    let nats_url = nats.url();
+    let examine = ["doctor", "--json", "--timeout", "5", "--nats", &nats_url];
+    let output = home.run(&[&examine[..], &OWN_SETTINGS].concat());
     let report = line(&output);
     assert_eq!(report["problems"], 1, "{report}");
     let bus = finding(&report, "bus");
