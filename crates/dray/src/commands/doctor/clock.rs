@@ -20,6 +20,7 @@ const MAX_SKEW_MS: u64 = 2_000;
 
 /// The local time before and after a write, and the time that the server gave it.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of the name")]
 struct ClockComparison {
     before_ms: u64,
     server_ms: u64,

@@ -22,9 +22,8 @@ fn judge_socket(path: &Path, is_default: bool) -> Finding {
     const SUBJECT: &str = "container engine";
     let shown = path.display();
     // The local socket accepts or refuses without waiting for the engine.
-    let error = match UnixStream::connect(path) {
-        Ok(_) => return Finding::good(SUBJECT, format!("{shown} accepts connections")),
-        Err(error) => error,
+    let Err(error) = UnixStream::connect(path) else {
+        return Finding::good(SUBJECT, format!("{shown} accepts connections"));
     };
     match error.kind() {
         // Nothing names an engine, so no sandbox is expected to be a container.

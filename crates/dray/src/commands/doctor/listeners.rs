@@ -52,9 +52,8 @@ pub(super) async fn check_listeners(
 
 fn judge_address(listen: ListenAddress, is_running: bool) -> Finding {
     let ListenAddress { key, address } = listen;
-    let error = match TcpListener::bind(address) {
-        Ok(_) => return Finding::good("listeners", format!("{address} (`{key}`) is free")),
-        Err(error) => error,
+    let Err(error) = TcpListener::bind(address) else {
+        return Finding::good("listeners", format!("{address} (`{key}`) is free"));
     };
     match error.kind() {
         ErrorKind::AddrInUse if is_running => Finding::skipped(
