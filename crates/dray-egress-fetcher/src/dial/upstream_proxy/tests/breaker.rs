@@ -10,14 +10,7 @@ async fn closed_address() -> SocketAddr {
 
 #[tokio::test]
 async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
-    let fixture = FetcherFixture {
-        // The proxy repeats no attempt: a further one would begin after a quarter of a second.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
+    let fixture = FetcherFixture::default();
     let unreachable = settings(&format!("http://{}", closed_address().await));
     let limits = FetchAdmission::new(fixture.sizes);
     let fetcher = Fetcher::new(
@@ -31,8 +24,9 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
         tls(None),
         limits.clone(),
     );
-    for _ in 0..6 {
-        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+    // Concurrently, because each fetch waits before its further attempts.
+    let request = request("http://files.example.org/");
+    for fetched in join_all((0..6).map(|_| run(&fetcher, &request))).await {
         assert_eq!(fetched.code(), "connect_failed");
     }
     assert!(!limits.breaker().is_open("files.example.org:80"));
@@ -41,9 +35,7 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
 #[tokio::test]
 async fn a_robots_txt_behind_an_unreachable_proxy_does_not_count_as_unreachable() {
     let fixture = FetcherFixture {
-        // The proxy repeats no attempt, as above.
         settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
             robots: dray_guard::robots::RobotsMode::Obey,
             ..crate::tests::fake_network::settings()
         },
@@ -125,14 +117,7 @@ async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
 
 #[tokio::test]
 async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_against_the_host() {
-    let fixture = FetcherFixture {
-        // The proxy repeats no attempt, as above.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
+    let fixture = FetcherFixture::default();
     let proxy = FakeProxy::start("", FakeTarget::Silent).await;
     let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None))
         .with_connect_timeout(Duration::from_millis(50));
@@ -148,8 +133,8 @@ async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_aga
         tls(None),
         limits.clone(),
     );
-    for _ in 0..6 {
-        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+    let request = request("http://files.example.org/");
+    for fetched in join_all((0..6).map(|_| run(&fetcher, &request))).await {
         assert_eq!(fetched.end(), ("connect_failed", "connect"));
     }
     assert!(!limits.breaker().is_open("files.example.org:80"));
