@@ -1,5 +1,6 @@
 //! Helpers for several test modules: paths in the source tree, and programs beside the tests.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -8,6 +9,16 @@ pub(crate) mod mcp_process;
 pub(crate) mod node;
 pub(crate) mod service_process;
 pub(crate) mod up;
+
+/// A loopback address that no other running process uses, made from the id of this process.
+///
+/// A port that is free for a moment on 127.0.0.1 may become the source port of any connection of another test. Only
+/// connections from this address take ports of it.
+pub(crate) fn own_loopback() -> Ipv4Addr {
+    // Ids have at most 22 bits (`proc(5)`), so this is never the broadcast address.
+    let [_, top, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 128 | top, high, low)
+}
 
 /// The directory of the workspace.
 pub(crate) fn root() -> &'static Path {

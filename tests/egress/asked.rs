@@ -64,7 +64,7 @@ impl AskedFixture {
         let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
         test_bus::provision(&bus, &Topology::new(1, STORE_BYTES)).await;
         // This listener only chooses the port. Each process binds the port again, and a kill frees it.
-        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listen = TcpListener::bind((support::own_loopback(), 0)).unwrap();
         let listen = listen.local_addr().unwrap();
         let directory = home.path().display();
         let policy =

@@ -85,7 +85,7 @@ impl KillFixture {
             .await
             .unwrap();
         // This listener only chooses the port. Each process binds the port again, and a kill frees it.
-        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listen = TcpListener::bind((support::own_loopback(), 0)).unwrap();
         let fixture = Self {
             nats,
             bus,

@@ -9,7 +9,7 @@ use dray_types::Clock;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::pages::get;
-use super::service::{HandlerProbe, call, host, meta, settings};
+use super::service::{HandlerProbe, call, free_address, host, meta, settings};
 use crate::{ExitStatus, serve_until_signal};
 
 /// Waits until a page answers with this status and text.
@@ -28,10 +28,7 @@ async fn the_first_signal_stops_in_order_and_the_second_immediately() {
     crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = free_address();
     let settings = || {
         settings(&directory)
             .bus(bus.clone())

@@ -189,10 +189,7 @@ async fn dropping_a_running_host_ends_everything() {
 #[tokio::test]
 async fn a_failing_start_leaves_nothing_running() {
     let directory = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let port = super::service::free_address();
     let (good, bad) = (HandlerProbe::default(), HandlerProbe::default());
     let probe = good.clone();
     let host = Host::new(settings(&directory).set("http.listen", port.to_string()))

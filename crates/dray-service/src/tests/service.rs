@@ -1,5 +1,6 @@
 //! A small service whose requests control its behaviour, and a host for it.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -303,4 +304,14 @@ pub(crate) fn meta_for(tenant: &str, time: Duration) -> Meta {
         TenantId::new(tenant).unwrap(),
         Deadline::after(Clock::system().now_ms(), time),
     )
+}
+
+/// A free address whose port no connection of another process takes, because the loopback address is made from the id of
+/// this process. On 127.0.0.1, any process may get a port between its release and the next bind.
+pub(crate) fn free_address() -> SocketAddr {
+    // Ids have at most 22 bits (`proc(5)`), so this is never the broadcast address.
+    let [_, top, high, low] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 128 | top, high, low);
+    let listener = TcpListener::bind((own, 0)).unwrap();
+    listener.local_addr().unwrap()
 }
