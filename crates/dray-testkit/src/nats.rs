@@ -60,7 +60,9 @@ impl NatsServerOptions {
             options: self,
             directory,
         };
-        server.port = server.wait_until_ready();
+        server.port = server
+            .wait_until_ready()
+            .unwrap_or_else(|exit| server.panic_not_ready(exit));
         server
     }
 }
@@ -141,8 +143,19 @@ impl NatsServer {
         if self.exit_status().is_none() {
             self.stop();
         }
-        self.child = spawn_server(&self.options, self.directory.path(), Some(self.port));
-        self.port = self.wait_until_ready();
+        let until = Instant::now() + SERVER_TIMEOUT;
+        loop {
+            self.child = spawn_server(&self.options, self.directory.path(), Some(self.port));
+            match self.wait_until_ready() {
+                Ok(port) => {
+                    self.port = port;
+                    return;
+                }
+                // A connection of another process may have the port for a while.
+                Err(Some(_)) if Instant::now() < until => {}
+                Err(exit) => self.panic_not_ready(exit),
+            }
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -167,21 +180,27 @@ impl NatsServer {
         }
     }
 
-    /// Waits for the file in which the server publishes its ports once it accepts connections.
-    fn wait_until_ready(&mut self) -> u16 {
+    /// Waits for the file in which the server publishes its ports once it accepts connections. Fails with the exit status
+    /// of a server that ended, or with `None` after [`SERVER_TIMEOUT`].
+    fn wait_until_ready(&mut self) -> Result<u16, Option<ExitStatus>> {
         let until = Instant::now() + SERVER_TIMEOUT;
         loop {
             if let Some(port) = self.published_port() {
-                return port;
+                return Ok(port);
             }
-            let exited = self.exit_status();
-            assert!(
-                exited.is_none() && Instant::now() < until,
-                "nats-server is not ready (exit: {exited:?}); its log: {}",
-                self.log()
-            );
+            let exit = self.exit_status();
+            if exit.is_some() || Instant::now() >= until {
+                return Err(exit);
+            }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    fn panic_not_ready(&self, exit: Option<ExitStatus>) -> ! {
+        panic!(
+            "nats-server is not ready (exit: {exit:?}); its log: {}",
+            self.log()
+        );
     }
 
     fn published_port(&self) -> Option<u16> {
@@ -273,6 +292,26 @@ mod tests {
         assert!(!connects(&server));
         server.restart();
         assert_eq!((server.port(), server.store()), (port, store));
+        assert!(connects(&server));
+    }
+
+    #[test]
+    fn a_restart_repeats_the_start_while_another_process_has_the_port() {
+        let mut server = NatsServer::start();
+        server.kill9();
+        let taken = std::net::TcpListener::bind(("127.0.0.1", server.port())).unwrap();
+        let log = server.directory.path().join("log");
+        let releasing = std::thread::spawn(move || {
+            while !std::fs::read_to_string(&log)
+                .unwrap()
+                .contains("address already in use")
+            {
+                std::thread::yield_now();
+            }
+            drop(taken);
+        });
+        server.restart();
+        releasing.join().unwrap();
         assert!(connects(&server));
     }
 
