@@ -184,7 +184,7 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_after_the_expiry() {
-    let ops = DiscordOps::start(&[("orchestrator.approval_timeout", "500ms")]).await;
+    let ops = DiscordOps::start(&[("orchestrator.approval_timeout", "5s")]).await;
     let (answer, (id, _, approve)) = join(ask(&ops.fixture), ops.question()).await;
     assert!(answer.text().contains("Nobody approved"), "{answer:?}");
     // Without a press.

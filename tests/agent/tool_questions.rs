@@ -155,7 +155,7 @@ async fn declining_cancelling_and_silence_reach_the_server() {
         earlier = Some(question);
     }
     ops.fixture.stop().await;
-    let ops = bank.start_ops(|setup| setup.set("orchestrator.approval_timeout", "300ms"));
+    let ops = bank.start_ops(|setup| setup.set("orchestrator.approval_timeout", "5s"));
     let ops = ops.await;
     let (answer, question) = join(ops.ask(json!([user("pay")])), ops.question()).await;
     assert_eq!(answer.text(), "Got cancel null.", "{answer:?}");

@@ -21,15 +21,15 @@ use tokio::task::JoinSet;
 const CHAT_PATH: &str = "/openai/deployments/gpt/chat/completions";
 
 async fn start() -> (DialCore, ChatClient, Caller) {
+    start_with(HttpTimeouts::default()).await
+}
+
+async fn start_with(timeouts: HttpTimeouts) -> (DialCore, ChatClient, Caller) {
     let fake_server = DialCore::start().await.unwrap();
     fake_server.add_key("k", "b");
     let mut options = DialOptions::new(fake_server.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
-    options.chat = HttpTimeouts {
-        idle: Duration::from_millis(300),
-        response: Duration::from_millis(300),
-        ..HttpTimeouts::default()
-    };
+    options.chat = timeouts;
     let chat = DialClient::new(options).unwrap().chat();
     let caller = Caller {
         api_key: Some(Secret::new("k")),
@@ -154,12 +154,6 @@ async fn a_stream_ends_well_or_says_why_not() {
             Some(ChatKind::Broken),
         ),
         (
-            ApiFault::Stalled(format!("{hi}\n\n")),
-            1,
-            Some(ChatKind::Timeout),
-        ),
-        (ApiFault::Silent, 0, Some(ChatKind::Timeout)),
-        (
             ApiFault::Body(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
             1,
             Some(ChatKind::Status(429)),
@@ -204,6 +198,28 @@ async fn a_stream_ends_well_or_says_why_not() {
             .as_deref(),
         Some("Later.")
     );
+}
+
+#[tokio::test]
+async fn a_stream_that_stalls_ends_with_a_timeout() {
+    let (fake_server, chat, caller) = start_with(HttpTimeouts {
+        // Long enough that the first event arrives in time on a busy machine.
+        idle: Duration::from_secs(3),
+        response: Duration::from_secs(3),
+        ..HttpTimeouts::default()
+    })
+    .await;
+    let hi = r#"data: {"choices":[{"delta":{"content":"Hi"}}]}"#;
+    for (fault, pieces) in [
+        (ApiFault::Stalled(format!("{hi}\n\n")), 1),
+        (ApiFault::Silent, 0),
+    ] {
+        fake_server.inject_fault(CHAT_PATH, Some(fault.clone()));
+        let (deltas, error) = all(&chat, &caller).await;
+        let kind = error.map(|error| error.kind);
+        let expected = (pieces, Some(ChatKind::Timeout));
+        assert_eq!((deltas.len(), kind), expected, "{fault:?}");
+    }
 }
 
 /// Responses with the status 200 that contain no answer, and the message of each failure.
@@ -436,7 +452,7 @@ async fn a_response_that_its_service_keeps_open_delays_no_call_and_leaves_its_co
         assert_eq!(answer.next().await.unwrap(), None);
         has_events.notify_one();
         // The connection returns to its pool in a task of the client.
-        for _ in 0..256 {
+        for _ in 0..65_536 {
             tokio::task::yield_now().await;
         }
     }

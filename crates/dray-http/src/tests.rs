@@ -16,10 +16,16 @@ use super::*;
 mod guard;
 
 fn client() -> HttpClient {
+    HttpClient::new(HttpTimeouts::default(), None).unwrap()
+}
+
+/// A client for requests that must end with a timeout.
+fn client_with_short_timeouts() -> HttpClient {
     let limits = HttpTimeouts {
-        connect: Duration::from_secs(5),
-        idle: Duration::from_millis(400),
-        response: Duration::from_millis(600),
+        // Long enough that what precedes a stall arrives in time on a busy machine.
+        idle: Duration::from_secs(3),
+        response: Duration::from_secs(3),
+        ..HttpTimeouts::default()
     };
     HttpClient::new(limits, None).unwrap()
 }
@@ -200,13 +206,14 @@ async fn a_lost_response_differs_from_a_lost_body() {
 
 #[tokio::test]
 async fn a_request_to_a_stalled_peer_fails() {
+    let client = client_with_short_timeouts();
     let (_server, url) = server(ResponseScript(vec![ResponseStep::Hold])).await;
-    let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
+    let error = client.post(&url).json(&1).send(&quiet).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
     assert_eq!(error.sent, RequestProgress::Complete);
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc";
     let (_server, url) = server(ResponseScript::raw(head).then(ResponseStep::Hold)).await;
-    let response = client().get(&url).send(&quiet).await.unwrap();
+    let response = client.get(&url).send(&quiet).await.unwrap();
     let error = response.bytes(100).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
 }

@@ -171,7 +171,16 @@ impl PartialFile {
         let mut buffer = Vec::with_capacity(CHUNK_BYTES);
         let mut offset = offset;
         loop {
-            let chunk = body.next().await.transpose()?;
+            let chunk = match body.next().await.transpose() {
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    // The next transfer may continue this file immediately, and a late write would change it meanwhile.
+                    if let Some(last) = writing {
+                        drop(joined(last).await);
+                    }
+                    return Err(error);
+                }
+            };
             let ended = chunk.is_none();
             buffer.extend_from_slice(&chunk.unwrap_or_default());
             if buffer.len() < CHUNK_BYTES && !ended {
@@ -233,4 +242,44 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Er
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc;
+
+    use futures_util::{FutureExt as _, stream};
+
+    use super::*;
+
+    #[test]
+    fn no_write_outlives_a_failed_body() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("partial");
+        let target = PartialFile {
+            file: File::create(&path).unwrap().into(),
+            directory: File::open(directory.path()).unwrap().into(),
+        };
+        let failure = Error::new(ErrorKind::Unavailable, "the source is gone");
+        let chunks = [Ok(vec![7; CHUNK_BYTES].into()), Err(failure)];
+        runtime.block_on(async {
+            // The only thread for writes is busy until the end of this block.
+            let (release, released) = mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let filling = target.fill(0, 0o644, Body::new(stream::iter(chunks)));
+            tokio::pin!(filling);
+            let outcome = filling.as_mut().now_or_never();
+            assert!(outcome.is_none(), "{outcome:?} before the write ended");
+            drop(release);
+            assert!(busy.await.unwrap().is_err());
+            let error = filling.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        });
+        assert_eq!(path.metadata().unwrap().len(), CHUNK_BYTES as u64);
+    }
 }

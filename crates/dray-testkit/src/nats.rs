@@ -64,7 +64,9 @@ impl NatsServerOptions {
             options: self,
             directory,
         };
-        server.wait_until_ready();
+        server
+            .wait_until_ready()
+            .unwrap_or_else(|exit| server.panic_not_ready(exit));
         server
     }
 }
@@ -145,8 +147,16 @@ impl NatsServer {
         if self.exit_status().is_none() {
             self.stop();
         }
-        self.child = spawn_server(&self.options, self.directory.path(), self.port);
-        self.wait_until_ready();
+        let until = Instant::now() + SERVER_TIMEOUT;
+        loop {
+            self.child = spawn_server(&self.options, self.directory.path(), self.port);
+            match self.wait_until_ready() {
+                Ok(()) => return,
+                // Another test may have the port for a while.
+                Err(Some(_)) if Instant::now() < until => {}
+                Err(exit) => self.panic_not_ready(exit),
+            }
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -171,21 +181,28 @@ impl NatsServer {
         }
     }
 
-    /// Waits for the file in which the server publishes its ports once it accepts connections.
-    fn wait_until_ready(&mut self) {
+    /// Waits for the file in which the server publishes its ports once it accepts connections. Fails with the exit status
+    /// of a server that ended, or with `None` after [`SERVER_TIMEOUT`].
+    fn wait_until_ready(&mut self) -> Result<(), Option<ExitStatus>> {
         // A connection that succeeds would not prove that this process accepted it.
         let name = format!("nats-server_{}.ports", self.child.id());
         let ports = self.directory.path().join(name);
         let until = Instant::now() + SERVER_TIMEOUT;
         while !ports.exists() {
-            let exited = self.exit_status();
-            assert!(
-                exited.is_none() && Instant::now() < until,
-                "nats-server is not ready (exit: {exited:?}); its log: {}",
-                self.log()
-            );
+            let exit = self.exit_status();
+            if exit.is_some() || Instant::now() >= until {
+                return Err(exit);
+            }
             std::thread::sleep(POLL_INTERVAL);
         }
+        Ok(())
+    }
+
+    fn panic_not_ready(&self, exit: Option<ExitStatus>) -> ! {
+        panic!(
+            "nats-server is not ready (exit: {exit:?}); its log: {}",
+            self.log()
+        );
     }
 }
 
@@ -267,6 +284,26 @@ mod tests {
         assert!(!connects(&server));
         server.restart();
         assert_eq!((server.port(), server.store()), (port, store));
+        assert!(connects(&server));
+    }
+
+    #[test]
+    fn a_restart_repeats_the_start_while_another_process_has_the_port() {
+        let mut server = NatsServer::start();
+        server.kill9();
+        let taken = std::net::TcpListener::bind(("127.0.0.1", server.port())).unwrap();
+        let log = server.directory.path().join("log");
+        let releasing = std::thread::spawn(move || {
+            while !std::fs::read_to_string(&log)
+                .unwrap()
+                .contains("address already in use")
+            {
+                std::thread::yield_now();
+            }
+            drop(taken);
+        });
+        server.restart();
+        releasing.join().unwrap();
         assert!(connects(&server));
     }
 

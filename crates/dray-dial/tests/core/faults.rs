@@ -5,7 +5,7 @@ use dray_dial::{DialClient, DialFolder, ErrorKind, InterpreterAction};
 use dray_testkit::dial::ApiFault;
 use serde_json::{Value, json};
 
-use super::{file, start};
+use super::{client_with_short_timeouts, file, start};
 
 /// Makes every call for this caller and returns their statuses.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
@@ -130,7 +130,11 @@ async fn reads_are_tried_three_times_and_writes_once() {
     );
     assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
     fake_server.inject_fault("/v1/bucket", Some(ApiFault::Silent));
-    assert_eq!(core.bucket(&me).await.unwrap_err().kind, ErrorKind::Timeout);
+    let short = client_with_short_timeouts(&fake_server);
+    assert_eq!(
+        short.bucket(&me).await.unwrap_err().kind,
+        ErrorKind::Timeout
+    );
     assert_eq!(count("/v1/bucket"), 4);
     fake_server.inject_fault("/v1/bucket", Some(ApiFault::Body("a".repeat(5 << 20))));
     assert_eq!(

@@ -21,12 +21,19 @@ use serde_json::json;
 fn options(fake_server: &DialCore) -> DialOptions {
     let mut options = DialOptions::new(fake_server.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
+    options
+}
+
+/// A client for calls that must end with a timeout.
+fn client_with_short_timeouts(fake_server: &DialCore) -> DialClient {
+    let mut options = options(fake_server);
     options.limits = HttpTimeouts {
-        idle: Duration::from_millis(300),
-        response: Duration::from_millis(300),
+        // Long enough that what precedes a stall arrives in time on a busy machine.
+        idle: Duration::from_secs(3),
+        response: Duration::from_secs(3),
         ..HttpTimeouts::default()
     };
-    options
+    DialClient::new(options).unwrap()
 }
 
 async fn start() -> (DialCore, DialClient, Caller) {
@@ -172,7 +179,8 @@ async fn r_3_limits_hold_on_what_is_read() {
     let broken = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(broken.bytes().await.unwrap_err().kind, ErrorKind::Broken);
     fake_server.inject_file_fault("b/a", InjectedFault::Stalled);
-    let stalled = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
+    let short = client_with_short_timeouts(&fake_server);
+    let stalled = short.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(stalled.bytes().await.unwrap_err().kind, ErrorKind::Timeout);
     fake_server.inject_file_fault("b/a", InjectedFault::Encoded);
     assert_eq!(
@@ -311,12 +319,9 @@ async fn every_sign_in_has_its_own_outcome() {
     fake_server.sign_in("b", json!({"result": "denied"}));
     fake_server.sign_in("c", json!({"error": {"code": 1}}));
     let ids: Vec<_> = ["a", "b", "c", "d"].map(ToOwned::to_owned).to_vec();
-    let wait = Duration::from_millis(200);
+    let wait = Duration::from_mins(1);
     let expected = [SignIn::Done, SignIn::Denied, SignIn::Failed, SignIn::Failed];
-    assert_eq!(
-        core.sign_in(&me, &ids, Duration::from_secs(5)).await,
-        expected
-    );
+    assert_eq!(core.sign_in(&me, &ids, wait).await, expected);
     assert_eq!(
         fake_server
             .received_requests()
@@ -327,15 +332,21 @@ async fn every_sign_in_has_its_own_outcome() {
     );
     assert_eq!(fake_server.bodies()[0].1[0]["params"]["toolsetId"], "a");
     let path = "/v1/ops/client-channel/interact";
-    for (trouble, outcome) in [
-        (ApiFault::Silent, SignIn::TimedOut),
-        (ApiFault::Stalled(": wait\n\n".to_owned()), SignIn::TimedOut),
-        (ApiFault::Cut("data: [".to_owned()), SignIn::Failed),
+    let short_wait = Duration::from_millis(200);
+    for (trouble, wait, outcome) in [
+        (ApiFault::Silent, short_wait, SignIn::TimedOut),
+        (
+            ApiFault::Stalled(": wait\n\n".to_owned()),
+            short_wait,
+            SignIn::TimedOut,
+        ),
+        (ApiFault::Cut("data: [".to_owned()), wait, SignIn::Failed),
         (
             ApiFault::Body("data: <html>\n\n".to_owned()),
+            wait,
             SignIn::Failed,
         ),
-        (ApiFault::Status(401), SignIn::Failed),
+        (ApiFault::Status(401), wait, SignIn::Failed),
     ] {
         fake_server.inject_fault(path, Some(trouble.clone()));
         assert_eq!(

@@ -44,7 +44,7 @@ async fn an_unavailable_store_fails_only_the_calls_that_need_it() {
 
 #[tokio::test]
 async fn a_stalled_file_times_out_while_other_calls_continue() {
-    let fixture = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
+    let fixture = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "3s")]).await;
     let fixture = with_files(fixture);
     fixture
         .core

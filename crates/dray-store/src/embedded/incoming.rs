@@ -91,11 +91,16 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
     // A finished task to begin with, so that each round waits for the one before in the same way.
     let mut write_task = tokio::task::spawn_blocking(move || Ok(sink));
     loop {
-        let next = tokio::time::timeout(IDLE_TIMEOUT, body.next())
-            .await
-            .map_err(|_| DirectoryError::Incomplete)?;
+        let next = match next_chunk(&mut body).await {
+            Ok(next) => next,
+            Err(error) => {
+                // The draft occupies reserved space until its last write ends. The next upload may need the space.
+                drop(write_task.await);
+                return Err(error);
+            }
+        };
         let ended = next.is_none();
-        if let Some(bytes) = next.transpose().map_err(DirectoryError::Body)? {
+        if let Some(bytes) = next {
             batch_bytes += bytes.len();
             batch.push(bytes);
         }
@@ -113,6 +118,13 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
             return join_result(write_task.await);
         }
     }
+}
+
+/// The next bytes of a body; `None` at its end.
+async fn next_chunk(body: &mut StreamingBlob) -> Result<Option<Bytes>, DirectoryError> {
+    let next = tokio::time::timeout(IDLE_TIMEOUT, body.next()).await;
+    let next = next.map_err(|_| DirectoryError::Incomplete)?;
+    next.transpose().map_err(DirectoryError::Body)
 }
 
 fn join_result(
@@ -234,7 +246,13 @@ impl AnnouncedBody {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::{FutureExt as _, stream};
+
     use super::*;
+    use crate::embedded::directory::ServedDirectory;
+    use crate::embedded::layout::DirectoryLayout;
 
     /// A file that takes a few bytes at a time and is interrupted before each.
     #[derive(Default)]
@@ -277,5 +295,34 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::WriteZero);
         write_chunks(&mut full, &[]).unwrap();
         write_chunks(&mut full, &[Bytes::new()]).unwrap();
+    }
+
+    #[test]
+    fn an_interrupted_body_leaves_no_draft_behind() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let directory = ServedDirectory::open(root.path(), u64::MAX).unwrap();
+        let interrupted = [Ok(Bytes::from("abc")), Err(io::Error::other("reset"))];
+        let body = StreamingBlob::wrap(stream::iter(interrupted));
+        let draft = directory.draft().unwrap();
+        runtime.block_on(async {
+            // The only thread for writes is busy until the end of this block.
+            let (release, released) = mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let receiving = receive_body(draft, Some(body), AnnouncedBody::default());
+            tokio::pin!(receiving);
+            let outcome = receiving.as_mut().now_or_never();
+            assert!(outcome.is_none(), "{outcome:?} before the write ended");
+            drop(release);
+            assert!(busy.await.unwrap().is_err());
+            let error = receiving.await.unwrap_err();
+            assert!(matches!(error, DirectoryError::Body(_)), "{error:?}");
+        });
+        let drafts = DirectoryLayout::new(root.path()).temporary();
+        assert_eq!(std::fs::read_dir(drafts).unwrap().count(), 0);
     }
 }

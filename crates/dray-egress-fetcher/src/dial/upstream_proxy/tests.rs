@@ -11,6 +11,7 @@ use dray_guard::{Judge, JudgeConfig, PrivateRanges};
 use dray_testkit::eventually;
 use dray_testkit::http::{ResponseScript, ScriptedResponder, serve_request};
 use dray_testkit::tls::Authority;
+use futures_util::future::join_all;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -269,15 +270,8 @@ async fn credentials_go_to_the_proxy_and_a_refusal_names_the_setting_and_no_secr
 async fn a_proxy_that_opens_no_tunnel_fails_the_fetch() {
     let long_field = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(MAX_HEAD_BYTES));
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(400);
-    let fixture = FetcherFixture {
-        // The proxy repeats no attempt: a further one would begin after a quarter of a second.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
-    for response in [
+    let fixture = FetcherFixture::default();
+    let responses = [
         "HTTP/1.1 403 Forbidden\r\n\r\n",
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nno!",
         "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n",
@@ -286,9 +280,13 @@ async fn a_proxy_that_opens_no_tunnel_fails_the_fetch() {
         "",
         &long_field,
         &interim,
-    ] {
+    ];
+    // Concurrently, because each fetch waits before its further attempts.
+    let fetched = join_all(responses.map(async |response| {
         let proxy = FakeProxy::start(response, FakeTarget::Closed).await;
-        let fetched = fetch(&fixture, proxy.settings(), "http://files.example.org/").await;
+        fetch(&fixture, proxy.settings(), "http://files.example.org/").await
+    }));
+    for (response, fetched) in responses.iter().zip(fetched.await) {
         assert_eq!(fetched.code(), "connect_failed", "{response:.40}");
         assert_eq!(fetched.record.hops[0].peer, None);
     }
@@ -357,9 +355,20 @@ struct Tinyproxy {
 
 impl Tinyproxy {
     async fn start(next: SocketAddr) -> Self {
+        // Another test may choose the same port; the next round tries another one.
+        for _ in 0..5 {
+            let port = dray_testkit::port::unassigned_address().port();
+            if let Some(started) = Self::start_at(port, next).await {
+                return started;
+            }
+        }
+        panic!("tinyproxy does not start");
+    }
+
+    /// Starts the proxy on this port. Returns `None` if it ends before it accepts connections.
+    async fn start_at(port: u16, next: SocketAddr) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tinyproxy.conf");
-        let port = dray_testkit::port::unassigned_address().port();
         let lines = format!(
             "Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 8\nConnectPort 80\n\
              BasicAuth dray secret\nUpstream http {next}\n"
@@ -370,17 +379,21 @@ impl Tinyproxy {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let started = Self {
+        let mut started = Self {
             child,
             port,
             _directory: directory,
         };
-        eventually("tinyproxy to accept connections", async || {
+        let accepts = eventually("tinyproxy to accept connections or to end", async || {
+            if started.child.try_wait().unwrap().is_some() {
+                return Some(false);
+            }
             let socket = new_socket(([127, 0, 0, 1], port).into()).unwrap();
-            socket.connect(([127, 0, 0, 1], port).into()).await.ok()
+            let connecting = socket.connect(([127, 0, 0, 1], port).into());
+            connecting.await.is_ok().then_some(true)
         })
         .await;
-        started
+        accepts.then_some(started)
     }
 }
 

@@ -34,7 +34,7 @@ async fn a_request_body_that_the_target_does_not_read_is_never_read_as_a_request
 
 #[tokio::test]
 async fn a_tunnel_that_waits_without_a_target_holds_its_slots_until_it_ends() {
-    let set = [("max_per_session", "1"), ("open_timeout", "300ms")];
+    let set = [("max_per_session", "1"), ("open_timeout", "3s")];
     let fixture = InterceptingProxy::start(&set).await;
     let _server =
         PersistentServer::start(&fixture, |path| table_with("Connection: close\r\n", path));

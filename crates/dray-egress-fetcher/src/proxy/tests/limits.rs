@@ -50,7 +50,7 @@ async fn b_2_both_sides_close_when_a_target_that_stays_open_sends_one_byte_too_m
     let set = [
         ("max_down_bytes", "20"),
         ("plain_ports", "443"),
-        ("idle_timeout", "2s"),
+        ("idle_timeout", "1m"),
     ];
     let mut proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
@@ -69,7 +69,7 @@ async fn b_2_both_sides_close_when_a_target_that_stays_open_sends_one_byte_too_m
 async fn section_15_a_session_has_its_share_of_the_connections() {
     let set = [
         ("max_per_session", "1"),
-        ("open_timeout", "300ms"),
+        ("open_timeout", "3s"),
         ("plain_ports", "443"),
     ];
     let mut proxy = ProxyFixture::start(&set).await;

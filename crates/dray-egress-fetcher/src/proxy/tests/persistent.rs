@@ -437,7 +437,7 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
 
 #[tokio::test]
 async fn a_tunnel_without_another_request_ends_after_its_idle_time() {
-    let mut fixture = InterceptingProxy::start(&[("idle_timeout", "1s")]).await;
+    let mut fixture = InterceptingProxy::start(&[("idle_timeout", "3s")]).await;
     let _server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     let _ = ask(&mut client, "GET /tables/a", "").await;

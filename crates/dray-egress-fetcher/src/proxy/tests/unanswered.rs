@@ -73,7 +73,7 @@ async fn a_quota_that_ends_a_plain_request_before_its_response_gives_the_client_
 
 #[tokio::test]
 async fn a_silent_target_gives_the_client_504() {
-    let set = [("idle_timeout", "1s")];
+    let set = [("idle_timeout", "3s")];
     let mut fixture = InterceptingProxy::start(&set).await;
     let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
     let acceptor = fixture.origin.acceptor(NAME).unwrap();

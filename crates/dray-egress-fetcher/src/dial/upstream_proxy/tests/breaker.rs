@@ -14,14 +14,7 @@ fn closed_address() -> (TcpSocket, SocketAddr) {
 
 #[tokio::test]
 async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
-    let fixture = FetcherFixture {
-        // The proxy repeats no attempt: a further one would begin after a quarter of a second.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
+    let fixture = FetcherFixture::default();
     let (_reserved, address) = closed_address();
     let unreachable = settings(&format!("http://{address}"));
     let limits = FetchAdmission::new(fixture.sizes);
@@ -36,8 +29,9 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
         tls(None),
         limits.clone(),
     );
-    for _ in 0..6 {
-        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+    // Concurrently, because each fetch waits before its further attempts.
+    let request = request("http://files.example.org/");
+    for fetched in join_all((0..6).map(|_| run(&fetcher, &request))).await {
         assert_eq!(fetched.code(), "connect_failed");
     }
     assert!(!limits.breaker().is_open("files.example.org:80"));
@@ -46,9 +40,7 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
 #[tokio::test]
 async fn a_robots_txt_behind_an_unreachable_proxy_does_not_count_as_unreachable() {
     let fixture = FetcherFixture {
-        // The proxy repeats no attempt, as above.
         settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
             robots: dray_guard::robots::RobotsMode::Obey,
             ..crate::tests::fake_network::settings()
         },
@@ -130,14 +122,7 @@ async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
 
 #[tokio::test]
 async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_against_the_host() {
-    let fixture = FetcherFixture {
-        // The proxy repeats no attempt, as above.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
+    let fixture = FetcherFixture::default();
     let proxy = FakeProxy::start("", FakeTarget::Silent).await;
     let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None))
         .with_connect_timeout(Duration::from_millis(50));
@@ -153,8 +138,8 @@ async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_aga
         tls(None),
         limits.clone(),
     );
-    for _ in 0..6 {
-        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+    let request = request("http://files.example.org/");
+    for fetched in join_all((0..6).map(|_| run(&fetcher, &request))).await {
         assert_eq!(fetched.end(), ("connect_failed", "connect"));
     }
     assert!(!limits.breaker().is_open("files.example.org:80"));
