@@ -1,5 +1,10 @@
 //! Addresses for servers that are told theirs, or that start again on the same one.
 
+#![expect(
+    clippy::expect_used,
+    reason = "only tests call it, and it fails the test"
+)]
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 

@@ -129,6 +129,9 @@ impl Sender {
         let key = records::record_key(&meta.tenant, &id);
         let stored = self.open(meta, work, &key).await?;
         if stored.record.finished {
+            // A worker that died right after its last write has not released the place, which blocks the chat.
+            let places = &self.turns.places;
+            places.release_place_of(&key, &stored.record).await;
             return Ok(WorkEnd::Finished(stored.record));
         }
         let is_current_round =

@@ -99,7 +99,7 @@ impl DeliveryRun<'_> {
     }
 
     /// Reports why a request to the platform failed.
-    pub(super) async fn report_failed_attempt(
+    pub(super) async fn report_failure(
         &mut self,
         step: &StepPlan,
         attempt: u32,

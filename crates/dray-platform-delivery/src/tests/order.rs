@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_proto::v1;
+use dray_types::OperationId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::fixture::{DeliveryFixture, chat};
+use super::fixture::{DeliveryFixture, chat, tenant};
 use super::path::{QueueWorkers, finished_record, request};
 use super::replicas::other;
 use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
+use crate::records::record_key;
 
 const DELIVERY_IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
 
@@ -162,6 +164,23 @@ async fn a_delivery_that_hangs_blocks_its_chat_for_at_most_the_timeout() {
         WorkEnd::Finished(_)
     ));
     assert_eq!(fixture.fake.visible_texts(), expected_texts(&["d2", "d1"]));
+}
+
+#[tokio::test]
+async fn a_worker_that_died_after_its_last_write_does_not_block_its_chat() {
+    let fixture = DeliveryFixture::new().await;
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    fixture.delivered(&work).await;
+    // As a worker leaves it that dies before it releases its place.
+    let places = &fixture.replica.sender.turns.places;
+    let target = work.target.clone().unwrap();
+    let (_, chat) = places.chat_of(&tenant(), &target).await.unwrap();
+    let key = record_key(&tenant(), &OperationId::new("d1").unwrap());
+    let position = fixture.record("d1").await.begun_at_ms;
+    places.order.hold(&chat, &key, position).await.unwrap();
+    // The bus delivers its work again.
+    fixture.delivered(&work).await;
+    assert_eq!(places.order.first(&chat).await.unwrap(), None);
 }
 
 #[tokio::test]
