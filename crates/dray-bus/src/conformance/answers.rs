@@ -244,7 +244,7 @@ async fn a_call_dropped_after_the_drain_cancels_its_request(fixture: BusFixture)
 async fn a_late_reply_is_not_given_to_the_next_call(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
     let request = fetch_request("late");
-    let meta = meta_within(&fixture, 200);
+    let meta = meta_within(&fixture, 2_000);
     let (first, incoming) = tokio::join!(fixture.bus.call(&meta, &request), responder.next());
     assert!(matches!(first, Err(CallError::Timeout(_))));
     incoming.unwrap().answer(Ok(fetch_reply("late"))).await;
