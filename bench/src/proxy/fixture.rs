@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_testkit::port::unassigned_address;
 use dray_types::{Clock, Secret, SessionId, TenantId};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -110,7 +111,7 @@ impl ProxyFixture {
         let directory = tempfile::tempdir()?;
         let namespace = TargetNamespace::create()?;
         let target = start_target(&namespace).await?;
-        let address = free_address()?;
+        let address = unassigned_address();
         let command = dray_command(dray, directory.path(), address)?;
         Ok(Self {
             dray: StartedProgram::start(command, address).await?,
@@ -184,11 +185,6 @@ fn mint_token() -> anyhow::Result<String> {
         allow: None,
         certificate: None,
     })?)
-}
-
-/// A free port of loopback. Another program could take it before it is bound.
-pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// A namespace that holds one end of a pair of interfaces; removed when it is dropped.

@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use dray_testkit::port::unassigned_address;
+
 use super::client::{ClientProtocol, ProxyRoute};
-use super::fixture::{ProxyFixture, StartedProgram, TARGET_ADDRESS, free_address};
+use super::fixture::{ProxyFixture, StartedProgram, TARGET_ADDRESS};
 use super::target::TUNNEL_PORT;
 use crate::print_line;
 
@@ -29,11 +31,11 @@ impl PeerProxies {
         let install = "apt-get install squid socat";
         let build =
             "`go build -mod=vendor` in github.com/stripe/smokescreen, then --smokescreen PROGRAM";
-        let (socat, squid) = (free_address()?, free_address()?);
+        let (socat, squid) = (unassigned_address(), unassigned_address());
         let socat_command = socat_command(socat);
         let squid_command = squid_command(directory, squid)?;
         let smokescreen = if let Some(program) = smokescreen {
-            let address = free_address()?;
+            let address = unassigned_address();
             let command = smokescreen_command(program, directory, address)?;
             start_peer("Smokescreen", command, address, build).await
         } else {

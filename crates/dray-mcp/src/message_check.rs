@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::arguments::invalid_reason;
 
 /// The request that begins a session.
-const INITIALIZE: &str = "initialize";
+const INITIALIZE_METHOD: &str = "initialize";
 
 /// The response to a message that the library does not get.
 #[derive(Debug)]
@@ -93,14 +93,14 @@ fn check_initialize(message: RxJsonRpcMessage<RoleServer>) -> Option<RejectedMes
             let ClientRequest::CustomRequest(custom) = request.request else {
                 return None;
             };
-            (custom.method == INITIALIZE)
+            (custom.method == INITIALIZE_METHOD)
                 .then(|| RejectedMessage::new(invalid_initialize(custom.params), Some(request.id)))
         }
         JsonRpcMessage::Notification(notification) => {
             let ClientNotification::CustomNotification(custom) = notification.notification else {
                 return None;
             };
-            (custom.method == INITIALIZE).then(|| {
+            (custom.method == INITIALIZE_METHOD).then(|| {
                 let words = "`initialize` is a request, and the message has no `id`.";
                 RejectedMessage::new(ErrorData::invalid_request(words, None), None)
             })

@@ -47,7 +47,7 @@ impl FileWriter {
 }
 
 /// The writer of a sink, which is lent to a thread for each batch.
-enum Output {
+enum WriterState {
     Idle(FileWriter),
     Writing(JoinHandle<io::Result<FileWriter>>),
 }
@@ -100,7 +100,7 @@ pub struct FileSink {
     batch: Vec<Bytes>,
     batch_bytes: usize,
     /// `None` before the first byte, after a failure and after an interruption.
-    output: Option<Output>,
+    output: Option<WriterState>,
     sha256: Sha256Digest,
 }
 
@@ -198,7 +198,7 @@ impl FileSink {
         let mut output = self.finish_batch().await?;
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
-        self.output = Some(Output::Writing(spawn_blocking(move || {
+        self.output = Some(WriterState::Writing(spawn_blocking(move || {
             output.write(&batch)?;
             Ok(output)
         })));
@@ -208,8 +208,8 @@ impl FileSink {
     async fn finish_batch(&mut self) -> Result<FileWriter, Error> {
         let failed = || Error::new(ErrorKind::Unavailable, "no copy to this host was begun");
         match self.output.take().ok_or_else(failed)? {
-            Output::Idle(output) => Ok(output),
-            Output::Writing(batch) => blocking_result(batch.await),
+            WriterState::Idle(output) => Ok(output),
+            WriterState::Writing(batch) => blocking_result(batch.await),
         }
     }
 }
@@ -256,7 +256,7 @@ impl Sink for FileSink {
         if self.origin.is_some() && file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
             self.restarted = Some("the partial file of the earlier transfer cannot be continued");
         }
-        self.output = Some(Output::Writing(spawn_blocking(move || {
+        self.output = Some(WriterState::Writing(spawn_blocking(move || {
             file.set_len(0)?;
             (&*file).rewind()?;
             Ok(FileWriter {
@@ -289,7 +289,7 @@ impl Sink for FileSink {
             .seek(SeekFrom::Start(length))
             .map_err(|error| failed(&error))?;
         self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
-        self.output = Some(Output::Idle(FileWriter { file: kept, sha256 }));
+        self.output = Some(WriterState::Idle(FileWriter { file: kept, sha256 }));
         Ok(Some(body))
     }
 
@@ -306,7 +306,7 @@ impl Sink for FileSink {
         self.start_batch().await?;
         let output = self.finish_batch().await?;
         self.sha256 = Sha256Digest::from_bytes(output.sha256.clone().finalize().into());
-        self.output = Some(Output::Idle(output));
+        self.output = Some(WriterState::Idle(output));
         Ok(())
     }
 

@@ -191,8 +191,9 @@ pub(crate) enum DrayCommand {
     Config(ConfigCommand),
     /// Find what keeps this machine or a running system from working, each finding with its remedy.
     ///
-    /// Checks versions, clock, limits, configuration, the directories of services, reading of documents, name servers,
-    /// and with --nats and --s3 the bus, its streams, the services and the store. Exit code 1 when there is a problem.
+    /// Checks versions, clock, limits, configuration, addresses of listeners, the directories of services and their free
+    /// space, the container engine, reading of documents, name servers, and with --nats and --s3 the bus, its clock and
+    /// streams, the services and the store. Exit code 1 when there is a problem.
     Doctor(DoctorArgs),
     /// Measure copies, fetches and reading on this machine, each beside the program that does the same without Drayage.
     ///

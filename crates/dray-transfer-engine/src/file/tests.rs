@@ -97,7 +97,7 @@ async fn a_full_disk_of_this_host_is_reported_as_no_space() {
         sha256: Sha256::new(),
     };
     sink.begin(&file).await.unwrap();
-    sink.output = Some(Output::Idle(output));
+    sink.output = Some(WriterState::Idle(output));
     sink.write(vec![1; 10].into()).await.unwrap();
     let error = sink.flush().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);

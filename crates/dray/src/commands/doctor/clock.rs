@@ -12,7 +12,7 @@ use dray_types::Clock;
 use super::finding::Finding;
 
 /// The subject of the findings.
-const SUBJECT: &str = "clock of the bus";
+const CLOCK_SUBJECT: &str = "clock of the bus";
 /// A bucket whose entries are found by exact keys alone and expire, so a further key affects no service.
 const PROBE_BUCKET: &str = "dray_conversions";
 /// Largest difference of the clocks with which services are ready (messaging-reliability 7.1).
@@ -40,15 +40,16 @@ pub(super) async fn compare_clocks(bus: &Bus, limit: Duration) -> Finding {
     let compared = tokio::time::timeout(limit, compare(&bus.key_value(PROBE_BUCKET))).await;
     match compared {
         Ok(Ok(comparison)) => judge(comparison),
-        Ok(Err(KeyError::Transport(TransportError::Denied(_)))) => {
-            Finding::skipped(SUBJECT, "this identity may not write the key that shows it")
-        }
+        Ok(Err(KeyError::Transport(TransportError::Denied(_)))) => Finding::skipped(
+            CLOCK_SUBJECT,
+            "this identity may not write the key that shows it",
+        ),
         Ok(Err(error)) => Finding::skipped(
-            SUBJECT,
+            CLOCK_SUBJECT,
             format!("it was not compared: {}", ErrorChain(&error)),
         ),
         Err(_) => Finding::skipped(
-            SUBJECT,
+            CLOCK_SUBJECT,
             format!(
                 "it was not compared within {} s; this identity may not write, or the server is slow",
                 limit.as_secs()
@@ -77,7 +78,7 @@ fn judge(comparison: ClockComparison) -> Finding {
     let skew_ms = comparison.skew_ms();
     if skew_ms > MAX_SKEW_MS {
         return Finding::problem(
-            SUBJECT,
+            CLOCK_SUBJECT,
             format!(
                 "The clocks of this machine and of the NATS server differ by {skew_ms} ms; services with more than \
                  {MAX_SKEW_MS} ms are not ready."
@@ -85,7 +86,7 @@ fn judge(comparison: ClockComparison) -> Finding {
             "Keep both clocks with NTP, for example `timedatectl set-ntp true`.",
         );
     }
-    Finding::good(SUBJECT, "it agrees with the clock of this machine")
+    Finding::good(CLOCK_SUBJECT, "it agrees with the clock of this machine")
 }
 
 #[cfg(test)]

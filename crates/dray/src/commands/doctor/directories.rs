@@ -71,7 +71,7 @@ pub(super) fn check_directories(
 /// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full by
 /// the rule for the state directory is a warning. `None` for a directory that cannot be examined, which is another finding.
 fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> Option<Finding> {
-    const ADVICE: &str = "Free space on the volume, or name a directory of another one in `sandbox-transfer.spool_directory`.";
+    const SPOOL_ADVICE: &str = "Free space on the volume, or name a directory of another one in `sandbox-transfer.spool_directory`.";
     if !path.is_dir() {
         return None;
     }
@@ -81,12 +81,12 @@ fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> O
         let text = format!(
             "less than {needed} is free in {shown}; transfers that collect a file there fail"
         );
-        return Some(Finding::problem("spool directory", text, ADVICE));
+        return Some(Finding::problem("spool directory", text, SPOOL_ADVICE));
     }
     let (percent, enough) = (limits.free_disk_percent, limits.free_disk_enough);
     free_disk(path, percent, enough).err().map(|_| {
         let text = format!("less than {percent} % and less than {enough} is free in {shown}");
-        Finding::warning("spool directory", text, ADVICE)
+        Finding::warning("spool directory", text, SPOOL_ADVICE)
     })
 }
 

@@ -19,34 +19,34 @@ pub(super) fn check_engine(transfer: &dray_sandbox_transfer::Config) -> Option<F
 }
 
 fn judge_socket(path: &Path, is_default: bool) -> Finding {
-    const SUBJECT: &str = "container engine";
+    const ENGINE_SUBJECT: &str = "container engine";
     let shown = path.display();
     // The local socket accepts or refuses without waiting for the engine.
     let Err(error) = UnixStream::connect(path) else {
-        return Finding::good(SUBJECT, format!("{shown} accepts connections"));
+        return Finding::good(ENGINE_SUBJECT, format!("{shown} accepts connections"));
     };
     match error.kind() {
         // Nothing names an engine, so no sandbox is expected to be a container.
         ErrorKind::NotFound if is_default => {
-            Finding::skipped(SUBJECT, format!("no socket {shown} on this machine"))
+            Finding::skipped(ENGINE_SUBJECT, format!("no socket {shown} on this machine"))
         }
         ErrorKind::NotFound => Finding::problem(
-            SUBJECT,
+            ENGINE_SUBJECT,
             format!("{shown} in `sandbox-transfer.docker.endpoint` does not exist"),
             UnreachableCause::NoEngine.advice(),
         ),
         ErrorKind::ConnectionRefused => Finding::problem(
-            SUBJECT,
+            ENGINE_SUBJECT,
             format!("{shown} is left over: no engine listens on it"),
-            "Start the engine; it replaces the socket. Or remove it, if there is no engine any more.",
+            "Start the engine, which replaces the socket; or remove the socket, if this machine has no engine.",
         ),
         ErrorKind::PermissionDenied => Finding::warning(
-            SUBJECT,
+            ENGINE_SUBJECT,
             format!("This user may not connect to {shown}"),
             UnreachableCause::NotPermitted.advice(),
         ),
         _ => Finding::problem(
-            SUBJECT,
+            ENGINE_SUBJECT,
             format!("{shown} does not accept a connection: {error}"),
             UnreachableCause::NoEngine.advice(),
         ),
