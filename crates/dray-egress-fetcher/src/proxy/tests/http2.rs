@@ -311,8 +311,11 @@ const tunnelled = new Promise((resolve, reject) => {
     const inner = tls.connect({ socket: tunnel, servername: 'files.example.org', ca: read(bundle) });
     inner.write('GET / HTTP/1.1\\r\\nHost: files.example.org\\r\\nConnection: close\\r\\n\\r\\n');
     let body = '';
-    inner.setEncoding('utf8').on('data', (text) => { body += text; }).on('end', () => resolve(body.split('\\r\\n\\r\\n')[1]))
-      .on('error', reject);
+    inner.setEncoding('utf8').on('data', (text) => { body += text; }).on('error', reject).on('end', () => {
+      // Node leaves its side of the stream open.
+      tunnel.end();
+      resolve(body.split('\\r\\n\\r\\n')[1]);
+    });
   });
 });
 Promise.all([plain, tunnelled]).then((bodies) => { console.log(bodies.join(' ')); session.close(); });
