@@ -14,6 +14,7 @@ use crate::support::{self, up::UpServer};
 
 mod advisories;
 mod agents;
+mod conformance;
 mod egress;
 mod listings;
 mod other_clients;
