@@ -19,6 +19,7 @@ mod egress;
 mod listings;
 mod other_clients;
 mod resources;
+mod schemas;
 
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.
 const PROTOCOL_ERAS: [(&str, &str); 2] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")];
