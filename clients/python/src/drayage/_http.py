@@ -11,11 +11,11 @@ import io
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeGuard
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from drayage import v1
@@ -190,28 +190,6 @@ class DownloadStream:
         response until its next byte."""
         self._transfer.cancel()
         self._connection.close()
-
-
-def spool_source(transfer: Transfer, source: BinaryIO | Iterable[bytes]) -> Path:
-    """Copies a stream into a temporary file, because the store needs size and digest before the bytes."""
-    chunks = iter(lambda: source.read(CHUNK_BYTES), b"") if _is_file_object(source) else iter(source)
-    with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
-        try:
-            for chunk in chunks:
-                transfer.remaining()
-                if not isinstance(chunk, bytes | bytearray | memoryview):
-                    raise TypeError(f"a stream must yield bytes, not {type(chunk).__name__}")
-                file.write(chunk)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    path = Path(file.name)
-    transfer.on_cancel(partial(path.unlink, missing_ok=True))
-    return path
-
-
-def _is_file_object(source: object) -> TypeGuard[BinaryIO]:
-    return hasattr(source, "read")
 
 
 def file_digest(transfer: Transfer, path: Path) -> tuple[int, bytes]:
