@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import unittest
+import unittest.mock
 from concurrent import futures
 
 import grpc
@@ -21,6 +22,7 @@ from drayage import (
 )
 from drayage._stream_copy import AsyncStreamCopy
 from drayage._transfer import AsyncTransfer
+from drayage.bus import AsyncPublishedWork, AsyncPublisher, Publisher
 from tests.test_unit import packed
 
 OPTIONS = CallOptions(timeout=30, retry=RetryPolicy(max_attempts=3, first_delay=0.001, max_delay=0.01))
@@ -229,6 +231,38 @@ class Lifetimes(unittest.TestCase):
                     os._exit(2)
             _, status = os.waitpid(child, 0)
             self.assertEqual(status, 0)
+
+    def test_closing_a_publisher_ends_the_threads_that_wait_for_it(self):
+        is_waiting = threading.Event()
+
+        class SilentPublisher:
+            async def ask_outcome(self, operation_id):
+                is_waiting.set()
+                await asyncio.Event().wait()
+
+            async def close(self):
+                pass
+
+        async def connect(*_, **__):
+            return SilentPublisher()
+
+        connecting = unittest.mock.patch.object(AsyncPublisher, "connect", connect)
+        with connecting, futures.ThreadPoolExecutor(1) as executor:
+            publisher = Publisher("nats://127.0.0.1:1", tenant="acme")
+            asking = executor.submit(publisher.ask_outcome, "o")
+            is_waiting.wait()
+            publisher.close()
+            with self.assertRaisesRegex(RuntimeError, "the publisher is closed"):
+                asking.result()
+
+    def test_a_closed_publisher_ends_the_wait_for_an_outcome(self):
+        async def wait():
+            publisher = AsyncPublisher(unittest.mock.Mock(is_closed=True), "acme", OPTIONS)
+            work = AsyncPublishedWork(publisher, "o", False, time.time() + 60, asyncio.Queue())
+            await work.outcome()
+
+        with self.assertRaisesRegex(RuntimeError, "the publisher is closed"):
+            asyncio.run(wait())
 
     def test_streams_that_need_threads_can_be_stored_concurrently(self):
         async def chunks():
