@@ -17,6 +17,7 @@ use futures_util::StreamExt as _;
 mod inbox;
 mod questions;
 
+use self::inbox::PollEnd;
 pub(crate) use self::inbox::UserAttachment;
 pub(crate) use self::questions::SeenQuestion;
 
@@ -92,6 +93,8 @@ pub(crate) struct FakePlatform {
     crashed: tokio::sync::Notify,
     /// Replies to presses wait for a permit.
     reply_gate: tokio::sync::Semaphore,
+    /// The end of a poll that was stopped.
+    poll_end: PollEnd,
 }
 
 impl FakePlatform {
@@ -131,6 +134,7 @@ impl FakePlatform {
             }),
             crashed: tokio::sync::Notify::new(),
             reply_gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
+            poll_end: PollEnd::default(),
         })
     }
 
