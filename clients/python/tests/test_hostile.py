@@ -1,12 +1,19 @@
 """The client against servers that break the protocol, and in the hands of callers who close, fork or share it wrongly."""
 
 import asyncio
+import errno
+import hashlib
 import os
+import resource
+import ssl
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
 import unittest.mock
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 from drayage import (
@@ -20,10 +27,12 @@ from drayage import (
     UnavailableError,
     v1,
 )
+from drayage._effects import DownloadEffect
+from drayage._http import Transfers
 from drayage._stream_copy import AsyncStreamCopy
-from drayage._transfer import AsyncTransfer
+from drayage._transfer import AsyncTransfer, Transfer
 from drayage.bus import AsyncPublishedWork, AsyncPublisher, Publisher
-from tests.test_unit import packed
+from tests.test_unit import FakeStore, packed
 
 OPTIONS = CallOptions(timeout=30, retry=RetryPolicy(max_attempts=3, first_delay=0.001, max_delay=0.01))
 CHUNK = v1.ExecSandboxEvent(stdout=b"one").SerializeToString()
@@ -160,6 +169,55 @@ class Replies(unittest.TestCase):
 
         for result, count in fetch_with_both(answer):
             self.assertEqual((getattr(result, "name", result), count), ("a", 2))
+
+
+class Stores(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def download(self, store):
+        content = b"x" * 100_000
+        artifact = v1.Artifact(sha256=hashlib.sha256(content).digest(), size=len(content))
+        store.bodies[:] = [(content, len(content))] * OPTIONS.retry.max_attempts
+        effect = DownloadEffect(store.url, artifact, self.directory / "f")
+        try:
+            Transfers(None).download(Transfer(time.monotonic() + 30), effect, OPTIONS.retry)
+        finally:
+            self.assertEqual([path.name for path in self.directory.iterdir() if path.suffix != ".pem"], [])
+
+    def test_a_local_disk_that_is_full_is_not_taken_for_a_broken_store(self):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        with FakeStore() as store:
+            # A write beyond this size fails as on a full disk.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+            try:
+                with self.assertRaises(OSError) as caught:
+                    self.download(store)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            self.assertEqual(caught.exception.errno, errno.EFBIG)
+            self.assertEqual(len(store.bodies), OPTIONS.retry.max_attempts - 1)
+
+    def test_a_certificate_of_the_store_that_is_not_trusted_is_named(self):
+        certificate, key = self.directory / "certificate.pem", self.directory / "key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=store"]
+            + ["-keyout", key, "-out", certificate],
+            check=True,
+            capture_output=True,
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        with FakeStore() as store:
+            store.server.socket = context.wrap_socket(store.server.socket, server_side=True)
+            store.url = store.url.replace("http:", "https:")
+            with self.assertRaises(UnavailableError) as caught:
+                self.download(store)
+        fault = caught.exception.fault
+        self.assertEqual((fault.detail, fault.retryable), ("untrusted_certificate", False))
+        self.assertIn("store_ca", fault.advice)
 
 
 class Lifetimes(unittest.TestCase):

@@ -12,7 +12,7 @@ import { createAsyncIterable } from "@connectrpc/connect/protocol";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import type { Deadline } from "./deadline.js";
-import { deadlineError, DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
+import { deadlineError, DrayageError, errorFor, type FaultCode, faultOf, isCertificateError, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
 import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
@@ -56,8 +56,6 @@ const CODES: Partial<Record<Code, FaultCode>> = {
 };
 /** A long wait for an outcome must not be cut by a silent connection. */
 const PING_INTERVAL_MS = 60_000;
-/** Codes of OpenSSL and Node.js for a certificate that is not accepted. */
-const CERTIFICATE_ERROR = /CERT|SIGNATURE|ISSUER|ALTNAME/;
 /** Longest time of one attempt, about 27 hours: a time in the metadata has at most eight digits (gRPC over HTTP/2). */
 const MAX_ATTEMPT_MS = 99_999_999;
 /** Most bytes of a reply, 32 times the limit of the services; the library's own limit is 4 GiB. */
@@ -267,7 +265,7 @@ export function errorOf(failure: unknown): DrayageError {
   }
   const codes = systemCodes(error);
   // Another attempt would get the same certificate, or the same endpoint without TLS.
-  if (codes.some((code) => CERTIFICATE_ERROR.test(code))) {
+  if (codes.some(isCertificateError)) {
     const advice = "Check `caCertificate` and `serverName` of `tls`.";
     return errorFor(makeFault("unavailable", error.rawMessage, { detail: "untrusted_certificate", advice }), {
       cause: error,

@@ -1,13 +1,19 @@
 /** The client against servers that break the protocol, and with callers who close it during a request. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { createServer as createHttpsServer } from "node:https";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 
+import { Deadline } from "../src/deadline.js";
 import {
   CommandEnd,
   DeniedError,
@@ -17,6 +23,7 @@ import {
   type RetryPolicy,
   UnavailableError,
 } from "../src/index.js";
+import { Transfers } from "../src/transfers.js";
 import { ExecSandboxEventSchema, FetchReplySchema } from "../src/v1/index.js";
 
 const FAST_RETRY: RetryPolicy = { maxAttempts: 3, firstDelayMs: 1, maxDelayMs: 10 };
@@ -161,4 +168,24 @@ test("closing a client ends its requests and names the reason", async (t) => {
   await assert.rejects(fetching, isClosed);
   assert.ok(isClosed((await running).error));
   assert.equal(endpoint.count, 2);
+});
+
+test("a certificate of the store that is not trusted is named", async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "drayage-test-"));
+  t.after(() => rm(directory, { recursive: true }));
+  const [certificate, key] = [join(directory, "certificate.pem"), join(directory, "key.pem")];
+  const request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=store"];
+  execFileSync("openssl", [...request, "-keyout", key, "-out", certificate], { stdio: "ignore" });
+  const store = createHttpsServer({ cert: await readFile(certificate), key: await readFile(key) });
+  await new Promise<void>((resolve) => store.listen(0, "127.0.0.1", resolve));
+  t.after(() => store.close());
+  const url = `https://127.0.0.1:${(store.address() as AddressInfo).port}/object`;
+  const deadline = new Deadline(60_000);
+  t.after(() => deadline.end());
+  await assert.rejects(new Transfers(undefined).downloadBytes(url, undefined, deadline, FAST_RETRY), (error) => {
+    assert.ok(error instanceof UnavailableError);
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["untrusted_certificate", false]);
+    assert.match(error.fault.advice, /storeCa/);
+    return true;
+  });
 });

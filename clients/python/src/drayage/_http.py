@@ -5,6 +5,7 @@ The URL comes from the service and leads to the store. Redirects are not followe
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import io
@@ -28,6 +29,13 @@ CHUNK_BYTES = 1 << 20
 """Bytes read at a time."""
 MAX_SILENCE_SECONDS = 30.0
 """Longest time without a byte before a transfer counts as broken."""
+
+
+_LOCAL_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_LOCAL_ERROR_NUMBERS = {
+    errno.EDQUOT, errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EROFS
+}
+"""Errors of the local file system, which another attempt would not change."""
 
 
 class TransientTransferError(Exception):
@@ -231,12 +239,31 @@ def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy)
             attempt()
             return
         except (TransientTransferError, OSError, http.client.HTTPException) as error:
-            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            if _is_local(error):
                 raise
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise _untrusted_store() from error
             delay = retry.delay(number, 0.0)
             if number >= retry.max_attempts or not transfer.allows(delay):
                 raise _broken_transfer() from error
             transfer.wait(delay)
+
+
+def _is_local(error: Exception) -> bool:
+    # The subclasses for names and for TLS have numbers of their own.
+    is_plain = type(error) is OSError and error.errno in _LOCAL_ERROR_NUMBERS
+    return is_plain or isinstance(error, _LOCAL_ERRORS)
+
+
+def _untrusted_store() -> UnavailableError:
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            "The certificate of the store is not trusted.",
+            "untrusted_certificate",
+            "Pass the authority that signs it as `store_ca`.",
+        )
+    )
 
 
 def _broken_transfer() -> UnavailableError:
