@@ -3,7 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
+
+use dray_types::Clock;
 
 /// The field with its separator, as hyper writes it.
 const DATE_FIELD: &[u8] = b"\r\ndate: ";
@@ -39,7 +41,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut [u8])) {
 
 /// Replaces each date. The server writes the head of a response in one piece, so none is divided.
 fn shift(bytes: &mut [u8], behind: Duration) {
-    let date = httpdate::fmt_http_date(SystemTime::now() - behind);
+    let now = UNIX_EPOCH + Duration::from_millis(Clock::system().now_ms());
+    let date = httpdate::fmt_http_date(now - behind);
     let mut start = 0;
     while let Some(position) = position_of(&bytes[start..]) {
         start += position;
