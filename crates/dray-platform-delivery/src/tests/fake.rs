@@ -27,6 +27,8 @@ pub(crate) enum FakeAction {
     Show,
     /// Refuses it and shows nothing.
     Refuse(ErrorKind),
+    /// Refuses it when the test permits it ([`FakePlatform::permit_refusal`]).
+    RefuseWhenPermitted(ErrorKind),
     /// Refuses it for this time, as a rate limit does.
     Wait(Duration),
     /// Refuses it, because the chat has this id now.
@@ -90,6 +92,8 @@ pub(crate) struct FakePlatform {
     ambiguity: DuplicateProtection,
     state: Mutex<FakeState>,
     crashed: tokio::sync::Notify,
+    refusal_arrived: tokio::sync::Notify,
+    refusal_permitted: tokio::sync::Notify,
     /// Replies to presses wait for a permit.
     reply_gate: tokio::sync::Semaphore,
 }
@@ -130,6 +134,8 @@ impl FakePlatform {
                 presses: VecDeque::new(),
             }),
             crashed: tokio::sync::Notify::new(),
+            refusal_arrived: tokio::sync::Notify::new(),
+            refusal_permitted: tokio::sync::Notify::new(),
             reply_gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
         })
     }
@@ -173,6 +179,16 @@ impl FakePlatform {
     /// Waits until a request simulates a crash.
     pub(crate) async fn crashed(&self) {
         self.crashed.notified().await;
+    }
+
+    /// Waits until the request of a [`FakeAction::RefuseWhenPermitted`] is here.
+    pub(crate) async fn refusal_arrived(&self) {
+        self.refusal_arrived.notified().await;
+    }
+
+    /// Responds to the request of a [`FakeAction::RefuseWhenPermitted`].
+    pub(crate) fn permit_refusal(&self) {
+        self.refusal_permitted.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, FakeState> {
@@ -377,6 +393,11 @@ impl Platform for FakePlatform {
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
             FakeAction::Refuse(kind) => Err(refusal(kind).code("7")),
+            FakeAction::RefuseWhenPermitted(kind) => {
+                self.refusal_arrived.notify_one();
+                self.refusal_permitted.notified().await;
+                Err(refusal(kind).code("7"))
+            }
             FakeAction::MoveTo(chat) => Err(refusal(ErrorKind::NotFound).with_moved_to(chat)),
             FakeAction::Wait(delay) => Err(refusal(ErrorKind::RateLimited).with_retry_after(delay)),
             FakeAction::Limit(limit) => {
