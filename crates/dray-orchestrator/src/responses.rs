@@ -291,7 +291,7 @@ impl ResponseStore {
                     found.revision = revision;
                     return Ok(found);
                 }
-                // Its process is running after all, or another replica was first.
+                // The process of the response is running after all, or another replica was first.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }

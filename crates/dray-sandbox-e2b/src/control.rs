@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
-use dray_sandbox_hosted::{refused, remaining_life, require_key, require_life, unanswered};
+use dray_sandbox_hosted::{refused, remaining_lifetime, require_key, require_lifetime, unanswered};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -71,8 +71,8 @@ impl SandboxInfo {
     }
 
     /// The remaining lifetime; zero after the end.
-    pub(crate) fn remaining_life(&self, clock: &Clock) -> Duration {
-        remaining_life(self.end_at.as_millisecond(), clock)
+    pub(crate) fn remaining_lifetime(&self, clock: &Clock) -> Duration {
+        remaining_lifetime(self.end_at.as_millisecond(), clock)
     }
 }
 
@@ -149,7 +149,7 @@ impl ControlClient {
         let remaining = self
             .require_incarnation(handle)
             .await?
-            .remaining_life(&self.clock);
+            .remaining_lifetime(&self.clock);
         if remaining >= needed {
             return Ok(());
         }
@@ -173,8 +173,8 @@ impl ControlClient {
         let remaining = self
             .require_incarnation(handle)
             .await?
-            .remaining_life(&self.clock);
-        require_life(remaining, needed)
+            .remaining_lifetime(&self.clock);
+        require_lifetime(remaining, needed)
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(
@@ -247,13 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn r_11_the_remaining_life_is_never_negative() {
+    fn r_11_the_remaining_lifetime_is_never_negative() {
         let info = info("");
         let start = u64::try_from(info.started_at.as_millisecond()).unwrap();
         let clock = Clock::manual(start);
-        assert_eq!(info.remaining_life(&clock), Duration::from_millis(299_500));
+        assert_eq!(
+            info.remaining_lifetime(&clock),
+            Duration::from_millis(299_500)
+        );
         clock.advance(Duration::from_mins(10));
-        assert_eq!(info.remaining_life(&clock), Duration::ZERO);
+        assert_eq!(info.remaining_lifetime(&clock), Duration::ZERO);
     }
 
     #[test]

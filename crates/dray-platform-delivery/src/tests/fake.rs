@@ -191,6 +191,13 @@ impl FakePlatform {
         self.refusal_permitted.notify_one();
     }
 
+    async fn wait_for_permission(&self, action: &FakeAction) {
+        if matches!(action, FakeAction::RefuseWhenPermitted(_)) {
+            self.refusal_arrived.notify_one();
+            self.refusal_permitted.notified().await;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -365,6 +372,7 @@ impl Platform for FakePlatform {
             }
             state.script.pop_front().unwrap_or(FakeAction::Show)
         };
+        self.wait_for_permission(&action).await;
         let refusal = |kind| PlatformError::new(kind, "refused by the script");
         let is_shown = matches!(
             action,
@@ -392,10 +400,7 @@ impl Platform for FakePlatform {
                 let (id, names) = self.show(&request, bytes, limit);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
-            FakeAction::Refuse(kind) => Err(refusal(kind).code("7")),
-            FakeAction::RefuseWhenPermitted(kind) => {
-                self.refusal_arrived.notify_one();
-                self.refusal_permitted.notified().await;
+            FakeAction::Refuse(kind) | FakeAction::RefuseWhenPermitted(kind) => {
                 Err(refusal(kind).code("7"))
             }
             FakeAction::MoveTo(chat) => Err(refusal(ErrorKind::NotFound).with_moved_to(chat)),
