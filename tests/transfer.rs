@@ -1,6 +1,7 @@
 //! Tests of files that the command line sends from a sandbox to a chat and back, with every service as a process. Other
 //! tests kill one of these processes in the middle and check the outcome.
 
+mod account_reload;
 mod faults;
 mod kills;
 mod platforms;

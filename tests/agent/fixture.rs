@@ -304,9 +304,7 @@ impl AgentFixture {
 
     /// The metrics of a process.
     pub(crate) async fn metrics_of(&self, process: &ServiceProcess) -> String {
-        let request = self.client.get(&process.metrics_url());
-        let page = request.send(&|_| ()).await.unwrap();
-        String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
+        process.metrics(&self.client).await
     }
 
     /// Sends a conversation to the agent and reads its answer.

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use dray_http::HttpClient;
 use dray_testkit::eventually;
 use serde_json::Value;
 
@@ -48,9 +49,11 @@ impl ServiceProcess {
         format!("http://{}{path}", self.chat.as_ref().unwrap())
     }
 
-    /// The URL of the page with metrics.
-    pub(crate) fn metrics_url(&self) -> String {
-        format!("http://{}/metrics", self.http)
+    /// The page with its metrics.
+    pub(crate) async fn metrics(&self, client: &HttpClient) -> String {
+        let request = client.get(&format!("http://{}/metrics", self.http));
+        let page = request.send(&|_| ()).await.unwrap();
+        String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
     }
 
     /// Stops it with SIGSTOP: it keeps its connections, and does nothing until it is killed.

@@ -55,7 +55,7 @@ impl TransferFixture {
             _s3: s3,
             directory,
         };
-        std::fs::write(fixture.config(), fixture.configuration()).unwrap();
+        fixture.configure("");
         fixture.provision(None).await;
         fixture
     }
@@ -83,6 +83,12 @@ impl TransferFixture {
 
     fn config(&self) -> PathBuf {
         self.directory.path().join("dray.toml")
+    }
+
+    /// Writes the configuration with further sections. Services that run read it again.
+    pub(crate) fn configure(&self, sections: &str) {
+        let text = format!("{}{sections}", self.configuration());
+        std::fs::write(self.config(), text).unwrap();
     }
 
     fn configuration(&self) -> String {

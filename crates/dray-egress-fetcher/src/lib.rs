@@ -72,7 +72,6 @@ pub mod proxy;
 pub mod questions;
 pub mod record;
 #[cfg(feature = "service")]
-mod reload;
 pub mod resolve;
 #[cfg(feature = "service")]
 pub mod response_cache;

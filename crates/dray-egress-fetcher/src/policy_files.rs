@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use dray_guard::RuleSet;
 use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText};
+use dray_types::reload::{ReloadState, ReloadStep};
 use dray_types::{ErrorChain, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
-use crate::reload::{ReloadState, ReloadStep};
 
 /// Time between two reads.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
 pub struct PolicyWatcher {
     path: PathBuf,
     metrics: EgressMetrics,
-    state: ReloadState,
+    state: ReloadState<Sha256Digest>,
     digest: String,
 }
 

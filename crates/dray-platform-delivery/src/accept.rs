@@ -39,7 +39,7 @@ impl RequestIntake {
         meta: &Meta,
         work: &v1::SendFileRequested,
     ) -> Result<v1::DeliveryAccepted, DeliveryError> {
-        let delivery_timeout = self.context.config.delivery_timeout.as_duration();
+        let delivery_timeout = self.context.config.get().delivery_timeout.as_duration();
         let deadline =
             Deadline::after(self.context.clock.now_ms(), delivery_timeout).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);

@@ -51,11 +51,11 @@ impl AccountChecker {
         meta: &Meta,
         request: &v1::CheckAccountsRequest,
     ) -> Result<v1::CheckAccountsReply, DeliveryError> {
-        let is_selected = |account: &&Arc<PlatformAccount>| {
+        let is_selected = |account: &Arc<PlatformAccount>| {
             account.serves(&meta.tenant)
                 && (request.account.is_empty() || account.name == request.account)
         };
-        let mut accounts: Vec<_> = self.accounts.iter().filter(is_selected).cloned().collect();
+        let mut accounts: Vec<_> = self.accounts.iter().filter(is_selected).collect();
         if accounts.is_empty() && !request.account.is_empty() {
             return Err(DeliveryError::NotFound("account"));
         }

@@ -8,6 +8,7 @@ use dray_types::TenantId;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::error::DeliveryError;
+use crate::live::Live;
 
 /// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;
@@ -67,18 +68,23 @@ impl PlatformAccount {
     }
 }
 
-/// All accounts that are configured.
+/// All accounts that are configured. Clones share them, and see accounts that are added, changed or removed later.
 #[derive(Clone, Debug, Default)]
 pub struct AccountRegistry {
-    all: Vec<Arc<PlatformAccount>>,
+    all: Live<Vec<Arc<PlatformAccount>>>,
 }
 
 impl AccountRegistry {
     /// Takes the accounts of the configuration.
     pub fn new(all: impl IntoIterator<Item = PlatformAccount>) -> Self {
         Self {
-            all: all.into_iter().map(Arc::new).collect(),
+            all: Live::new(all.into_iter().map(Arc::new).collect()),
         }
+    }
+
+    /// Puts these accounts in the place of the present ones. Work that has found its account keeps it to the end.
+    pub(crate) fn replace(&self, all: Vec<Arc<PlatformAccount>>) {
+        self.all.replace(all);
     }
 
     /// Finds the account of a tenant on a platform; without a name, the only one.
@@ -91,7 +97,8 @@ impl AccountRegistry {
         platform: &str,
         name: &str,
     ) -> Result<Arc<PlatformAccount>, DeliveryError> {
-        let mut matching = self.all.iter().filter(|account| {
+        let all = self.all.get();
+        let mut matching = all.iter().filter(|account| {
             account.platform.name() == platform
                 && account.serves(tenant)
                 && (name.is_empty() || account.name == name)
@@ -105,10 +112,7 @@ impl AccountRegistry {
 
     /// Finds the account with this name, on any platform.
     pub fn named(&self, name: &str) -> Option<Arc<PlatformAccount>> {
-        self.all
-            .iter()
-            .find(|account| account.name == name)
-            .cloned()
+        self.iter().find(|account| account.name == name)
     }
 
     /// Whether no other account of the same tenant is on the same platform.
@@ -117,9 +121,10 @@ impl AccountRegistry {
             .is_ok_and(|found| found.name == account.name)
     }
 
-    /// All accounts, in the order in which they were given.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<PlatformAccount>> {
-        self.all.iter()
+    /// The present accounts, in the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = Arc<PlatformAccount>> {
+        let all = self.all.get();
+        Vec::clone(&all).into_iter()
     }
 }
 

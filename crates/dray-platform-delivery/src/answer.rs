@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, CallError, Meta};
@@ -19,6 +18,7 @@ use crate::accept::RequestIntake;
 use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::failed_call;
+use crate::live::Live;
 use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
@@ -38,7 +38,7 @@ type SentPaths = Vec<(String, String)>;
 pub(crate) struct TextSender {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) records: RecordStore,
     /// Stores the paths that the tool sent in a turn.
     pub(crate) platform_cache: PlatformCache,
@@ -71,7 +71,7 @@ impl TextSender {
         files.retain(|file| !sent.contains(file));
         // Files above the limit are dropped without a notice, because a text with so many tags is a mistake of the
         // model.
-        files.truncate(self.config.max_files);
+        files.truncate(self.config.get().max_files);
         let mut reply = self.text_reply(meta, extraction.text).await?;
         reply.notices = extraction.notices;
         if files.is_empty() {

@@ -86,6 +86,10 @@ pub struct Config {
     pub max_message: ByteSize,
     /// Longest silence while an attachment is fetched. Default `30s`.
     pub fetch_idle: Period,
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed accounts and
+    /// other settings of this section apply without a restart, except `listen`, `order_timeout` and this one. Default
+    /// `2s`.
+    pub reload_interval: Period,
 }
 
 impl Default for Config {
@@ -117,6 +121,7 @@ impl Default for Config {
             max_attachment: ByteSize::mib(128),
             max_message: ByteSize::mib(128),
             fetch_idle: Period::secs(30),
+            reload_interval: Period::secs(2),
         }
     }
 }
@@ -181,6 +186,11 @@ impl Section for Config {
         unless(
             (Period::secs(1)..=Period::secs(3600)).contains(&self.order_timeout),
             "order_timeout",
+            "must be 1s to 1h",
+        );
+        unless(
+            (Period::secs(1)..=Period::secs(3600)).contains(&self.reload_interval),
+            "reload_interval",
             "must be 1s to 1h",
         );
         for (index, target) in self.allowed_targets.iter().enumerate() {
@@ -271,8 +281,32 @@ impl Config {
     /// # Errors
     /// Options that cannot be used.
     pub fn accounts(&self, clock: &Clock) -> Result<AccountRegistry, StartError> {
+        let accounts = AccountRegistry::default();
+        accounts.replace(self.accounts_after(&Self::default(), &accounts, clock)?);
+        Ok(accounts)
+    }
+
+    /// The configured accounts after those of an earlier configuration, which are `opened`. An account whose settings
+    /// are the same stays open with its connections, permits and last check; the others are opened.
+    ///
+    /// # Errors
+    /// Options that cannot be used.
+    pub(crate) fn accounts_after(
+        &self,
+        earlier: &Self,
+        opened: &AccountRegistry,
+        clock: &Clock,
+    ) -> Result<Vec<Arc<PlatformAccount>>, StartError> {
+        let cli_name = PlatformKind::Cli.as_str();
+        let is_cli = |account: &PlatformAccount| account.platform.name() == cli_name;
         let mut accounts = Vec::new();
         for (name, account_config) in &self.accounts {
+            if earlier.accounts.get(name) == Some(account_config) {
+                let is_same =
+                    |account: &Arc<PlatformAccount>| account.name == *name && !is_cli(account);
+                accounts.extend(opened.iter().filter(is_same));
+                continue;
+            }
             let opened = account_config.open(name, clock).map_err(|error| {
                 StartError::with_source(format!("the account `{name}` cannot be used"), error)
             })?;
@@ -280,13 +314,17 @@ impl Config {
                 .tenant
                 .as_deref()
                 .and_then(|tenant| TenantId::new(tenant).ok());
-            accounts.extend(opened.map(|account| account.with_tenant(tenant)));
+            accounts.extend(opened.map(|account| Arc::new(account.with_tenant(tenant))));
         }
         if self.cli {
-            let cli = Arc::new(CliAccount::new(self.cli_fallbacks.clone()));
-            accounts.push(PlatformAccount::new(PlatformKind::Cli.as_str(), cli));
+            let same = opened.iter().find(|account| is_cli(account));
+            let same = same.filter(|_| self.cli_fallbacks == earlier.cli_fallbacks);
+            accounts.push(same.unwrap_or_else(|| {
+                let cli = Arc::new(CliAccount::new(self.cli_fallbacks.clone()));
+                Arc::new(PlatformAccount::new(cli_name, cli))
+            }));
         }
-        Ok(AccountRegistry::new(accounts))
+        Ok(accounts)
     }
 
     /// Whether policy lists this chat for every session.

@@ -20,6 +20,7 @@ use crate::gather::{Gatherer, RequestContext};
 use crate::inbound::{InboundService, MAX_BACKGROUND_PRESSES, MessageReceiver};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
+use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
@@ -129,7 +130,7 @@ impl DeliveryService {
 /// Handles that several parts share, only for their construction.
 struct ServiceParts<'a> {
     cx: &'a ServiceContext,
-    config: Arc<Config>,
+    config: Live<Config>,
     accounts: AccountRegistry,
     log: DeliveryLog,
     platform_cache: PlatformCache,
@@ -143,7 +144,7 @@ impl<'a> ServiceParts<'a> {
         let index = Arc::new(DeliveryIndex::new(records.clone()));
         Self {
             cx,
-            config: Arc::new(config),
+            config: Live::new(config),
             accounts,
             log: DeliveryLog { records, index },
             platform_cache: PlatformCache::new(&cx.bus, cx.clock.clone()),
@@ -158,7 +159,11 @@ impl<'a> ServiceParts<'a> {
         ChatPositions {
             accounts: self.accounts.clone(),
             platform_cache: self.platform_cache.clone(),
-            order: ChatOrder::new(keys, clock.clone(), self.config.order_timeout.as_duration()),
+            order: ChatOrder::new(
+                keys,
+                clock.clone(),
+                self.config.get().order_timeout.as_duration(),
+            ),
             index: Arc::clone(&self.log.index),
             clock,
             wake_reconciler: Arc::new(Notify::new()),
@@ -170,7 +175,7 @@ impl<'a> ServiceParts<'a> {
             context: RequestContext {
                 bus: self.cx.bus.clone(),
                 clock: self.cx.clock.clone(),
-                config: Arc::clone(&self.config),
+                config: self.config.clone(),
             },
             claims: ClaimKeeper {
                 store: self.cx.store.clone(),
@@ -185,7 +190,7 @@ impl<'a> ServiceParts<'a> {
             bus: self.cx.bus.clone(),
             store: self.cx.store.clone(),
             clock: self.cx.clock.clone(),
-            config: Arc::clone(&self.config),
+            config: self.config.clone(),
             log: self.log.clone(),
             platform_cache: self.platform_cache.clone(),
             pace: SendPace {
@@ -201,7 +206,7 @@ impl<'a> ServiceParts<'a> {
         TextSender {
             bus: self.cx.bus.clone(),
             store: self.cx.store.clone(),
-            config: Arc::clone(&self.config),
+            config: self.config.clone(),
             records: self.log.records.clone(),
             platform_cache: self.platform_cache.clone(),
             intake,
@@ -213,13 +218,13 @@ impl<'a> ServiceParts<'a> {
         InboundService {
             bus: bus.clone(),
             clock: clock.clone(),
-            config: Arc::clone(&self.config),
+            config: self.config.clone(),
             accounts: self.accounts.clone(),
             platform_cache: self.platform_cache.clone(),
             statuses: StatusUpdates {
                 bus: bus.clone(),
                 clock: clock.clone(),
-                config: Arc::clone(&self.config),
+                config: self.config.clone(),
                 log: self.log.clone(),
                 platform_cache: self.platform_cache.clone(),
             },
@@ -227,13 +232,13 @@ impl<'a> ServiceParts<'a> {
                 bus: bus.clone(),
                 store: store.clone(),
                 clock: clock.clone(),
-                config: Arc::clone(&self.config),
+                config: self.config.clone(),
                 platform_cache: self.platform_cache.clone(),
             },
             questions: QuestionService {
                 bus: bus.clone(),
                 clock: clock.clone(),
-                config: Arc::clone(&self.config),
+                config: self.config.clone(),
                 accounts: self.accounts.clone(),
                 limiter: Arc::clone(&self.limiter),
                 open: OpenQuestionStore::new(self.platform_cache.keys().clone()),
@@ -245,7 +250,7 @@ impl<'a> ServiceParts<'a> {
                 bus: bus.clone(),
                 store: store.clone(),
                 clock: clock.clone(),
-                config: Arc::clone(&self.config),
+                config: self.config.clone(),
                 accounts: self.accounts.clone(),
                 metrics: self.metrics.clone(),
             },

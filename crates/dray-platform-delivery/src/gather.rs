@@ -172,7 +172,7 @@ impl Gatherer {
         attempt: u32,
     ) -> Result<(DeliveryStart, u64), DeliveryError> {
         let work = gather_request.work;
-        check_request(work, self.context.config.max_files)?;
+        check_request(work, self.context.config.get().max_files)?;
         self.check_previews(work)?;
         self.context
             .publish_progress(gather_request, DeliveryStage::Checking, "")
@@ -228,7 +228,7 @@ impl Gatherer {
         if !wants_previews(work) {
             return Ok(());
         }
-        if self.context.config.preview_links == LinkPolicy::Never {
+        if self.context.config.get().preview_links == LinkPolicy::Never {
             return Err(DeliveryError::NotAllowed("form of delivery (`as_preview`)"));
         }
         if work.session.is_empty() || !work.sandbox.is_empty() {
@@ -269,7 +269,7 @@ impl Gatherer {
         start: DeliveryStart,
         position: u64,
     ) -> Result<RevisionedRecord, DeliveryError> {
-        let delivery_timeout = self.context.config.delivery_timeout.as_millis();
+        let delivery_timeout = self.context.config.get().delivery_timeout.as_millis();
         let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
         Ok(self.write_first(key, record).await?)
     }

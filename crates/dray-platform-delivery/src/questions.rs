@@ -21,6 +21,7 @@ use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, Quest
 use self::watch::OutcomeWatch;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
+use crate::live::Live;
 use crate::rate_limit::RateLimiter;
 
 mod buttons;
@@ -63,7 +64,7 @@ const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. 
 pub(crate) struct QuestionService {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) accounts: AccountRegistry,
     /// Shared with deliveries.
     pub(crate) limiter: Arc<RateLimiter>,
@@ -86,7 +87,8 @@ impl QuestionService {
         request: &v1::AskInChatRequest,
     ) -> Result<v1::AskInChatReply, Fault> {
         check_question(request)?;
-        let chat = self.config.question_chats.get(&request.chat);
+        let config = self.config.get();
+        let chat = config.question_chats.get(&request.chat);
         let chat = chat.ok_or_else(unknown_chat)?;
         if !request.options.is_empty() && !chat.tool_questions {
             return Err(not_taken());
@@ -240,7 +242,8 @@ impl QuestionService {
         let Some(button) = PressedButton::read(&press.data) else {
             return Ok(true);
         };
-        let Some((name, chat)) = self.chat_of(account, &press.target) else {
+        let config = self.config.get();
+        let Some((name, chat)) = self.chat_of(&config, account, &press.target) else {
             return Ok(true);
         };
         // Others get a notice alone, which needs no record.
@@ -278,7 +281,9 @@ impl QuestionService {
         let replied = channel.reply(press, &reply);
         let replied = tokio::time::timeout(REPLY_TIMEOUT, replied).await;
         let replied = replied.unwrap_or_else(|_elapsed| Err(silent_platform()));
-        let chat = self.chat_of(account, &press.target).map(|(name, _)| name);
+        let config = self.config.get();
+        let chat = self.chat_of(&config, account, &press.target);
+        let chat = chat.map(|(name, _)| name);
         if let Err(error) = &replied {
             // The decision holds; the reconciler or the next press shows its outcome.
             tracing::warn!(
@@ -312,7 +317,8 @@ impl QuestionService {
         button: PressedButton<'_>,
     ) -> Option<PressReply> {
         let id = button.id;
-        let Some((name, chat)) = self.chat_of(account, &press.target) else {
+        let config = self.config.get();
+        let Some((name, chat)) = self.chat_of(&config, account, &press.target) else {
             return Some(notice(NOT_CONFIGURED));
         };
         // People are identified by id, because they choose their names.
@@ -366,11 +372,12 @@ impl QuestionService {
     }
 
     /// The entry of the configuration for the chat of a press.
-    fn chat_of(
+    fn chat_of<'a>(
         &self,
+        config: &'a Config,
         account: &PlatformAccount,
         pressed: &DeliveryTarget,
-    ) -> Option<(&str, &QuestionChat)> {
+    ) -> Option<(&'a str, &'a QuestionChat)> {
         let tenant = account.tenant.clone().unwrap_or_default();
         let is_pressed = |chat: &QuestionChat| {
             let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
@@ -381,7 +388,7 @@ impl QuestionService {
                 .find(&tenant, &target.platform, &target.account);
             target.chat == pressed.chat && own.is_ok_and(|own| own.id() == account.id())
         };
-        let mut chats = self.config.question_chats.iter();
+        let mut chats = config.question_chats.iter();
         let (name, chat) = chats.find(|(_, chat)| is_pressed(chat))?;
         Some((name.as_str(), chat))
     }

@@ -19,9 +19,11 @@ use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
 use crate::error::DeliveryError;
 use crate::gather;
-use crate::inbound::{DurableInboundSink, listener};
+use crate::inbound::listener;
+use crate::inbound::pollers::PollTasks;
 use crate::metrics::DeliveryMetrics;
 use crate::record::{DeliveryRecord, FileRecord, FileState, WaitingReason};
+use crate::reload::ConfigReload;
 use crate::report as delivery_report;
 
 /// The running service.
@@ -41,7 +43,10 @@ impl Service for PlatformDelivery {
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let accounts = config.accounts(&cx.clock)?;
-        Self::with_accounts(config, accounts, cx).await
+        let (service, pollers) = Self::open(config.clone(), accounts, cx).await?;
+        let reload = ConfigReload::new(config, &service.deliveries, pollers, cx);
+        cx.tasks.spawn(reload.run(cx.stop.clone()));
+        Ok(service)
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -101,7 +106,7 @@ impl Service for PlatformDelivery {
 }
 
 impl PlatformDelivery {
-    /// The service with these accounts instead of the configured ones.
+    /// The service with these accounts instead of the configured ones. It does not follow changes of the configuration.
     ///
     /// # Errors
     /// The address to listen on is taken.
@@ -110,6 +115,15 @@ impl PlatformDelivery {
         accounts: AccountRegistry,
         cx: &ServiceContext,
     ) -> Result<Self, StartError> {
+        let (service, _) = Self::open(config, accounts, cx).await?;
+        Ok(service)
+    }
+
+    async fn open(
+        config: Config,
+        accounts: AccountRegistry,
+        cx: &ServiceContext,
+    ) -> Result<(Self, PollTasks), StartError> {
         let listen = config.listen;
         let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
@@ -124,21 +138,8 @@ impl PlatformDelivery {
             let served = listener::serve_until(inbound, listener, stop.clone());
             cx.listeners.spawn(served);
         }
-        if deliveries.inbound.config.poll {
-            for account in deliveries
-                .inbound
-                .accounts
-                .iter()
-                .filter(|account| account.inbox.is_some())
-            {
-                let sink = DurableInboundSink {
-                    service: Arc::clone(&deliveries.inbound),
-                    account: Arc::clone(account),
-                };
-                cx.tasks
-                    .spawn(sink.poll(cx.instance.clone(), cx.stop.clone()));
-            }
-        }
+        let mut pollers = PollTasks::new(Arc::clone(&deliveries.inbound), cx);
+        pollers.follow_accounts();
         let (inbound, stop) = (Arc::clone(&deliveries.inbound), cx.stop.clone());
         cx.tasks
             .spawn(async move { inbound.questions.keep_current(stop).await });
@@ -146,7 +147,7 @@ impl PlatformDelivery {
             .spawn(Arc::clone(&deliveries.reconciler).run(cx.stop.clone()));
         cx.tasks
             .spawn(Arc::clone(&deliveries.sweeper).run_sweeps(cx.stop.clone()));
-        Ok(Self { deliveries })
+        Ok((Self { deliveries }, pollers))
     }
 
     /// Publishes the work of a delivery; the same operation is the same delivery.
@@ -156,7 +157,7 @@ impl PlatformDelivery {
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
         // Checked here too, not only in the work, so that the caller of an invalid request gets the error immediately.
-        gather::check_request(&body, self.deliveries.inbound.config.max_files)?;
+        gather::check_request(&body, self.deliveries.inbound.config.get().max_files)?;
         let accepted = self
             .deliveries
             .intake

@@ -1,7 +1,5 @@
 //! Applies later status reports of platforms, and continues deliveries when a message of a user opens the window.
 
-use std::sync::Arc;
-
 use dray_bus::Bus;
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
@@ -13,6 +11,7 @@ use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::IndexEntry;
+use crate::live::Live;
 use crate::machine::{DeliveryStep, StepConfirmation};
 use crate::platform_cache::PlatformCache;
 use crate::reconciler::{log_failure, mark_unpublished, publish_end};
@@ -24,7 +23,7 @@ use crate::report;
 pub(crate) struct StatusUpdates {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
 }
@@ -114,7 +113,7 @@ impl StatusUpdates {
         };
         record.finished = false;
         record.rounds += 1;
-        let window_timeout = self.config.window_timeout.as_millis();
+        let window_timeout = self.config.get().window_timeout.as_millis();
         record.deadline_ms = now_ms.saturating_add(window_timeout);
     }
 }

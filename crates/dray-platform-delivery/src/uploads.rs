@@ -1,6 +1,5 @@
 //! Uploads of browsers and services: a presigned PUT into the store, then a copy into the sandbox.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, KeyError, Meta};
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::failed_call;
+use crate::live::Live;
 use crate::platform_cache::PlatformCache;
 
 /// Lifetime of a presigned PUT (messaging-reliability L-2).
@@ -42,7 +42,7 @@ pub(crate) struct UploadService {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     /// Stores uploads between their two calls.
     pub(crate) platform_cache: PlatformCache,
 }
@@ -64,7 +64,7 @@ impl UploadService {
                     .map_err(|error| InvalidMessage::field("sha256", error))?,
             ),
         };
-        let max_bytes = self.config.max_attachment.as_u64();
+        let max_bytes = self.config.get().max_attachment.as_u64();
         // Checked before a URL is returned, because the store would refuse only after the whole upload.
         if request.size > max_bytes {
             let text = dray_presentation::size::over_limit(request.size, max_bytes);

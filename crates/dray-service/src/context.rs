@@ -11,7 +11,7 @@ use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::ValueOrigins;
+use crate::config::{SectionReader, ValueOrigins};
 
 /// Handles that a service gets at start and may clone freely.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct ServiceContext {
     pub listen_addresses: ListenAddresses,
     /// The sources of the values in the service's own section.
     pub origins: ValueOrigins,
+    /// Reads the service's own section again.
+    pub section: SectionReader,
 }
 
 /// Listeners of services for requests that do not come over the bus, and the tasks of these requests.
@@ -99,6 +101,7 @@ impl ServiceContext {
             peers: Vec::new(),
             listen_addresses: ListenAddresses::default(),
             origins: ValueOrigins::default(),
+            section: SectionReader::default(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
 //! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for a
-//! file that several processes write, [`UnreachableCause`] for a
+//! file that several processes write, [`reload`] for settings that change while a process runs, [`UnreachableCause`] for a
 //! connection that fails, [`terminal`] and [`invisible`] for text of other parties.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
@@ -36,6 +36,7 @@ pub mod kind;
 pub mod period;
 pub mod redact;
 pub mod reference;
+pub mod reload;
 mod schema;
 pub mod size;
 pub mod terminal;

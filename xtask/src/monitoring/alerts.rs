@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 17] = [
+pub(super) const ALERT_RULES: [AlertRule; 18] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -158,6 +158,15 @@ pub(super) const ALERT_RULES: [AlertRule; 17] = [
         hold: "0m",
         severity: AlertSeverity::Warning,
         summary: "Deliveries to {{ $labels.platform }} ended without a confirmation.",
+    },
+    AlertRule {
+        name: "DrayStaleSettings",
+        expression: "max(dray_delivery_config_stale) > 0 or max(dray_egress_policy_stale) > 0 or \
+                     max(dray_egress_proxy_tls_stale) > 0",
+        // An operator may be in the middle of several changes.
+        hold: "5m",
+        severity: AlertSeverity::Warning,
+        summary: "Changed settings cannot be used, and the earlier ones are in force.",
     },
 ];
 

@@ -147,7 +147,7 @@ impl DeliveryRun<'_> {
             // Written again at the end of the delivery, with the failures of later steps.
             self.record_mut().notice.clear();
             if status::is_window_closed(&code) {
-                let window_timeout = self.context.config.window_timeout.as_millis();
+                let window_timeout = self.context.config.get().window_timeout.as_millis();
                 let now_ms = self.context.clock.now_ms();
                 self.record_mut().deadline_ms = now_ms.saturating_add(window_timeout);
                 return Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed));

@@ -33,6 +33,7 @@ use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::WaitingDelivery;
+use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, WaitingReason};
@@ -43,6 +44,10 @@ use self::run::DeliveryRun;
 pub(crate) use self::send_delay::SendPace;
 use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
+
+/// How long after its start a delivery is left to replicas that have its account, in milliseconds. A mounted
+/// configuration reaches the pods of a deployment within about two minutes.
+const ACCOUNT_GRACE_MS: u64 = 180_000;
 
 /// Handles the work of the platforms' queues.
 #[derive(Debug)]
@@ -57,7 +62,7 @@ pub(crate) struct SendContext {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
     pub(crate) pace: SendPace,
@@ -149,6 +154,13 @@ impl Sender {
                 .find(&meta.tenant, &target.platform, &target.account)
             {
                 Ok(account) => account,
+                // The replica that accepted it found the account, which this one may be about to read.
+                Err(error)
+                    if self.context.clock.now_ms()
+                        < run.record().begun_at_ms.saturating_add(ACCOUNT_GRACE_MS) =>
+                {
+                    return Err(error);
+                }
                 Err(error) => {
                     error.log("a delivery has no account");
                     return run
@@ -243,7 +255,7 @@ impl Sender {
         if let Some(stored) = self.context.log.records.read(key).await? {
             return Ok(stored);
         }
-        let delivery_timeout = self.context.config.delivery_timeout.as_millis();
+        let delivery_timeout = self.context.config.get().delivery_timeout.as_millis();
         let target = work.target.clone().unwrap_or_default();
         let position = self
             .turns

@@ -276,7 +276,7 @@ impl DeliveryRun<'_> {
 
     /// Whether a link to this file is allowed and of any use.
     pub(super) async fn can_link(&self, index: u32) -> bool {
-        match self.context.config.links {
+        match self.context.config.get().links {
             LinkPolicy::Never => false,
             LinkPolicy::Always => self.link(index).await.is_ok(),
             LinkPolicy::Auto => match self.link(index).await {
@@ -304,7 +304,7 @@ impl DeliveryRun<'_> {
             // The cache's own rule replaces the expiry of the claim here, so the signature may outlive it.
             claim.expires_at_ms = u64::MAX;
         }
-        let lifetime = self.context.config.link_lifetime.as_duration();
+        let lifetime = self.context.config.get().link_lifetime.as_duration();
         self.context
             .store
             .presign_judged(&self.meta.tenant, &claim, lifetime)

@@ -44,7 +44,7 @@ impl DeliveryRun<'_> {
         if let Some(earlier) = earlier.filter(|_| !is_open) {
             self.revoke_preview(&earlier).await;
         }
-        let lifetime = self.context.config.preview_lifetime.as_duration();
+        let lifetime = self.context.config.get().preview_lifetime.as_duration();
         let request = v1::CreatePreviewRequest {
             sandbox: Some(self.sandbox()),
             path,
@@ -84,7 +84,7 @@ impl DeliveryRun<'_> {
         created: v1::CreatedPreview,
     ) -> Result<Result<Option<PreviewLink>, PlatformError>, DeliveryError> {
         let preview = created.preview.unwrap_or_default();
-        let is_local = self.context.config.preview_links == LinkPolicy::Auto
+        let is_local = self.context.config.get().preview_links == LinkPolicy::Auto
             && !link::leads_outside(&created.url);
         if is_local {
             self.revoke_preview(&preview.preview_id).await;

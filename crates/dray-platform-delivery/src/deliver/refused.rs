@@ -204,7 +204,7 @@ impl DeliveryRun<'_> {
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let window_timeout = self.context.config.window_timeout.as_millis();
+        let window_timeout = self.context.config.get().window_timeout.as_millis();
         let end_ms = self.record().begun_at_ms.saturating_add(window_timeout);
         if self.context.clock.now_ms() >= end_ms {
             return self.give_up(open, step_index, step, error).await;
@@ -243,7 +243,7 @@ impl DeliveryRun<'_> {
         if open.limits.of(step.route) < open.limits.any {
             return;
         }
-        let lifetime = self.context.config.learned_lifetime.as_duration();
+        let lifetime = self.context.config.get().learned_lifetime.as_duration();
         self.context
             .platform_cache
             .learn_limit(&open.account.id(), &open.chat, allowed, lifetime)

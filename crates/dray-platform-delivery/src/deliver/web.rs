@@ -12,7 +12,7 @@ use super::target_of;
 use crate::accounts::PlatformAccount;
 use crate::error::DeliveryError;
 use crate::record::FileRecord;
-use crate::web_files::{self, FileOrigin, FileRecipient, WebFileVerdict};
+use crate::web_files::{self, FileOrigin, FileRecipient, WebFileRule, WebFileVerdict};
 
 /// Longest time for reading the origins of one file.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -28,7 +28,8 @@ impl DeliveryRun<'_> {
         &mut self,
         account: &PlatformAccount,
     ) -> Result<(), DeliveryError> {
-        let rules = &self.context.config.web_files;
+        let config = self.context.config.get();
+        let rules = &config.web_files;
         let target = DeliveryTarget {
             // A request may leave out the only account of a platform, but a rule may name it.
             account: account.name.clone(),
@@ -49,7 +50,7 @@ impl DeliveryRun<'_> {
             if file.state.is_final() {
                 continue;
             }
-            let verdict = self.web_verdict(file, recipient).await?;
+            let verdict = self.web_verdict(rules, file, recipient).await?;
             let Some(file) = self.record_mut().files.get_mut(index) else {
                 continue;
             };
@@ -74,10 +75,10 @@ impl DeliveryRun<'_> {
 
     async fn web_verdict(
         &self,
+        rules: &[WebFileRule],
         file: &FileRecord,
         recipient: FileRecipient<'_>,
     ) -> Result<WebFileVerdict, DeliveryError> {
-        let rules = &self.context.config.web_files;
         let mut verdict = WebFileVerdict::NONE;
         // The bytes of a preview stay in the sandbox and may change until people open it.
         if file.preview.is_some() {

@@ -1,7 +1,6 @@
 //! Finds session and chat of a request. Only the session's own chat is allowed, unless policy lists others
 //! (platform-delivery 14.4).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, CallError, Meta};
@@ -13,13 +12,14 @@ use super::GatherRequest;
 use crate::config::Config;
 use crate::deliver::target_of;
 use crate::error::DeliveryError;
+use crate::live::Live;
 
 /// Handles that requests use: the bus, the time and the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
 }
 
 impl RequestContext {
@@ -32,11 +32,12 @@ impl RequestContext {
         timeout: Duration,
     ) -> Result<Option<v1::Session>, DeliveryError> {
         let work = gather_request.work;
-        if !work.sandbox.is_empty() && !self.config.allow_targets {
+        let config = self.config.get();
+        if !work.sandbox.is_empty() && !config.allow_targets {
             return Err(DeliveryError::NotAllowed("sandbox"));
         }
         if work.session.is_empty() {
-            if !self.config.allow_targets {
+            if !config.allow_targets {
                 return Err(InvalidMessage::Missing("session").into());
             }
             return Ok(None);
@@ -71,7 +72,8 @@ impl RequestContext {
             };
             without_reply(&own) == without_reply(&requested)
         });
-        if is_own || self.config.allow_targets || self.config.lists(&target_of(&requested)) {
+        let config = self.config.get();
+        if is_own || config.allow_targets || config.lists(&target_of(&requested)) {
             return Ok(requested);
         }
         Err(DeliveryError::NotAllowed("chat"))

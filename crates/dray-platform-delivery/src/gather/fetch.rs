@@ -123,7 +123,7 @@ impl Gatherer {
             sandbox: sandbox_of(gather_request.work),
             path: path.to_vec(),
             format: TreeFormat::Zip,
-            max_bytes: self.context.config.max_file_size.as_u64(),
+            max_bytes: self.context.config.get().max_file_size.as_u64(),
         };
         let calls = DeliveryExport {
             gatherer: self,

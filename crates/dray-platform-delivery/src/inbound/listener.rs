@@ -302,7 +302,7 @@ fn refuse_other_host(service: &InboundService, headers: &HeaderMap) -> Option<Re
     let host = headers
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
-    (!is_our_host(&service.config.hosts, host))
+    (!is_our_host(&service.config.get().hosts, host))
         .then(|| StatusCode::MISDIRECTED_REQUEST.into_response())
 }
 
@@ -321,8 +321,8 @@ fn authorize_upload(
         .unwrap_or_default();
     // Digests are compared, so that the timing reveals nothing about the token.
     let presented_token = Sha256Digest::of(presented_token.as_bytes());
-    service
-        .config
+    let config = service.config.get();
+    config
         .upload_tokens
         .iter()
         .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == presented_token)

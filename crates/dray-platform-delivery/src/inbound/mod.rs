@@ -4,6 +4,7 @@
 pub mod listener;
 pub(crate) mod origin;
 pub mod poll;
+pub(crate) mod pollers;
 mod receive;
 
 pub(crate) use receive::MessageReceiver;
@@ -24,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::wire_target;
+use crate::live::Live;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
 use crate::status::StatusUpdates;
@@ -49,7 +51,7 @@ pub(crate) const MAX_BACKGROUND_PRESSES: usize = 64;
 pub(crate) struct InboundService {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) accounts: AccountRegistry,
     /// Stores the leases of pollers.
     pub(crate) platform_cache: PlatformCache,

@@ -19,7 +19,7 @@ pub(super) async fn allow_origins(
     request: Request,
     next: Next,
 ) -> Response {
-    let origin = allowed_origin(&service.config.upload_origins, request.headers());
+    let origin = allowed_origin(&service.config.get().upload_origins, request.headers());
     let mut response = if request.method() == Method::OPTIONS {
         preflight_response(origin.is_some())
     } else {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::DurableInboundSink;
 
 /// How long a lease lasts without renewal.
-const LEASE_DURATION: Duration = Duration::from_secs(30);
+pub(super) const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// Time between two renewals, and between two attempts to take the lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// Least duration of a real poll: one that returns earlier without an error shows that the platform pushes messages.

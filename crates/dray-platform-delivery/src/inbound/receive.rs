@@ -1,7 +1,6 @@
 //! Handles one message of a user: finds its session, fetches its files within limits, and publishes work that places
 //! each file in the sandbox.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,16 +18,18 @@ use tokio_util::sync::CancellationToken;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::error::DeliveryError;
+use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
 const MAX_FETCH_ATTEMPTS: u32 = 3;
 
-/// Attempts for a chat without a session: the service that answers the first message may be about to bind it.
-const UNBOUND_ATTEMPTS: u32 = 5;
+/// Attempts for a chat without a session, which the service that answers the first message may be about to bind, or
+/// without an account, which this replica may be about to read.
+const LATER_ATTEMPTS: u32 = 5;
 /// Time between two of these attempts.
-const UNBOUND_DELAY: Duration = Duration::from_secs(20);
+const LATER_DELAY: Duration = Duration::from_secs(20);
 
 /// Notice to a user whose chat has no session.
 const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
@@ -45,7 +46,7 @@ pub(crate) struct MessageReceiver {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Live<Config>,
     pub(crate) accounts: AccountRegistry,
     pub(crate) metrics: DeliveryMetrics,
 }
@@ -63,14 +64,21 @@ impl MessageReceiver {
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
         let chat = work.chat.clone().unwrap_or_default();
-        let account = self
+        let found = self
             .accounts
-            .find(&meta.tenant, &chat.platform, &chat.account)
-            .map_err(Fault::from)?;
+            .find(&meta.tenant, &chat.platform, &chat.account);
+        let account = found.map_err(|error| {
+            let fault = Fault::from(error);
+            // The replica that took the message has the account, which this one may be about to read.
+            if attempt < LATER_ATTEMPTS {
+                return fault.retry_after(LATER_DELAY);
+            }
+            fault
+        })?;
         let Some(session) = self.session_of(meta, &account, &chat).await? else {
             return Err(self.handle_unbound_chat(meta, work, attempt).await);
         };
-        let mut remaining_bytes = self.config.max_message.as_u64();
+        let mut remaining_bytes = self.config.get().max_message.as_u64();
         let mut uploads = Vec::new();
         for (position, attachment) in work.attachments.iter().enumerate() {
             let fetching = self.fetch_attachment(
@@ -149,8 +157,8 @@ impl MessageReceiver {
         let fault = Fault::new(FaultCode::NotFound, "This chat belongs to no session.")
             .detail("no_session")
             .advice("Bind the chat to a session, then send the files again.");
-        if attempt < UNBOUND_ATTEMPTS {
-            return fault.retry_after(UNBOUND_DELAY).into();
+        if attempt < LATER_ATTEMPTS {
+            return fault.retry_after(LATER_DELAY).into();
         }
         if !work.attachments.is_empty() {
             self.notify_user(meta, work).await;
@@ -185,7 +193,12 @@ impl MessageReceiver {
         if !attachment.unavailable.is_empty() {
             return AttachmentResult::Unavailable(attachment.unavailable.clone());
         }
-        let max_bytes = self.config.max_attachment.as_u64().min(remaining_bytes);
+        let max_bytes = self
+            .config
+            .get()
+            .max_attachment
+            .as_u64()
+            .min(remaining_bytes);
         // Checked before any byte is fetched. A file that is larger than announced fails during the fetch.
         if attachment.size > max_bytes {
             return too_large(attachment.size, max_bytes);
@@ -237,7 +250,7 @@ impl MessageReceiver {
         mut writer: ArtifactWriter,
         max_bytes: u64,
     ) -> Result<Claim, PlatformError> {
-        let idle = self.config.fetch_idle.as_duration();
+        let idle = self.config.get().fetch_idle.as_duration();
         let stalled_error =
             || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
         let store_error = |error| {

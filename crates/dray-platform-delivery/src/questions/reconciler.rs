@@ -4,7 +4,7 @@
 //! Each round reads one record for each chat. A replica claims the steps of a round ([`super::plan`]) in that record before
 //! it does them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use dray_bus::{KeyError, Meta};
@@ -13,7 +13,8 @@ use dray_platform::{
 };
 use dray_proto::v1;
 use dray_types::Deadline;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use super::buttons::shown_question;
@@ -46,17 +47,33 @@ impl QuestionService {
     /// Keeps all chats current until `stop`. Each chat has separate rounds: a round that waits for a platform, or for
     /// an unavailable service, delays no other chat.
     pub(crate) async fn keep_current(&self, stop: CancellationToken) {
-        let chats = self.config.question_chats.iter();
-        let chats = chats.map(|(name, chat)| async move {
-            loop {
-                tokio::time::sleep(RECONCILE_INTERVAL).await;
-                self.reconcile_entry(name, chat).await;
+        let mut names = BTreeSet::new();
+        let mut rounds = FuturesUnordered::new();
+        loop {
+            // Entries of the configuration come and go while the service runs.
+            for name in self.config.get().question_chats.keys() {
+                if names.insert(name.clone()) {
+                    rounds.push(self.delayed_round(name.clone()));
+                }
             }
-        });
-        tokio::select! {
-            () = stop.cancelled() => {}
-            _ = join_all(chats) => {}
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(name) = rounds.next() => {
+                    names.remove(&name);
+                }
+                () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
+            }
         }
+    }
+
+    /// Runs one round of the chat after [`RECONCILE_INTERVAL`], with the entry that the configuration then has. Returns
+    /// the name.
+    async fn delayed_round(&self, name: String) -> String {
+        tokio::time::sleep(RECONCILE_INTERVAL).await;
+        if let Some(chat) = self.config.get().question_chats.get(&name) {
+            self.reconcile_entry(&name, chat).await;
+        }
+        name
     }
 
     /// One round of the chat of an entry of the configuration.

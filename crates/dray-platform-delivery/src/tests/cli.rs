@@ -23,7 +23,7 @@ fn with_cli(fixture: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
         Arc::new(CliAccount::new(fallbacks)),
     )]);
     fixture.replica = Arc::new(DeliveryService::new(
-        fixture.replica.inbound.config.as_ref().clone(),
+        fixture.replica.inbound.config.get().as_ref().clone(),
         accounts,
         &cx,
     ));

@@ -17,6 +17,7 @@ use futures_util::StreamExt as _;
 mod inbox;
 mod questions;
 
+use self::inbox::PollEnd;
 pub(crate) use self::inbox::UserAttachment;
 pub(crate) use self::questions::SeenQuestion;
 
@@ -96,6 +97,8 @@ pub(crate) struct FakePlatform {
     refusal_permitted: tokio::sync::Notify,
     /// Replies to presses wait for a permit.
     reply_gate: tokio::sync::Semaphore,
+    /// The end of a poll that was stopped.
+    poll_end: PollEnd,
 }
 
 impl FakePlatform {
@@ -137,6 +140,7 @@ impl FakePlatform {
             refusal_arrived: tokio::sync::Notify::new(),
             refusal_permitted: tokio::sync::Notify::new(),
             reply_gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
+            poll_end: PollEnd::default(),
         })
     }
 

@@ -116,8 +116,11 @@ impl DeliveryFixture {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.replica =
-            service_with_short_retries(self.replica.inbound.config.as_ref().clone(), accounts, &cx);
+        self.replica = service_with_short_retries(
+            self.replica.inbound.config.get().as_ref().clone(),
+            accounts,
+            &cx,
+        );
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {

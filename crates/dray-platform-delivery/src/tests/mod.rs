@@ -19,6 +19,7 @@ mod origins;
 mod path;
 mod previews;
 mod questions;
+mod reload;
 mod replicas;
 mod routes;
 mod upgrade;

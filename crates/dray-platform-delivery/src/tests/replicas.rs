@@ -23,7 +23,7 @@ pub(super) fn other(fixture: &DeliveryFixture) -> Arc<DeliveryService> {
         fixture.store.clone(),
         fixture.clock.clone(),
     );
-    let config = fixture.replica.inbound.config.as_ref().clone();
+    let config = fixture.replica.inbound.config.get().as_ref().clone();
     Arc::new(DeliveryService::new(config, accounts(&fixture.fake), &cx))
 }
 

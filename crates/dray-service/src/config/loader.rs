@@ -13,7 +13,7 @@ use super::report::ConfigReport;
 use super::schema::{CheckedSection, SectionSpec};
 use super::secrets_dir::secrets_layers;
 use super::variable::{flag_layer, variable_layers};
-use super::{ConfigError, ConfigFinding, ConfigSources, Section};
+use super::{ConfigError, ConfigFinding, ConfigSources, Section, SectionReader};
 
 /// The sections of a process, and how they are loaded together.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +82,8 @@ impl ConfigLoader {
         }
         Ok(LoadedConfig {
             warnings: collector.warnings,
-            sections: self.sections.clone(),
+            loader: self.clone(),
+            sources: sources.clone(),
             merged,
             checked,
         })
@@ -165,7 +166,8 @@ fn origin_of(source: &str) -> &str {
 /// A configuration that passed all checks, with the source of every value.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
-    sections: Vec<SectionSpec>,
+    loader: ConfigLoader,
+    sources: ConfigSources,
     merged: MergedConfig,
     checked: BTreeMap<&'static str, CheckedSection>,
     warnings: Vec<String>,
@@ -199,7 +201,11 @@ impl LoadedConfig {
 
     /// Kinds of the sources of the values in `section`, by field.
     pub fn origins(&self, section: &str) -> ValueOrigins {
-        let known = self.sections.iter().find(|known| known.name == section);
+        let known = self
+            .loader
+            .sections
+            .iter()
+            .find(|known| known.name == section);
         // The fields are taken from the defaults, which have all of them, because building the schema takes
         // milliseconds.
         let fields = known.and_then(|known| known.defaults.as_object());
@@ -211,10 +217,15 @@ impl LoadedConfig {
         ValueOrigins(fields.filter_map(origin).collect())
     }
 
+    /// Reads `section` again from the same sources.
+    pub fn reader(&self, section: &'static str) -> SectionReader {
+        SectionReader::new(section, self.loader.clone(), self.sources.clone())
+    }
+
     /// Every effective value and its source; secrets are `***`. Builds the schemas of all sections, which takes
     /// milliseconds.
     pub fn report(&self) -> ConfigReport {
-        ConfigReport::new(&self.sections, &self.merged, &self.checked)
+        ConfigReport::new(&self.loader.sections, &self.merged, &self.checked)
     }
 
     /// Warnings for the log.

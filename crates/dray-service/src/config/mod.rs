@@ -23,6 +23,7 @@ mod sources;
 mod tests;
 mod text;
 mod variable;
+mod watch;
 
 pub use alias::{AliasParser, AliasValue, VariableAlias};
 pub use environment::Environment;
@@ -33,6 +34,7 @@ pub use reference::configuration_page;
 pub use report::{ConfigReport, ReportEntry};
 pub use schema::SectionSpec;
 pub use sources::{ConfigSources, FieldOverride};
+pub use watch::{SectionChange, SectionReader, SectionWatcher};
 
 use schemars::JsonSchema;
 use serde::Serialize;

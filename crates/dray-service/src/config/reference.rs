@@ -39,7 +39,11 @@ secret can be read from a file: add `_file` to its key or `_FILE` to its variabl
 
 `DRAY_SECRETS_DIR` names a directory with one file for each setting: the name of the file is that of a variable, and its
 text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
-in the environment. Names that begin with a dot are skipped. A change needs a restart.
+in the environment. Names that begin with a dot are skipped.
+
+A change needs a restart, except in the section `platform-delivery`: the service reads file and directory again while it
+runs ([deliveries.md](deliveries.md#changing-accounts)). Policy files, and certificates and identities of listeners, are
+read again as their pages say.
 ";
 
 fn write_rows(

@@ -151,6 +151,7 @@ impl<S: Service> PlannedStart for PlannedService<S> {
                 tasks: TaskTracker::new(),
                 stop: common.cx.stop.child_token(),
                 origins: common.loaded.origins(S::NAME),
+                section: common.loaded.reader(S::NAME),
                 ..common.cx.clone()
             };
             // Ends the tasks that the failed start may have spawned.

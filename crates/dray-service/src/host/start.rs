@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::open::{BoundListeners, CommonSections, OpenConnections};
 use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
 use super::{Host, HostError, HostedService, PlannedStart, SharedResources, memory};
-use crate::config::{LoadedConfig, ReportEntry, ValueOrigins};
+use crate::config::{LoadedConfig, ReportEntry, SectionReader, ValueOrigins};
 use crate::health::ProcessHealth;
 use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
@@ -219,8 +219,9 @@ impl Bootstrap {
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
                 listen_addresses: ListenAddresses::default(),
-                // Filled in per service, with the sources of its own section.
+                // Both are filled in per service, for its own section.
                 origins: ValueOrigins::default(),
+                section: SectionReader::default(),
             },
         }
     }

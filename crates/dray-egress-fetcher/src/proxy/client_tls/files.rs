@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use dray_types::reload::{ReloadState, ReloadStep};
 use dray_types::{ErrorChain, Sha256Digest};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
@@ -22,7 +23,6 @@ use crate::config::ClientTlsSettings;
 use crate::metrics::ProxyMetrics;
 use crate::policy_files::POLL_INTERVAL;
 use crate::proxy::hello::HTTP1_PROTOCOLS;
-use crate::reload::{ReloadState, ReloadStep};
 
 /// Most bytes of a file. Revocation lists of large authorities have some megabytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -233,7 +233,7 @@ pub struct ClientTlsWatcher {
     tls: ClientTls,
     settings: ClientTlsSettings,
     metrics: ProxyMetrics,
-    state: ReloadState,
+    state: ReloadState<Sha256Digest>,
     /// The stamps before the last read.
     stamps: Option<FileStamps>,
     /// Whether files with these stamps need no further read.

@@ -1,6 +1,7 @@
 //! Inbound messages of the scripted platform.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use dray_platform::{
@@ -8,6 +9,7 @@ use dray_platform::{
     PlatformError, StatusUpdate, WebhookReply, WebhookRequest,
 };
 use futures_util::StreamExt as _;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::FakePlatform;
@@ -23,7 +25,36 @@ pub(crate) enum UserAttachment {
     Stalls,
 }
 
+/// Holds the end of polls that were stopped, if a test wants that.
+#[derive(Debug, Default)]
+pub(super) struct PollEnd {
+    is_held: AtomicBool,
+    stopped: Notify,
+    released: Notify,
+}
+
+impl PollEnd {
+    async fn pass(&self) {
+        if self.is_held.load(Ordering::SeqCst) {
+            self.stopped.notify_one();
+            self.released.notified().await;
+        }
+    }
+}
+
 impl FakePlatform {
+    /// Lets a poll that is stopped go on until [`FakePlatform::end_poll`]. The future waits for the stop.
+    pub(crate) fn hold_end_of_poll(&self) -> impl Future<Output = ()> {
+        self.poll_end.is_held.store(true, Ordering::SeqCst);
+        self.poll_end.stopped.notified()
+    }
+
+    /// Ends the poll that was held.
+    pub(crate) fn end_poll(&self) {
+        self.poll_end.is_held.store(false, Ordering::SeqCst);
+        self.poll_end.released.notify_one();
+    }
+
     /// Sets the results of the next fetches of an attachment.
     pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = UserAttachment>) {
         let mut state = self.lock();
@@ -86,6 +117,7 @@ impl InboundSource for FakePlatform {
         }
         self.lock().polls += 1;
         stop.cancelled().await;
+        self.poll_end.pass().await;
         Ok(())
     }
 

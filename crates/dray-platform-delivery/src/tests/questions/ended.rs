@@ -24,7 +24,8 @@ pub(super) async fn decide(known: &Mutex<Deciders>, clock: &Clock, incoming: Inc
 
 /// One round of all chats, concurrently.
 pub(super) async fn run_round(questions: &QuestionService) {
-    let chats = questions.config.question_chats.iter();
+    let config = questions.config.get();
+    let chats = config.question_chats.iter();
     let rounds = chats.map(|(name, chat)| questions.reconcile_entry(name, chat));
     futures_util::future::join_all(rounds).await;
 }

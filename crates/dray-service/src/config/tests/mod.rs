@@ -14,6 +14,7 @@ mod complaints;
 mod former;
 mod report;
 mod sources;
+mod watch;
 
 /// Strictness of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -35,7 +35,7 @@ fn write_pair(paths: &[PathBuf; 2]) {
 #[tokio::test]
 async fn files_are_read_until_two_reads_agree_and_then_only_after_a_change() {
     let (mut watcher, paths, _directory) = open_watcher().await;
-    let first = watcher.state.in_force();
+    let first = *watcher.state.in_force();
     // The start has read them once.
     assert!(watcher.reload_changed().await);
     assert!(!watcher.reload_changed().await);
@@ -43,7 +43,7 @@ async fn files_are_read_until_two_reads_agree_and_then_only_after_a_change() {
     for is_read in [true, true, false] {
         assert_eq!(watcher.reload_changed().await, is_read);
     }
-    assert_ne!(watcher.state.in_force(), first);
+    assert_ne!(*watcher.state.in_force(), first);
 }
 
 #[tokio::test]
