@@ -124,7 +124,7 @@ async fn a_sandbox_that_never_responds_ends_in_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_sandbox_that_dies_half_way_is_gone_and_nothing_is_tried_again() {
+async fn a_sandbox_that_ends_during_a_read_is_gone_and_is_not_read_again() {
     let fixture = fixture();
     fixture
         .fake
