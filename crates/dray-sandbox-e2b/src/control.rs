@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::config::{Config, ConfigError};
 use crate::fault::Refusal;
 
-/// Added to the life that a transfer needs, because both clocks may be wrong and files are checked afterwards.
+/// Added to the lifetime that a transfer needs, because both clocks may be wrong and files are checked afterwards.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 
 /// A sandbox as the control API describes it.
@@ -144,7 +144,7 @@ impl ControlClient {
         Ok(info)
     }
 
-    /// Extends the life of an incarnation to at least `needed` from now, or fails.
+    /// Extends the lifetime of an incarnation to at least `needed` from now, or fails.
     pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
         let remaining = self
             .require_incarnation(handle)
@@ -155,17 +155,17 @@ impl ControlClient {
         }
         let longest = self.config.longest_life.as_duration();
         let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
-        // The call sets the life and does not add to it, so a smaller value would shorten it.
+        // The call sets the lifetime and does not add to it, so a smaller value would shorten it.
         if lifetime > remaining {
             let id = check_name(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = lifetime.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
             let response = self.send(request).await;
-            // A plan that allows no more refuses. The life is read again below and decides.
+            // A plan that allows no more refuses. The lifetime is read again below and decides.
             match response {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
-                    tracing::debug!(%error, "the life of the sandbox was not extended");
+                    tracing::debug!(%error, "the lifetime of the sandbox was not extended");
                 }
                 other => drop(other?),
             }

@@ -30,7 +30,7 @@ pub fn require_lifetime(left: Duration, needed: Duration) -> Result<(), Error> {
     if left >= needed {
         return Ok(());
     }
-    let context = format!("{left:?} of life are left and {needed:?} are needed");
+    let context = format!("the sandbox ends in {left:?}, and the transfer needs {needed:?}");
     Err(Error::new(ErrorKind::SandboxGone, context))
 }
 

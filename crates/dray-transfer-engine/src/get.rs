@@ -24,7 +24,7 @@ use super::{GetResult, TransferFailure, prove};
 use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
-/// Most bytes of a file for which a transfer does not check the remaining life of the sandbox.
+/// Most bytes of a file for which a transfer does not check the remaining lifetime of the sandbox.
 const MAX_SHORT_FILE_BYTES: u64 = 8 << 20;
 /// Bytes per second that a transfer usually reaches; decides how much lifetime of the sandbox is reserved.
 const LIKELY_BYTES_PER_SECOND: u64 = 8 << 20;
