@@ -65,7 +65,7 @@ struct KilledProcess(Child);
 
 impl Drop for KilledProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,5 +1,5 @@
-//! Raw bytes as a response: they cause no panic, only the pinned address is dialled, at most the limit is stored, and
-//! the fetch ends in time (the clock is paused).
+//! Fetches a response of raw bytes. They cause no panic and no connection to another than the pinned address, the content
+//! stays within its size limit, and the fetch ends in time (the clock is paused).
 
 #![no_main]
 

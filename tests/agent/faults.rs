@@ -1,4 +1,4 @@
-//! Tests of services that are missing or end in the middle: the model is advised to try again, and the chat continues.
+//! Tests of services that are missing, or end during a call: the model is advised to try again, and the chat continues.
 
 use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;
@@ -12,7 +12,7 @@ use super::rest_endpoint::FakeEndpoint;
 
 const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 
-/// A model that calls the tool and repeats its result.
+/// Rules of a model that calls the tool and repeats its result.
 #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
 fn calling_rules(tool: &str, arguments: Value) -> Value {
     json!([
@@ -42,7 +42,7 @@ async fn without_the_sandbox_service_a_turn_continues_without_its_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_file_resolver_the_tool_reports_it() {
+async fn a_tool_reports_that_the_file_resolver_is_missing() {
     let shop = FakeEndpoint::start().await;
     let fixture = agent(&shop, json!({ "doc": NOTE_REFERENCE }))
         .without("file-resolver")

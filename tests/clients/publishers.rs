@@ -130,7 +130,7 @@ impl PublisherProcess {
 
 impl Drop for PublisherProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -207,7 +207,7 @@ fn ports_are_published_only_on_loopback() {
 }
 
 #[test]
-fn previews_are_published_on_loopback_by_a_file_of_their_own() {
+fn a_separate_file_publishes_previews_on_loopback() {
     let files = [
         "-f",
         "docker-compose.yml",

@@ -148,7 +148,7 @@ fn a_packaged_chart_is_rendered_and_linted_by_the_helm_program() {
         let program = support::python().parent().unwrap().join("helm");
         let mut command = Command::new(program);
         command.args(arguments).current_dir(directory.path());
-        // Its caches belong to the test.
+        // The caches of `helm` belong to the test.
         command.env("HOME", directory.path());
         support::stdout(&mut command)
     };

@@ -108,7 +108,7 @@ impl EgressTarget {
 
 impl Drop for EgressTarget {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = Command::new("ip")

@@ -1,9 +1,10 @@
-//! Citations: the addresses in an answer whose pages the tools of its turn returned, and the files of the conversation that it
-//! names.
+//! Finds the citations of an answer: addresses of pages that tools of the turn returned, and names of files of the
+//! conversation.
 //!
-//! [`page_sources`] reads what a tool returned and [`argument_sources`] what it was called with. [`CitationIndex`]
-//! keeps it, and [`CitationIndex::find`] finds it in a text. An address that no tool had is not cited: a model can
-//! invent addresses. Positions count characters (Unicode code points), as Python counts them; the end is exclusive.
+//! [`page_sources`] finds pages in the result of a tool, and [`argument_sources`] in the arguments of a call.
+//! [`CitationIndex`] stores these sources, and [`CitationIndex::find`] finds them in a text. An address that no tool had is
+//! not cited, because a model can invent addresses. Positions count characters (Unicode code points), as Python counts
+//! them; the end is exclusive.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,7 @@ const MAX_URL_BYTES: usize = 2_048;
 const MAX_TITLE_CHARS: usize = 200;
 /// Longest text of a link in bytes.
 const MAX_LINK_TEXT_BYTES: usize = 1_024;
-/// Shortest name of a file that is looked for in an answer, in characters: shorter ones are words.
+/// Shortest name of a file that is looked for in an answer, in characters. Shorter names may be ordinary words.
 const MIN_NAME_CHARS: usize = 3;
 /// Members of JSON objects that have the address of a page, and its title.
 const URL_MEMBERS: [&str; 5] = ["url", "link", "href", "uri", "source"];
@@ -37,7 +38,7 @@ pub enum CitationSource {
     Page {
         /// URL of the page.
         url: String,
-        /// The page's title, where the tool had one.
+        /// The page's title, if the tool reported one.
         title: Option<String>,
     },
     /// A file of the conversation, with an id of `/v1/files`.
@@ -56,7 +57,7 @@ pub struct Citation {
     pub start: usize,
     /// Index of the character after its last one.
     pub end: usize,
-    /// The cited page or document. A page has its address as the text writes it, and a title in any case.
+    /// The cited page or file. The URL of a page is that of the text, and its title is never `None`.
     pub source: CitationSource,
 }
 
@@ -103,7 +104,7 @@ impl CitationIndex {
         }
         let prose = without_links(text);
         for (id, name) in &self.files {
-            // Once: an answer about a file may name it in every sentence.
+            // A file is cited once, because an answer about a file may name it in every sentence.
             if let Some(start) = find_name(&prose, name) {
                 let (id, name) = (id.clone(), name.clone());
                 found.push((start, start + name.len(), CitationSource::File { id, name }));
@@ -218,7 +219,7 @@ fn links(text: &str) -> impl Iterator<Item = TextLink<'_>> {
                 continue;
             }
             let link = link_at(text, begin, from);
-            // Always forward, also where the whole address was cut.
+            // The position always advances, even if nothing of the address remains.
             at = link.end.max(begin + "http".len());
             return Some(link);
         }
@@ -232,7 +233,7 @@ fn link_at<'a>(text: &'a str, begin: usize, from: &'a str) -> TextLink<'a> {
             || char.is_control()
             || matches!(char, '<' | '>' | '"' | '`' | '|' | '\\')
     };
-    // One byte more than is accepted, because a cut text is not an address.
+    // This is one byte more than an address may have, so that a longer address is recognised.
     let whole = prefix_of(from, MAX_URL_BYTES + 1);
     let whole = whole.split(is_end).next().unwrap_or_default();
     // The end of a link of Markdown is the bracket that the address does not open (CommonMark 6.3).
@@ -280,7 +281,7 @@ fn link_text(before: &str) -> Option<(usize, &str)> {
     let label_end = before.len().checked_sub("](".len())?;
     let label = before.get(..label_end)?;
     let mut depth = 0_usize;
-    // Backwards, because a text may have brackets that belong to no link.
+    // The search runs backwards, because brackets before the link may belong to no link.
     for (at, char) in label.char_indices().rev() {
         if label_end - at > MAX_LINK_TEXT_BYTES || char == '\n' {
             return None;

@@ -85,7 +85,7 @@ impl RequestFailure {
         let code = self.code.clone();
         error.insert(
             "code".to_owned(),
-            // Always text, even if it is the status (quickapps 4).
+            // The code is always text, even if it is the status (quickapps 4).
             json!(code.unwrap_or_else(|| self.status.to_string())),
         );
         if let Some(display) = &self.display_message {

@@ -106,7 +106,7 @@ pub enum Content {
 /// A call that the model requests in an assistant message; a later tool message names its id with the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The id its result names.
+    /// The id, which the tool message with the result repeats.
     pub id: String,
     /// `function` in all known APIs; another kind is passed on.
     #[serde(rename = "type", default = "function_type")]
@@ -140,7 +140,7 @@ pub struct CustomContent {
     /// Stages shown while it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Vec<Value>>,
-    /// Any JSON; of assistant messages see [`crate::state`].
+    /// State of the sender, which can be any JSON. [`crate::state`] describes that of assistant messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
     /// Unknown fields, which are passed on.

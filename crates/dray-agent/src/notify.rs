@@ -126,7 +126,7 @@ fn file_entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> Fil
         Some(_) => None,
     };
     FileEntry {
-        // Not percent-decoded (quickapps 13).
+        // The name is not percent-decoded (quickapps 13).
         title: url.rsplit('/').next().unwrap_or(url).to_owned(),
         url: url.to_owned(),
         kind,

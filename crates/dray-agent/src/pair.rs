@@ -131,7 +131,7 @@ pub fn insert_pair(
     position: PairPosition,
     frequency: PairFrequency,
 ) {
-    // Once, because it is a digest of the content.
+    // Computed only once, because it is a digest of the content.
     let id = pair.id();
     match frequency {
         PairFrequency::Once => {

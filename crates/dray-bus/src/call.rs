@@ -41,6 +41,10 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Detail of the fault that a service returns while it is being restarted.
 const STOPPING_DETAIL: &str = "stopping";
 
+/// Shortest time that is left for a repeated attempt. With less, a busy machine would turn the failure of the attempt
+/// before, which names the cause, into a timeout.
+const MIN_RETRY_TIME: Duration = Duration::from_millis(100);
+
 type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 
 /// How a call is made and what its caller observes meanwhile.
@@ -243,7 +247,7 @@ impl<'a> CallAttempt<'a> {
                     (Duration::ZERO, failure)
                 }
             };
-            if self.remaining() <= delay || !self.area.admit_retry() {
+            if self.remaining() <= delay + MIN_RETRY_TIME || !self.area.admit_retry() {
                 return Err(failure);
             }
             self.bus.inner.metrics.retried(self.area_name);

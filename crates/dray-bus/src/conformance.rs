@@ -106,7 +106,7 @@ impl BusFixture {
         &self.bus.inner.backend
     }
 
-    /// Provisions the standard topology with consumers that hand out again after `ack_wait`.
+    /// Provisions the standard topology. Its consumers redeliver unacknowledged messages after `ack_wait`.
     pub(crate) async fn provision(&self, ack_wait: Duration) {
         let topology = small_topology(|topology| {
             for consumer in &mut topology.consumers {
@@ -127,7 +127,7 @@ impl BusFixture {
     }
 }
 
-/// The standard topology for a small store, changed.
+/// The standard topology for a small store, with the changes of `change`.
 pub(crate) fn small_topology(change: impl FnOnce(&mut Topology)) -> Topology {
     let mut topology = Topology::new(1, 256 * 1024 * 1024);
     change(&mut topology);
@@ -170,13 +170,13 @@ pub(crate) fn outgoing_message(
     }
 }
 
-/// Behaviour of a handler, by name of the tool; counts its runs per operation.
+/// A handler whose behaviour depends on the name of the tool. Counts the runs of each operation.
 #[derive(Clone, Default)]
 pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) started: CancellationToken,
-    /// Lets work continue that is "slow".
+    /// Cancelled to let the tool `slow` complete.
     pub(crate) released: CancellationToken,
 }
 
@@ -268,7 +268,7 @@ impl TestWorker {
         Self { task, stop }
     }
 
-    /// Stops it in an orderly way.
+    /// Requests the end of the loop, and waits for it.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.task.join_next().await {

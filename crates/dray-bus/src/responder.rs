@@ -48,7 +48,7 @@ impl Responder {
         };
         let area = subject::call_area(name)
             .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
-        // Before the requests: a cancellation may follow its request immediately.
+        // Subscribed before the requests, because a cancellation may follow its request immediately.
         let cancellations = backend
             .subscribe(&subject::cancel_subject(area), None)
             .await
@@ -66,8 +66,8 @@ impl Responder {
     pub async fn next(&mut self) -> Option<IncomingRequest> {
         loop {
             tokio::select! {
-                // Requests first: a cancellation that is read before its request would find nothing to cancel, and the
-                // request would run although its caller no longer waits.
+                // Requests are read first: a cancellation that is read before its request would find nothing to cancel,
+                // and the request would run although its caller no longer waits.
                 biased;
                 request = self.requests.next() => {
                     return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));

@@ -134,7 +134,7 @@ async fn drain_jobs(
     let last = settings.grace + Duration::from_secs(5);
     if !join_within(jobs, last).await {
         tracing::warn!(left = jobs.len(), "deliveries did not stop and are cut off");
-        // Their leases run out by themselves, as after a kill.
+        // The leases of aborted handlers run out by themselves, as after a kill.
         jobs.shutdown().await;
     }
 }

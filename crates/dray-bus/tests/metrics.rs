@@ -115,7 +115,7 @@ async fn publications_calls_and_outcomes_are_counted() {
     metrics.check("dray_publish_total", Some(("result", "ok")), 1.0);
     metrics.check("dray_publish_total", Some(("result", "duplicate")), 1.0);
 
-    let soon = meta(&clock, "op", Duration::from_millis(100));
+    let soon = meta(&clock, "op", Duration::from_secs(5));
     let call = bus.call(&soon, &v1::FetchRequest::default()).await;
     assert!(matches!(call, Err(CallError::NoResponder(_))));
     metrics.check("dray_call_total", Some(("result", "no_responder")), 1.0);

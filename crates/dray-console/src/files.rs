@@ -282,7 +282,7 @@ fn stored_state(
 ) -> Markup {
     html! {
         @match stored {
-            Err(fault) => (fault_notice("The store cannot be asked.", fault)),
+            Err(fault) => (fault_notice("The store does not respond.", fault)),
             Ok(None) => p #stored { "It is not among the finished content of the store. A copy in transit may exist in the cache." },
             Ok(Some(artifact)) => {
                 dl #stored {
@@ -315,7 +315,7 @@ fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
     html! {
         h2 { "From the web" }
         @match origins {
-            Err(fault) => (fault_notice("The store cannot be asked.", fault)),
+            Err(fault) => (fault_notice("The store does not respond.", fault)),
             Ok(origins) => {
                 @if origins.fetches.is_empty() && !origins.is_cut { p { "No fetch of these bytes is known." } }
                 @else {

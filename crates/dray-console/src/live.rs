@@ -84,7 +84,7 @@ pub(crate) async fn live_page(
     frame.render(&content)
 }
 
-/// Events of the index before a row, without newer ones as they happen.
+/// A page of events before a row. It does not grow while it is open.
 fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64, pager: &ListPager) -> Markup {
     let older = state
         .index
@@ -154,7 +154,8 @@ pub(crate) fn event_table<'a>(rows: impl Iterator<Item = &'a EventRow>, caption:
     table_since(rows, caption, None)
 }
 
-/// The events of one operation, each with the time since `begin_ms`, its first event. Many steps are in the same second.
+/// The events of one operation, each with the time since `begin_ms`, its first event: many steps have the same second in
+/// the column of times.
 pub(crate) fn timeline_table<'a>(
     rows: impl Iterator<Item = &'a EventRow>,
     caption: &str,
@@ -206,7 +207,7 @@ fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     }
 }
 
-/// A proof; a digest leads to the page of its file.
+/// The value of a proof. A digest links to the page of its file.
 fn proof_value(name: &str, value: &str) -> Markup {
     let digest: Option<Sha256Digest> = (name == "sha256").then(|| value.parse().ok()).flatten();
     html! {

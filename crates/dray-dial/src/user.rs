@@ -16,7 +16,7 @@ use crate::files::{Bucket, from_json};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UserInfo {
-    /// Roles by the configuration of DIAL Core.
+    /// Roles that the configuration of DIAL Core gives the user.
     #[serde(deserialize_with = "texts")]
     pub roles: Vec<String>,
     /// Claims of the token, each with its values.
@@ -29,7 +29,7 @@ impl DialClient {
     ///
     /// # Errors
     ///
-    /// As every request to DIAL Core. Failures are not kept.
+    /// As every request to DIAL Core. Failures are not cached.
     pub async fn user_info(&self, caller: &Caller) -> Result<UserInfo, Error> {
         self.recent(caller, "v1/user/info").await
     }

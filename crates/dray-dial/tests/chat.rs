@@ -296,8 +296,11 @@ async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
 
 #[tokio::test]
 async fn a_model_that_is_gone_is_a_failed_connection() {
-    let (fake_server, chat, caller) = start().await;
-    drop(fake_server);
+    let url = format!("http://{}", dray_testkit::port::unassigned_address());
+    let mut options = DialOptions::new(url, "2025-01-01");
+    options.backoff = Duration::from_millis(1);
+    let chat = DialClient::new(options).unwrap().chat();
+    let caller = Caller::default();
     assert_eq!(all(&chat, &caller).await.1.unwrap().kind, ChatKind::Connect);
 }
 

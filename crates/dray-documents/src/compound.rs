@@ -21,7 +21,8 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] for one that wraps an encrypted package, damage if it is not a compound file.
+    /// [`Failure::Encrypted`] for a file that wraps an encrypted package, and damage for one that is not a compound
+    /// file.
     pub(crate) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
         // An encrypted OOXML package is wrapped in a compound file under this name (MS-OFFCRYPTO 2.3).
@@ -35,7 +36,7 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// The size limit, of one stream and of all together, and the time limit.
+    /// The stream, or all streams together, exceed the size limit; or the time is over.
     pub(crate) fn stream(
         &mut self,
         path: impl AsRef<Path>,

@@ -227,7 +227,7 @@ impl AuditedFetch {
                 code: Code::SinkFailed,
                 phase: FetchPhase::Sink,
             });
-            // Not awaited: the reply is late already.
+            // The outcome is not awaited, because the reply is late already.
             drop(self.record_once());
         }
         is_recorded

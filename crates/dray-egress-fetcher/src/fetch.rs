@@ -323,7 +323,7 @@ impl Fetcher {
                 .next(&failure, can_resume, remaining)
                 .filter(|_| !is_refused)
             else {
-                // Once for all attempts: the threshold of the circuit breaker counts fetches.
+                // Counted once for all attempts: the threshold of the circuit breaker counts fetches.
                 self.count_target_failure(chain.current(), &failure);
                 return Err(failure);
             };

@@ -155,7 +155,7 @@ impl CacheDirectives {
                 .to_str()
                 .is_ok_and(|value| value.to_ascii_lowercase().contains("no-cache"))
         });
-        // Only where there is no `Cache-Control` (section 5.4).
+        // `Pragma` counts only without `Cache-Control` (section 5.4).
         directives.needs_revalidation |= has_pragma && !headers.contains_key(CACHE_CONTROL);
         directives.max_age = shared_max_age.or(max_age);
         Some(directives)

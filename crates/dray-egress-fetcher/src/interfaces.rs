@@ -241,7 +241,7 @@ Local:
         assert_eq!(watch.addresses().unwrap(), after);
         kernel.send(b"a change").unwrap();
         assert!(watch.addresses().is_err());
-        // Not the old ones: they may be wrong (I-4).
+        // The old addresses are not returned, because they may be wrong (I-4).
         assert!(watch.addresses().is_err());
     }
 

@@ -294,7 +294,7 @@ impl QuestionStore {
             });
             let question = question.clone();
             let shown = record.to_proto(&key, &question);
-            // Once for all attempts: they are one decision.
+            // Audited once for all attempts to store the answer, because they are one decision.
             if !is_audited {
                 self.audit(meta, EgressQuestionStage::Answered, &shown)
                     .await
@@ -391,7 +391,8 @@ impl QuestionStore {
         Ok((record, Some(entry.revision)))
     }
 
-    // Not atomic with the audit event: an event without its answer is harmless, the other order is not.
+    // The answer and its audit event are not one write: an event without its answer is harmless, and an answer without its
+    // event is not.
     async fn write(
         &self,
         key: &SessionKey,

@@ -92,7 +92,7 @@ impl UrlNormaliser {
     }
 }
 
-/// The part after the authority, if it is a path of the own server. A path that would name another host keeps its
+/// The part after the authority, if it is a path of this server. A path that would name another host keeps its
 /// origin. `None` if nothing follows the authority.
 fn own_rest(url: &str) -> Option<String> {
     let (_, after) = url.split_once("://")?;

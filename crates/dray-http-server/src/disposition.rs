@@ -81,7 +81,7 @@ mod tests {
                 ".env",
                 "attachment; filename=\".env\"; filename*=UTF-8''.env",
             ),
-            // With it, `exe.pdf` would be shown where the extension is `exe`.
+            // With this character, `exe.pdf` would be shown where the extension is `exe`.
             (
                 "report\u{202e}fdp.exe",
                 "attachment; filename=\"reportfdp.exe\"; filename*=UTF-8''reportfdp.exe",

@@ -175,9 +175,8 @@ async fn a_query_is_sent_also_when_the_url_has_a_fragment() {
 
 #[tokio::test]
 async fn no_connection_means_not_sent() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/secret-token", listener.local_addr().unwrap());
-    drop(listener);
+    let address = dray_testkit::port::unassigned_address();
+    let url = format!("http://{address}/secret-token");
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Connect(_)));
     assert_eq!(error.sent, RequestProgress::Incomplete);

@@ -89,7 +89,7 @@ impl TokenClaims {
         match self.further.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            // Not `None`: a claim of another kind must not count as one that was never sent.
+            // The result is not `None`, because a claim of another kind must not count as one that was never sent.
             Some(_) => Err(TokenError::Invalid("a claim of the token is not a text")),
         }
     }

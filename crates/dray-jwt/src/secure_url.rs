@@ -24,7 +24,7 @@ pub enum InsecureUrl {
 pub fn check_secure_url(text: &str) -> Result<Url, InsecureUrl> {
     let url = Url::parse(text).map_err(InsecureUrl::Syntax)?;
     let is_loopback = match url.host() {
-        // Only this exact name: `localhost.example.org` resolves anywhere.
+        // Only this exact name counts: `localhost.example.org` can resolve to any address.
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),

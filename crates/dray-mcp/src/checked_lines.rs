@@ -85,7 +85,7 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
                     let message = message?;
                     match self.open.admit(&message) {
                         Ok(()) => return Some(message),
-                        // Not read further until the client has taken the error.
+                        // No further line is read until the client has taken the error.
                         Err(refusal) => self.pending = Some(Box::pin(self.inner.send(*refusal))),
                     }
                 }

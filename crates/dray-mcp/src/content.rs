@@ -160,7 +160,7 @@ impl ContentAccess {
             sink: v1::Sink::ClaimOnly.into(),
             ..v1::FetchRequest::default()
         };
-        // Not repeated: a refusal of the policy is a decision.
+        // The call is not repeated, because a refusal of the policy is a decision.
         let reply = self.client.call_once(TRANSFER_TIMEOUT, &request).await;
         let reply = reply.map_err(add_enable_advice)?;
         let claim = reply.content.clone().ok_or_else(Fault::internal)?;

@@ -226,7 +226,7 @@ impl LocalRoot {
             return Ok(written_path.to_owned());
         }
         let mut names = self.inner.names.iter();
-        // By components, so that `/srv/data-old` is not beneath `/srv/data`.
+        // Compared by components, so that `/srv/data-old` is not beneath `/srv/data`.
         let relative = names.find_map(|root| written_path.strip_prefix(root).ok());
         let relative = relative.ok_or_else(|| outside_fault(path))?;
         Ok(if relative.as_os_str().is_empty() {

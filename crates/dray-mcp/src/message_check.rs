@@ -1,5 +1,6 @@
-//! Messages that are not requests of the protocol, over every transport. The library drops some of them silently, answers
-//! some without their id, and takes an `initialize` with invalid parameters for a request without a session.
+//! Checks every message before the MCP library reads it, over every transport. The library drops some invalid messages
+//! silently, answers some without their id, and takes an `initialize` with invalid parameters for a request without a
+//! session.
 
 use rmcp::model::{
     ClientNotification, ClientRequest, ErrorData, InitializeRequestParams, JsonRpcMessage,
@@ -52,8 +53,8 @@ struct RequestEnvelope {
     _method: IgnoredAny,
 }
 
-/// The response to bytes that are not a message of the protocol; `None` for a message. Notifications that the library
-/// does not know are messages that it ignores.
+/// The response to bytes that are not a message of the protocol. `None` for a message, and for a notification that the
+/// library does not know, because it ignores these.
 pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
     let problem = match serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(bytes) {
         Ok(message) => return check_initialize(message),
@@ -124,7 +125,7 @@ pub(crate) fn invalid_initialize(params: Option<Value>) -> ErrorData {
     )
 }
 
-/// Names what makes a JSON document no message.
+/// Names the part of a JSON document that is not valid in a message.
 fn invalid_part(value: &Value) -> &'static str {
     let message = match value {
         Value::Object(message) => message,
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_document_no_message_is_named() {
+    fn the_invalid_part_of_a_document_is_named() {
         for (text, words) in [
             ("[]", "no batches"),
             ("7", "not an object"),

@@ -16,7 +16,7 @@ use crate::tools;
 
 /// Largest resource that is read for one response.
 const MAX_RESOURCE_BYTES: ByteSize = ByteSize::mib(1);
-/// Most bytes of a resource as JSON. Clients of Python take no event above 1 MiB over HTTP.
+/// Most bytes of a resource as JSON. The MCP client in Python refuses events above 1 MiB over HTTP.
 const MAX_ENCODED_BYTES: usize = 1_000_000;
 /// How long clients may cache content by digest, which never changes: one year, in milliseconds.
 const CONTENT_LIFETIME_MS: u64 = 31_536_000_000;
@@ -119,7 +119,7 @@ async fn read_receipt(
     let report = tools::outcome(&access.client, delivery_id, Duration::ZERO).await?;
     let text = tools::report_json(&report).to_string();
     let contents = ResourceContents::text(text, uri).with_mime_type("application/json");
-    // A finished delivery can still be corrected by later news of the platform.
+    // A later report of the platform can still correct a finished delivery.
     Ok(ReadResourceResult::new(vec![contents])
         .with_ttl_ms(0)
         .with_cache_scope(CacheScope::Private))

@@ -122,7 +122,7 @@ impl TransferTasks {
                     self.stop(stored.key());
                     return Ok(());
                 }
-                // Its server renewed the lease, or the transfer ended.
+                // The server that runs the transfer renewed the lease, or the transfer ended.
                 Err(KeyError::Stale) => stored = stored.read_again(client).await?,
                 Err(error) => return Err(error.into()),
             }

@@ -271,7 +271,7 @@ impl TurnTimer {
     pub(crate) fn end(mut self, failure: Option<&RequestFailure>) {
         self.outcome = match failure.map(|failure| failure.status) {
             None => "ok",
-            // Not in RFC 9110: nginx's status for a client that closed the request.
+            // This status is not in RFC 9110. It is nginx's status for a client that closed the request.
             Some(499) => "gone",
             Some(status) if status < 500 => "refused",
             Some(_) => "failed",

@@ -40,7 +40,7 @@ const MAX_HISTORY_BYTES: u64 = 64 << 20;
 const MAX_HISTORY: usize = 1_000;
 /// Documents that are read concurrently.
 const CONCURRENT_READS: usize = 4;
-/// Age from which the life of a document is extended when a conversation continues.
+/// Age from which the lifetime of a document is extended when a conversation continues.
 const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
 /// Renewals of a response's lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
@@ -174,7 +174,7 @@ pub(crate) struct ResponseStore {
 
 impl ResponseStore {
     /// Responses that are kept for `lifetime` after their end, and conversations after their last change.
-    /// A response of which its process renews no `lease` counts as interrupted.
+    /// A response counts as interrupted when its process does not renew its lease within `lease`.
     pub(crate) fn new(records: CallerRecords, lifetime: Period, lease: Period) -> Self {
         Self {
             records,
@@ -228,7 +228,7 @@ impl ResponseStore {
         let record = ResponseRecord {
             status: ResponseStatus::InProgress,
             in_background: new.in_background,
-            // The document first: a record must never name content that is not stored.
+            // The document is stored first, because a record must never name content that is not stored.
             document: self.store(document).await?,
             history: new.history.entries,
             conversation: new.conversation,
@@ -301,7 +301,7 @@ impl ResponseStore {
                     found.revision = revision;
                     return Ok(found);
                 }
-                // Its process is running after all, or another replica was first.
+                // The process of the response is running after all, or another replica was first.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -388,7 +388,7 @@ impl ResponseStore {
         Ok(self.get(principal, id).await?.0)
     }
 
-    /// Forgets a response. One that runs ends.
+    /// Removes a response, and ends it if it runs.
     ///
     /// # Errors
     ///
@@ -403,7 +403,7 @@ impl ResponseStore {
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
-                    // Here, because replicas look at a response that has ended only when its events are due.
+                    // Removed here, because replicas look at a response that has ended only when its events are due.
                     if record.value.has_events && self.forget_events(principal, id).await {
                         self.forget_run(id).await;
                     }

@@ -296,7 +296,7 @@ fn to_platform_error(error: io::Error) -> PlatformError {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             (ErrorKind::Forbidden, DIRECTORY_NOT_WRITABLE)
         }
-        // Not transient: attempts within seconds would find the same full disk.
+        // This is not transient: attempts within seconds would find the same full disk.
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (ErrorKind::Unknown, DIRECTORY_FULL)
         }

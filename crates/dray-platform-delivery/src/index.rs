@@ -117,7 +117,7 @@ impl DeliveryIndex {
                 }
             }
         }
-        // Once per refresh, because it sorts all finished entries.
+        // Done once per refresh, because it sorts all finished entries.
         self.lock().forget();
         Ok(is_all)
     }

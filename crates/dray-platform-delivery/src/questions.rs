@@ -39,24 +39,24 @@ pub(crate) use self::chats::question_problems;
 const DECIDE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for a request to the platform after a press.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time for the acknowledgement of a press: Discord takes it for this long.
+/// Longest time for the acknowledgement of a press: Discord accepts none after 3 s.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reason of the fault for a chat without `tool_questions`.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Longest time for a question of a caller to become visible.
 const MAX_ASK_TIME: Duration = Duration::from_mins(1);
-/// How long after its time a question is left to the process that shows it.
+/// Time after the caller's deadline for which a question is left to the process that shows it.
 const POST_GRACE_MS: u64 = 5_000;
 /// Longest name of a person, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Said to people who are not named for the chat.
+/// Notice for people who are not named for the chat.
 const NOT_ALLOWED: &str =
     "You are not one of the people who may answer in this chat. Nothing was done.";
-/// Said when a decision could not be recorded.
+/// Notice for a decision that could not be recorded.
 const NOT_RECORDED: &str =
     "Your answer could not be recorded yet. Press again if no outcome is shown within a minute.";
-/// Said in a chat that was taken out of the configuration.
+/// Notice in a chat that the operator removed from the configuration.
 const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. Nothing was done.";
 
 /// Shows questions and takes answers.
@@ -271,7 +271,7 @@ impl QuestionService {
         let Some(channel) = account.platform.questions() else {
             return;
         };
-        // Together: a decision may take longer than the platform waits for the acknowledgement.
+        // Concurrently, because a decision may take longer than the platform waits for the acknowledgement.
         let (decided, ()) = tokio::join!(
             self.decide(account, press, button),
             acknowledge(channel, press, id)
@@ -321,7 +321,7 @@ impl QuestionService {
         let Some((name, chat)) = self.chat_of(&config, account, &press.target) else {
             return Some(notice(NOT_CONFIGURED));
         };
-        // By id: names are chosen by their owners.
+        // People are identified by id, because they choose their names.
         if !chat.people.contains(&press.sender) {
             tracing::warn!(
                 chat = name,
@@ -340,7 +340,7 @@ impl QuestionService {
                 let answer = (id, choice == ApprovalChoice::Approved);
                 return self.answer_host(account, (name, chat), press, answer).await;
             }
-            // The operator took the flag away.
+            // The operator has switched off this kind of question since the message was sent.
             _ => return Some(notice(NOT_CONFIGURED)),
         };
         let mut request = v1::DecideInChatRequest {
@@ -352,7 +352,7 @@ impl QuestionService {
             ..v1::DecideInChatRequest::default()
         };
         request.set_choice(choice);
-        // Short: the platform ends a press without a reply after seconds.
+        // The deadline is short, because the platform ends a press without a reply after seconds.
         let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let meta = Meta::new(account.tenant.clone().unwrap_or_default(), deadline);
         match self.bus.call(&meta, &request).await {

@@ -21,18 +21,18 @@ const MAX_RULES: usize = 256;
 pub struct WebFileRule {
     /// The rule's name in receipts and audit events: 1 to 64 of a-z, 0-9, _ and -.
     pub name: String,
-    /// Tenants that it is about; empty means every tenant.
+    /// Tenants to which the rule applies; empty means every tenant.
     pub tenants: Vec<String>,
-    /// Chats that it is about, as in `allowed_targets`; empty means every chat.
+    /// Chats to which the rule applies, as in `allowed_targets`; empty means every chat.
     pub targets: Vec<String>,
-    /// Hosts that it is about, as `example.org` or `*.example.org`; empty means every host. A file that was fetched
-    /// over redirects has several hosts. `allow` requires all of them in the list; `deny` and `report` require one of
-    /// them.
+    /// Hosts to which the rule applies, as `example.org` or `*.example.org`; empty means every host. A file that was
+    /// fetched over redirects has several hosts. `allow` requires all of them in the list; `deny` and `report` require
+    /// one of them.
     pub hosts: Vec<String>,
     /// Whether `deny` and `report` also apply to files of sandboxes without a known fetch: a program may have fetched
     /// or changed them. Default false.
     pub sandbox_files: bool,
-    /// `allow`, `report` (only counted as if it were `deny`) or `deny`. Default `deny`.
+    /// `allow`, `report` (the receipt names the rule, and later rules decide) or `deny`. Default `deny`.
     pub outcome: WebFileOutcome,
 }
 
@@ -52,7 +52,7 @@ pub enum WebFileOutcome {
 /// Decision of the rules about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebFileVerdict {
-    /// Hosts from which the same bytes were fetched; empty where no fetch is known or no rule asked.
+    /// Hosts from which the same bytes were fetched; empty if no fetch is known, or no rule needed the origin.
     pub hosts: Vec<String>,
     /// The rule that refused it; empty for none.
     pub refused_by: String,
@@ -61,7 +61,7 @@ pub struct WebFileVerdict {
 }
 
 impl WebFileVerdict {
-    /// No rule asked about the file.
+    /// The verdict for a file to which no rule applies.
     pub const NONE: Self = Self {
         hosts: Vec::new(),
         refused_by: String::new(),
@@ -74,7 +74,7 @@ impl WebFileVerdict {
 pub(crate) enum FileOrigin<'a> {
     /// The file's bytes were fetched from these hosts.
     Web(&'a [String]),
-    /// The hosts are not known, or the bytes are never read here: the file counts as from any host.
+    /// The hosts are not known, or the bytes are never read here. The file counts as if it came from any host.
     Unseen,
     /// The file was copied out of a sandbox, and no fetch of these bytes is known.
     Sandbox,

@@ -97,7 +97,7 @@ impl EmailOptions {
         if !is_host(&self.host) {
             return invalid_option("host is missing or not a host name");
         }
-        // It becomes a part of the command `EHLO`.
+        // The name becomes a part of the command `EHLO`.
         if !is_host(&self.hello) {
             return invalid_option("hello is not a host name");
         }

@@ -34,12 +34,12 @@ const MAX_ALBUM_ITEMS: usize = 10;
 pub struct TelegramOptions {
     /// The bot's token, as `BotFather` gave it. Required.
     pub token: Secret,
-    /// Where the Bot API is. Default `https://api.telegram.org`; an own server listens on port 8081 by default.
+    /// Where the Bot API is. Default `https://api.telegram.org`. A self-hosted server listens on port 8081 by default.
     pub base_url: String,
-    /// PEM file with the authorities that sign an own server's certificate, besides the public ones.
+    /// PEM file with the authorities that sign the certificate of a self-hosted server, besides the public ones.
     pub ca_file: Option<PathBuf>,
-    /// The server at `base_url` runs with `--local`: uploads of up to 2000 MB, no limit for what users send, and files
-    /// of users lie on its disk. Default false.
+    /// The server at `base_url` runs with `--local`: uploads of up to 2000 MB, no limit for files of users, and these
+    /// files are on the disk of the server. Default false.
     pub local_mode: bool,
     /// With `local_mode`: the server's working directory as this process sees it. Files of users are read beneath it
     /// and nowhere else; without it they cannot be fetched.
@@ -48,11 +48,11 @@ pub struct TelegramOptions {
     pub upload_limit: Option<ByteSize>,
     /// Most bytes of one photo; larger pictures go as documents. Default 10 MB.
     pub photo_limit: Option<ByteSize>,
-    /// Most bytes of a file from a user. Default 20 MiB, which the hosted API has, and none with `local_mode`.
+    /// Most bytes of a file from a user. Default 20 MiB, the limit of the hosted API; without a limit with `local_mode`.
     pub download_limit: Option<ByteSize>,
     /// The `secret_token` that was given to `setWebhook`. Without it no webhook request is accepted.
     pub webhook_secret: Secret,
-    /// How long one `getUpdates` waits for something new; at most `50s`. Default `30s`.
+    /// How long one `getUpdates` waits for an update; at most `50s`. Default `30s`.
     pub poll_wait: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

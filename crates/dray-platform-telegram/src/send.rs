@@ -195,13 +195,13 @@ async fn single_form(
         form = form.text("caption", send.step.text());
     }
     if route == DOCUMENT_ROUTE {
-        // Without it, the server turns music into audio messages and animations into MP4.
+        // Without this field, the server turns music into audio messages and animations into MP4.
         form = form.text("disable_content_type_detection", "true");
     }
     if route == VIDEO_ROUTE {
         form = form.text("supports_streaming", "true");
     }
-    // The other kinds have no such parameter.
+    // The methods of the other routes have no such parameter.
     if send.delivery.flags.spoiler && matches!(route, PHOTO_ROUTE | VIDEO_ROUTE | ANIMATION_ROUTE) {
         form = form.text("has_spoiler", "true");
     }
@@ -274,7 +274,7 @@ async fn show_action(
         AUDIO_ROUTE | VOICE_ROUTE => "upload_voice",
         _ => "upload_document",
     };
-    // A small upload usually ends before the delay, and then needs no such request.
+    // A small upload usually ends before this delay, so no action is shown for it.
     if size < LARGE_UPLOAD_BYTES {
         tokio::time::sleep(ACTION_DELAY).await;
     }

@@ -129,7 +129,7 @@ impl Platform for WebhookPlatform {
     /// As other platforms, but programs read the text: it is sent as it was written, mentions included.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps = plan::plan_files(delivery, limits, FILE_ROUTE);
-        // Not `plan_attachments`, which neutralises mentions.
+        // `plan_attachments` is not used, because it neutralises mentions.
         plan::place_text(&delivery.message, limits, CaptionUnit::Chars, &mut steps);
         steps
     }

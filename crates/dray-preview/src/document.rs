@@ -16,7 +16,7 @@ use crate::links::PreviewLinks;
 use crate::markdown::{RenderedMarkdown, render};
 use crate::view::SandboxView;
 
-/// Longest Markdown that is shown, in bytes, also of the reader's; the rest is left out.
+/// Most bytes of Markdown on a page, from the file or from the reader. The rest is left out.
 const MAX_SHOWN_MARKDOWN_BYTES: usize = 512 << 10;
 /// Path of the stylesheet of documents, relative to the origin of previews.
 pub(crate) const STYLE_PATH: &str = "/assets/document.css";
@@ -79,8 +79,8 @@ pub(crate) async fn serve_document(
     }
 }
 
-/// Repeats the read until the file did not change during it. No byte was sent yet, so a newer state of the file is just
-/// as good.
+/// Repeats the read until the file does not change during it. No byte was sent before, so the page may show a newer state
+/// of the file.
 async fn read_unchanged<T>(
     view: &SandboxView,
     read: impl AsyncFn(&SandboxView) -> Result<T, PreviewError>,
@@ -123,7 +123,7 @@ async fn convert_shown(view: &SandboxView) -> Result<Shown, PreviewError> {
         Conversion::Markdown { mut text, warnings } => {
             let mut notes = warnings;
             if text.len() > MAX_SHOWN_MARKDOWN_BYTES {
-                // Cut between two rows of a table.
+                // The text ends after a complete row of a table.
                 let shown = text.floor_char_boundary(MAX_SHOWN_MARKDOWN_BYTES);
                 let line = text.get(..shown).and_then(|shown| shown.rfind('\n'));
                 text.truncate(line.unwrap_or(shown));
@@ -147,7 +147,7 @@ fn cut_note(bytes: u64) -> String {
 async fn render_page(view: &SandboxView, shown: ShownMarkdown) -> Result<Response, PreviewError> {
     let links = PreviewLinks::of(view);
     let ShownMarkdown { text, mut notes } = shown;
-    // Rendering half a megabyte takes a while, and a document can be made to take longer.
+    // Rendering half a megabyte takes a while, and an attacker can write a document that takes longer.
     let rendering = tokio::task::spawn_blocking(move || render(&text, &links));
     let RenderedMarkdown { html, is_cut } = rendering.await.map_err(|_| PreviewError::Busy)?;
     if is_cut {

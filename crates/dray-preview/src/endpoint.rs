@@ -128,7 +128,7 @@ async fn serve_request(State(service): State<PreviewService>, request: Request) 
         }
         Err(error) => {
             metrics.responded(error.outcome());
-            // Never the path of the request, which contains the secret.
+            // The path of the request is never logged, because it contains the secret.
             tracing::debug!(%error, outcome = error.outcome(), "a preview was not served");
             let mut response = if is_page {
                 problem_page(&error)

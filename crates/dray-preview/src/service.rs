@@ -1,4 +1,4 @@
-//! Making, listing and revoking previews, and finding the one of a link.
+//! Creates, lists and revokes previews, and finds the preview of a link.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ const MAX_RESPONSES: usize = 256;
 /// Documents that this process renders concurrently; others wait.
 const MAX_RENDERINGS: usize = 4;
 
-/// Makes previews and serves those of links. Cheap to clone.
+/// Creates previews, and serves them to holders of their links. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PreviewService {
     pub(crate) inner: Arc<ServiceParts>,
@@ -89,11 +89,11 @@ pub struct NewPreview {
     pub sandbox: v1::SandboxRef,
     /// A file or a directory, as the caller wrote it.
     pub path: Vec<u8>,
-    /// Lifetime; `None` for that of the operator.
+    /// Lifetime; `None` for the default of the operator.
     pub lifetime: Option<Duration>,
     /// Whether a file is shown alone, without the rest of its directory.
     pub only_file: bool,
-    /// Delivery whose link it is; empty for none.
+    /// Delivery that sends the link; empty for none.
     pub delivery_id: String,
 }
 
@@ -244,7 +244,8 @@ impl PreviewService {
         })
     }
 
-    /// The open previews of a reference, newest first; with a delivery only its own, those that ended included.
+    /// The open previews of a reference, newest first. With a delivery, all previews of that delivery, including ended
+    /// ones.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ impl PreviewService {
             .system
             .metrics
             .changed(PreviewAction::Revoked.name());
-        // After the record: an audit trail that cannot be written must not keep a link open.
+        // Audited after the record is written: an audit trail that cannot be written must not keep a link open.
         self.inner
             .auditor
             .record(meta, PreviewAction::Revoked, &revoked)

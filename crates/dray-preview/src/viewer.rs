@@ -70,13 +70,13 @@ impl ViewerKind {
     }
 }
 
-/// The entries before the part of a directory that a query names; 0 without one, and for any other query.
+/// The number of entries before the page of a directory that a query names; 0 without such a query.
 pub(crate) fn list_position(query: Option<&str>) -> usize {
     let after = query.and_then(|query| query.strip_prefix(AFTER_QUERY));
     after.and_then(|after| after.parse().ok()).unwrap_or(0)
 }
 
-/// The page of a path; of a directory, the entries after the first `after`.
+/// Serves the viewer page of a path. For a directory, the page lists the entries after the first `after`.
 pub(crate) async fn serve_viewer(
     view: &SandboxView,
     after: usize,
@@ -89,7 +89,7 @@ pub(crate) async fn serve_viewer(
     Ok(page(StatusCode::OK, &view.shown_name(), &content))
 }
 
-/// The page of a request that is not served.
+/// The page that says why a request is refused.
 pub(crate) fn problem_page(error: &PreviewError) -> Response {
     let content = html! { p role="alert" { (error.sentence()) } };
     page(error.status(), "Preview", &content)

@@ -285,7 +285,7 @@ impl v1::DeliveredFile {
             .flatten()
     }
 
-    /// Name of the route; empty before, `unknown` for a route of a newer peer.
+    /// Name of the route; empty before a send, `unknown` for a route of a newer peer.
     pub fn route_name(&self) -> &'static str {
         displayed_name(&DeliveryRoute::read(self.route_code, &self.route))
     }
@@ -447,7 +447,7 @@ impl v1::DeliverFiles {
         }
     }
 
-    /// The same work with this task, also in the form of the previous version, where that has one.
+    /// The same work with this task. The fields of the previous version are set too, if it has such a task.
     #[must_use]
     pub fn with_task(mut self, task: DeliveryTask) -> Self {
         use v1::deliver_files::Task;

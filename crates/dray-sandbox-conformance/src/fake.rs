@@ -53,7 +53,7 @@ pub enum Call {
     ReadTree,
     /// [`Sandbox::write_tree`](dray_sandbox::Sandbox::write_tree), with its directory.
     WriteTree,
-    /// [`Sandbox::ensure_life`](dray_sandbox::Sandbox::ensure_life), which has no path.
+    /// [`Sandbox::ensure_lifetime`](dray_sandbox::Sandbox::ensure_lifetime), which has no path.
     Life,
 }
 

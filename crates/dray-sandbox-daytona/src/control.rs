@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, parse_base_url};
 use dray_sandbox::{Error, ErrorKind};
-use dray_sandbox_hosted::{MessageRefusal, refused, remaining_life, require_key, unanswered};
+use dray_sandbox_hosted::{MessageRefusal, refused, remaining_lifetime, require_key, unanswered};
 use dray_types::Clock;
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -57,9 +57,9 @@ impl SandboxInfo {
     }
 
     /// The remaining lifetime; `None` for a sandbox without an end.
-    pub(crate) fn remaining_life(&self, clock: &Clock) -> Option<Duration> {
+    pub(crate) fn remaining_lifetime(&self, clock: &Clock) -> Option<Duration> {
         let end = self.auto_destroy_at?;
-        Some(remaining_life(end.as_millisecond(), clock))
+        Some(remaining_lifetime(end.as_millisecond(), clock))
     }
 }
 

@@ -107,9 +107,9 @@ impl FakeDaytona {
     }
 
     /// Sets the remaining lifetime of a sandbox.
-    pub fn destroy_in(&self, name: &str, life: Duration) {
-        let life = whole_millis(life);
-        let end = self.clock.now_ms().saturating_add(life);
+    pub fn destroy_in(&self, name: &str, lifetime: Duration) {
+        let lifetime = whole_millis(lifetime);
+        let end = self.clock.now_ms().saturating_add(lifetime);
         let mut state = self.server.shared().lock();
         if let Some(sandbox) = state.sandboxes.get_mut(name) {
             sandbox.destroy_at = Some(end);

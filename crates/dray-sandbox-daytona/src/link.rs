@@ -65,7 +65,7 @@ impl Provider for Link {
 
     async fn life_left(&self) -> Result<Option<Duration>, Error> {
         let info = self.control.usable(&self.handle.incarnation).await?;
-        Ok(info.remaining_life(&self.control.clock))
+        Ok(info.remaining_lifetime(&self.control.clock))
     }
 
     fn download(&self, path: &str) -> RequestBuilder {

@@ -58,7 +58,7 @@ impl DockerSandbox {
     ) -> Result<Self, Error> {
         let container = handle.incarnation.clone();
         let mut mounts = Mounts::of(&known);
-        // Once for each opening: the engine cannot add mounts to an existing container.
+        // Resolved once for each opening: the engine cannot add mounts to an existing container.
         mounts.resolve(&client, &container).await?;
         let exec = DockerExec::new(Arc::clone(&client), container);
         let shell_timeout = client.shell_timeout();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
-use dray_sandbox_hosted::{refused, remaining_life, require_key, require_life, unanswered};
+use dray_sandbox_hosted::{refused, remaining_lifetime, require_key, require_lifetime, unanswered};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::config::{Config, ConfigError};
 use crate::fault::Refusal;
 
-/// Added to the life that a transfer needs, because both clocks may be wrong and files are checked afterwards.
+/// Added to the lifetime that a transfer needs, because both clocks may be wrong and files are checked afterwards.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 
 /// A sandbox as the control API describes it.
@@ -71,8 +71,8 @@ impl SandboxInfo {
     }
 
     /// The remaining lifetime; zero after the end.
-    pub(crate) fn remaining_life(&self, clock: &Clock) -> Duration {
-        remaining_life(self.end_at.as_millisecond(), clock)
+    pub(crate) fn remaining_lifetime(&self, clock: &Clock) -> Duration {
+        remaining_lifetime(self.end_at.as_millisecond(), clock)
     }
 }
 
@@ -144,28 +144,28 @@ impl ControlClient {
         Ok(info)
     }
 
-    /// Extends the life of an incarnation to at least `needed` from now, or fails.
+    /// Extends the lifetime of an incarnation to at least `needed` from now, or fails.
     pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
         let remaining = self
             .require_incarnation(handle)
             .await?
-            .remaining_life(&self.clock);
+            .remaining_lifetime(&self.clock);
         if remaining >= needed {
             return Ok(());
         }
         let longest = self.config.longest_life.as_duration();
         let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
-        // The call sets the life and does not add to it, so a smaller value would shorten it.
+        // The call sets the lifetime and does not add to it, so a smaller value would shorten it.
         if lifetime > remaining {
             let id = check_name(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = lifetime.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
             let response = self.send(request).await;
-            // A plan that allows no more refuses. The life is read again below and decides.
+            // A plan that allows no more refuses. The lifetime is read again below and decides.
             match response {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
-                    tracing::debug!(%error, "the life of the sandbox was not extended");
+                    tracing::debug!(%error, "the lifetime of the sandbox was not extended");
                 }
                 other => drop(other?),
             }
@@ -173,8 +173,8 @@ impl ControlClient {
         let remaining = self
             .require_incarnation(handle)
             .await?
-            .remaining_life(&self.clock);
-        require_life(remaining, needed)
+            .remaining_lifetime(&self.clock);
+        require_lifetime(remaining, needed)
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(
@@ -247,13 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn r_11_the_remaining_life_is_never_negative() {
+    fn r_11_the_remaining_lifetime_is_never_negative() {
         let info = info("");
         let start = u64::try_from(info.started_at.as_millisecond()).unwrap();
         let clock = Clock::manual(start);
-        assert_eq!(info.remaining_life(&clock), Duration::from_millis(299_500));
+        assert_eq!(
+            info.remaining_lifetime(&clock),
+            Duration::from_millis(299_500)
+        );
         clock.advance(Duration::from_mins(10));
-        assert_eq!(info.remaining_life(&clock), Duration::ZERO);
+        assert_eq!(info.remaining_lifetime(&clock), Duration::ZERO);
     }
 
     #[test]

@@ -140,8 +140,8 @@ impl FakeE2b {
     }
 
     /// Sets the longest lifetime that the plan allows.
-    pub fn allow(&self, life: Duration) {
-        self.server.shared().lock().longest_life = whole_millis(life);
+    pub fn allow(&self, lifetime: Duration) {
+        self.server.shared().lock().longest_life = whole_millis(lifetime);
     }
 
     /// Injects a fault. It happens once.

@@ -124,10 +124,10 @@ impl Provider for Link {
 
     async fn life_left(&self) -> Result<Option<Duration>, Error> {
         let info = self.control.require_incarnation(&self.handle).await?;
-        Ok(Some(info.remaining_life(&self.control.clock)))
+        Ok(Some(info.remaining_lifetime(&self.control.clock)))
     }
 
-    async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
+    async fn ensure_lifetime(&self, needed: Duration) -> Result<(), Error> {
         self.control.prolong(&self.handle, needed).await
     }
 

@@ -113,7 +113,7 @@ impl LocalExec {
             .envs(&self.environment)
             // A separate group can be killed with all that the command started (sandbox-transfer 1.6).
             .process_group(0)
-            // Only the leader; `GroupKiller` covers the rest of the group.
+            // This ends only the leader; `GroupKiller` covers the rest of the group.
             .kill_on_drop(true)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -85,7 +85,8 @@ impl PathFacts {
         })
     }
 
-    /// Reads `ls -ldn`, where `stat` takes no format. Its times are not exact, so there are none.
+    /// Reads the output of `ls -ldn`, for sandboxes whose `stat` accepts no format. `ls` prints times without seconds, so
+    /// the result has none.
     pub(super) fn of_ls(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let st_mode = mode_of(words.next()?)?;
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_made_up_are_known() {
+    fn file_systems_with_generated_files_are_recognised() {
         assert!(is_pseudo("9fa0") && is_pseudo("62656572"));
         assert!(!is_pseudo("ef53") && !is_pseudo("") && !is_pseudo("?"));
     }

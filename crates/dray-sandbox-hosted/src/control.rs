@@ -17,7 +17,7 @@ pub fn require_key(api_key: &Secret) -> Result<(), Error> {
 }
 
 /// The remaining lifetime of a sandbox that ends at `end_ms`, in Unix milliseconds; zero after the end.
-pub fn remaining_life(end_ms: i64, clock: &Clock) -> Duration {
+pub fn remaining_lifetime(end_ms: i64, clock: &Clock) -> Duration {
     let end_ms = u64::try_from(end_ms).unwrap_or_default();
     Duration::from_millis(end_ms.saturating_sub(clock.now_ms()))
 }
@@ -26,11 +26,11 @@ pub fn remaining_life(end_ms: i64, clock: &Clock) -> Duration {
 ///
 /// # Errors
 /// [`ErrorKind::SandboxGone`], because the sandbox would end during the transfer.
-pub fn require_life(left: Duration, needed: Duration) -> Result<(), Error> {
+pub fn require_lifetime(left: Duration, needed: Duration) -> Result<(), Error> {
     if left >= needed {
         return Ok(());
     }
-    let context = format!("{left:?} of life are left and {needed:?} are needed");
+    let context = format!("the sandbox ends in {left:?}, and the transfer needs {needed:?}");
     Err(Error::new(ErrorKind::SandboxGone, context))
 }
 
@@ -39,19 +39,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r_11_the_remaining_life_is_never_negative() {
+    fn r_11_the_remaining_lifetime_is_never_negative() {
         let clock = Clock::manual(1_000);
-        assert_eq!(remaining_life(1_500, &clock), Duration::from_millis(500));
-        assert_eq!(remaining_life(1_000, &clock), Duration::ZERO);
-        assert_eq!(remaining_life(999, &clock), Duration::ZERO);
-        assert_eq!(remaining_life(-1, &clock), Duration::ZERO);
+        assert_eq!(
+            remaining_lifetime(1_500, &clock),
+            Duration::from_millis(500)
+        );
+        assert_eq!(remaining_lifetime(1_000, &clock), Duration::ZERO);
+        assert_eq!(remaining_lifetime(999, &clock), Duration::ZERO);
+        assert_eq!(remaining_lifetime(-1, &clock), Duration::ZERO);
     }
 
     #[test]
     fn a_sandbox_that_ends_before_the_transfer_counts_as_gone() {
         let second = Duration::from_secs(1);
-        assert!(require_life(second, second).is_ok());
-        let error = require_life(Duration::ZERO, second).unwrap_err();
+        assert!(require_lifetime(second, second).is_ok());
+        let error = require_lifetime(Duration::ZERO, second).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SandboxGone);
     }
 

@@ -3,7 +3,7 @@
 //! - [`Provider`]: what differs between providers: requests, the state of a sandbox, the texts of errors.
 //! - [`HostedSandbox`]: what all providers share, as [`dray_sandbox::Sandbox`].
 //! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
-//! - [`require_key`], [`require_life`], [`remaining_life`]: rules of all control APIs.
+//! - [`require_key`], [`require_lifetime`], [`remaining_lifetime`]: rules of all control APIs.
 //! - `fake_server` and `provider_suite` (features of the same names with hyphens): for the tests of providers.
 //!
 //! The file calls of such providers run with more rights than the sandbox user, follow links, make missing parents and
@@ -33,7 +33,7 @@ mod provider;
 pub mod provider_suite;
 mod sandbox;
 
-pub use control::{remaining_life, require_key, require_life};
+pub use control::{remaining_lifetime, require_key, require_lifetime};
 pub use fault::{MessageRefusal, Refusal, kind_of_status, kind_of_words, refused, unanswered};
 pub use files::OCTET_STREAM;
 pub use provider::Provider;

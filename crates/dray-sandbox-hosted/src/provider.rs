@@ -8,7 +8,7 @@ use dray_http::{ByteStream, HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle, SandboxPath};
 use dray_sandbox_exec::Exec;
 
-use crate::control::require_life;
+use crate::control::require_lifetime;
 use crate::fault::unanswered;
 
 /// One incarnation of a sandbox at its provider.
@@ -39,9 +39,9 @@ pub trait Provider: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::SandboxGone`] when it does not.
-    async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
+    async fn ensure_lifetime(&self, needed: Duration) -> Result<(), Error> {
         match self.life_left().await? {
-            Some(left) => require_life(left, needed),
+            Some(left) => require_lifetime(left, needed),
             None => Ok(()),
         }
     }

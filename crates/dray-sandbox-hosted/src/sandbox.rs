@@ -227,7 +227,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         self.commands.settled().await;
     }
 
-    async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
-        self.provider.ensure_life(needed).await
+    async fn ensure_lifetime(&self, needed: Duration) -> Result<(), Error> {
+        self.provider.ensure_lifetime(needed).await
     }
 }

@@ -139,7 +139,7 @@ impl ApiServer {
         containers: Vec<FakeContainer>,
     ) -> io::Result<()> {
         let mut state = self.state();
-        // Never reused: a pod that takes over a name gets a new UID.
+        // A UID is never reused: a pod that takes over a name gets a new UID.
         state.made += 1;
         let made = state.made;
         let mut pod = FakePod::new(

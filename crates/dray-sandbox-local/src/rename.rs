@@ -44,7 +44,7 @@ impl Root {
     ) -> Result<(), Error> {
         if self.kernel.renameat2 {
             match rustix::fs::renameat_with(source, old, target, new, RenameFlags::NOREPLACE) {
-                // Not with this kernel, or not on this file system.
+                // The kernel or the file system does not support the flag.
                 Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => {}
                 renamed => return renamed.map_err(failed("rename")),
             }

@@ -156,7 +156,7 @@ impl ControlClient {
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
-                // Once: if a new credential is refused as well, every further one would be.
+                // Renewed only once: if a new credential is refused as well, every further one would be.
                 Err(status) if is_v2 && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.clear_token(token.as_ref()).await;

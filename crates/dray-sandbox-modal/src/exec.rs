@@ -213,7 +213,7 @@ async fn await_exit(
         };
         match stderr_result {
             Some(collected) => collected?,
-            // Not awaited any longer: another process may hold it open.
+            // The stream is not awaited any longer, because another process may hold it open.
             None => {
                 if let Ok(collected) = tokio::time::timeout(STDERR_LINGER, collecting).await {
                     collected?;

@@ -94,7 +94,7 @@ impl FakeServer {
         let state = Arc::new(FakeState {
             root,
             url: match &tls {
-                // By name, because the certificate of the test names `localhost`.
+                // The URL has a name, because the certificate of the test names `localhost`.
                 Some(_) => format!("https://localhost:{}", listener.local_addr()?.port()),
                 None => format!("http://{}", listener.local_addr()?),
             },
@@ -141,7 +141,7 @@ impl FakeServer {
         };
         let old = lock(&self.state.sandboxes).insert(sandbox_id.to_owned(), task);
         if let Some(old) = old {
-            // Its commands end with it, as on a real worker.
+            // The commands of a sandbox end with it, as on a real worker.
             old.ended.cancel();
         }
         task_id

@@ -140,8 +140,8 @@ impl DirectSandbox {
         ))
     }
 
-    /// Makes directories and their missing parents with a few requests, however many they are. Existing ones count as
-    /// made. Those of a tree come after its root.
+    /// Makes directories and their missing parents, with a few requests for each tree. Directories that exist count as
+    /// made. In `paths`, the root of a tree comes directly before its other directories.
     ///
     /// # Errors
     ///

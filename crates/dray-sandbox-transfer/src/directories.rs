@@ -45,7 +45,8 @@ pub fn directory_batches(
 }
 
 impl OpenedSandbox {
-    /// Makes directories and their missing parents. Existing ones count as made. Those of a tree come after its root.
+    /// Makes directories and their missing parents. Directories that exist count as made. In `paths`, the root of a tree
+    /// comes directly before its other directories.
     ///
     /// # Errors
     ///

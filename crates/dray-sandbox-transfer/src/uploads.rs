@@ -269,7 +269,7 @@ impl SandboxTransfer {
         };
         let opened = match opened {
             Ok(opened) => opened,
-            // Not an error of the work: the upload is recorded and is put when there is a sandbox.
+            // This is not an error of the work: the upload is recorded and is put when there is a sandbox.
             Err(Error::NoSession | Error::NoSandbox) => return Ok(()),
             Err(error) => {
                 tracing::warn!(

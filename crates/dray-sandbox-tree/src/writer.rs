@@ -1,4 +1,4 @@
-//! Writing a plain tar: files and directories, names as they are.
+//! Writes a plain tar of files and directories. Names are written as they are.
 
 use bytes::Bytes;
 use dray_archive::tar::{END_BLOCKS, NewEntry, encode, padding};
@@ -10,7 +10,7 @@ use super::{Kind, Member, Members};
 
 pub use dray_archive::tar::Owner;
 
-/// Writes members as a tar. When the members fail, it fails too, without the end blocks.
+/// Writes members as a tar. When a member cannot be read, the tar ends with that error and without its end blocks.
 pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
     let state = Some(TarWrite {
         members,

@@ -302,7 +302,7 @@ pub trait Sandbox: Debug + Send + Sync {
     /// # Errors
     ///
     /// [`ErrorKind::SandboxGone`] when the sandbox will end earlier.
-    async fn ensure_life(&self, _needed: Duration) -> Result<(), Error> {
+    async fn ensure_lifetime(&self, _needed: Duration) -> Result<(), Error> {
         Ok(())
     }
 }

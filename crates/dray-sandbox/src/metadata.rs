@@ -129,7 +129,7 @@ pub struct Probe {
     pub transports: Vec<Transport>,
     /// Programs found that transfers use (`sha256sum`, `gzip`, `base64` …).
     pub tools: Vec<String>,
-    /// Milliseconds of life that the sandbox has left, when it has an end.
+    /// Milliseconds until the end of the sandbox; `None` for a sandbox without an end.
     pub life_ms: Option<u64>,
 }
 

@@ -55,8 +55,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Also [`PresignError::FromWeb`], where [`StoreOptions::web_links`](crate::StoreOptions::web_links) keeps content from
-    /// the web out of links.
+    /// [`PresignError`]. [`PresignError::FromWeb`] is returned for content from the web that
+    /// [`StoreOptions::web_links`](crate::StoreOptions::web_links) keeps out of links.
     pub async fn presign_get(
         &self,
         tenant: &TenantId,

@@ -150,7 +150,7 @@ async fn read_record(
     });
     match read.await {
         Ok(()) => Ok(serde_json::from_slice(&record).ok()),
-        // Its lifetime ended since it was listed.
+        // The lifetime of the record ended since it was listed.
         Err(RequestError::Missing) => Ok(None),
         Err(error) => Err(error),
     }

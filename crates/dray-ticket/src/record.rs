@@ -30,7 +30,7 @@ pub enum TicketDirection {
     Download,
 }
 
-/// The life of a ticket. Expiry is not a state: it follows from the clock.
+/// The states of a ticket. Expiry is not a state: it follows from the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TicketState {

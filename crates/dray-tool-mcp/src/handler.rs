@@ -232,7 +232,7 @@ impl ClientHandler for SessionHandler {
         &self,
         _: RequestContext<RoleClient>,
     ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
-        // Not declared; the default of `rmcp` is an empty list.
+        // The capability is not declared; the default of `rmcp` is an empty list.
         Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
     }
 

@@ -32,9 +32,9 @@ pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The address of a server, with its protocol.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerAddress {
-    /// One endpoint for all (2025-03-26 and later).
+    /// Streamable HTTP: one endpoint for all messages (MCP 2025-03-26 and later).
     Streamable(String),
-    /// Server-sent events and posts (2024-11-05).
+    /// Server-sent events from one endpoint, and posts to another (MCP 2024-11-05).
     Sse(String),
     /// A program of the operator.
     Stdio {
@@ -42,7 +42,7 @@ pub(crate) enum ServerAddress {
         name: String,
         /// The command that starts it.
         command: ProgramCommand,
-        /// Longest wait for its versions.
+        /// Longest wait for the response to `server/discover`, which names the versions of the program.
         discovery_timeout: Duration,
     },
 }
@@ -56,7 +56,7 @@ impl ServerAddress {
         }
     }
 
-    /// How a session with it begins; for servers over HTTP without a wait.
+    /// The handshake that begins a session. Servers over HTTP report their versions without a wait.
     pub(crate) fn handshake(&self) -> ProgramHandshake {
         match self {
             Self::Stdio {
@@ -74,7 +74,7 @@ pub(crate) struct HttpSettings {
     pub(crate) headers: Vec<(String, Secret)>,
     /// The token of a sign-in, in addition to the headers.
     pub(crate) token: AccessToken,
-    /// Most bytes of one answer.
+    /// Most bytes of one response.
     pub(crate) limit: usize,
 }
 
@@ -139,7 +139,7 @@ fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     limits::ValueCounter::default().add(bytes)?;
     serde_json::from_slice(bytes).map_err(|error| {
-        // The parser has no other sign of it.
+        // `serde_json` reports the recursion limit only in this text.
         let is_deep = error.to_string().starts_with("recursion limit exceeded");
         WireError::Malformed(if is_deep {
             "a message has more than 127 levels"

@@ -171,9 +171,7 @@ impl FileSink {
         let Some(origin) = self.origin.clone().filter(|_| self.file.is_none()) else {
             return Ok(());
         };
-        let (target, of) = (self.target.clone(), of.clone());
-        let opened = spawn_blocking(move || PartialFile::open(&target, &origin, &of)).await;
-        let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let opened = PartialFile::open(&self.target, &origin, of).await;
         let PartialFile { path, file, stale } = opened.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => {
                 let error = "another transfer writes the same partial file";

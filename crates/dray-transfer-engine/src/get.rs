@@ -24,7 +24,7 @@ use super::{GetResult, TransferFailure, prove};
 use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
-/// Most bytes of a file for which a transfer does not check the remaining life of the sandbox.
+/// Most bytes of a file for which a transfer does not check the remaining lifetime of the sandbox.
 const MAX_SHORT_FILE_BYTES: u64 = 8 << 20;
 /// Bytes per second that a transfer usually reaches; decides how much lifetime of the sandbox is reserved.
 const LIKELY_BYTES_PER_SECOND: u64 = 8 << 20;
@@ -96,13 +96,13 @@ impl Engine {
     }
 
     /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end earlier.
-    pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
+    pub(super) async fn reserve_lifetime(&self, size: u64) -> Result<(), Error> {
         if size < MAX_SHORT_FILE_BYTES {
             return Ok(());
         }
         let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_BYTES_PER_SECOND);
         match self
-            .with_response_timeout(self.sandbox.ensure_life(needed))
+            .with_response_timeout(self.sandbox.ensure_lifetime(needed))
             .await
         {
             Err(error) if error.kind() == ErrorKind::SandboxGone => Err(error),
@@ -289,7 +289,7 @@ impl GetOperation<'_> {
         let continued = kept.is_some();
         self.receipt.resumed = continued;
         let engine = self.engine;
-        engine.reserve_life(file.size).await?;
+        engine.reserve_lifetime(file.size).await?;
         let before = engine.take_baseline(&file, transport, continued).await?;
         let mut copied = CopiedBytes::new(file.size);
         match kept {

@@ -255,7 +255,7 @@ impl<'a> PutOperation<'a> {
             return Ok(());
         }
         let engine = self.engine;
-        engine.reserve_life(size).await?;
+        engine.reserve_lifetime(size).await?;
         let probe = engine.with_response_timeout(engine.sandbox.probe()).await?;
         // `free` is that of the working directory's file system; another directory may lie on another one.
         let same_directory = directory.is_beneath(&probe.working_directory);

@@ -175,7 +175,7 @@ impl GetOperation<'_> {
             return Err(Error::new(ErrorKind::NotDirectory, "only a directory is a tree").into());
         }
         let total = Engine::total_timeout(self.options.limits.total);
-        engine.reserve_life(self.options.limits.total).await?;
+        engine.reserve_lifetime(self.options.limits.total).await?;
         self.receipt.attempts += 1;
         let tally = ScreenTally::default();
         let members = self.members(&directory.real_path).await?;

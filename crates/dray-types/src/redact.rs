@@ -107,7 +107,7 @@ fn escape_invisible(text: &str, limit: usize) -> String {
         } else {
             1
         };
-        // Whole escapes only: half of one would read as text.
+        // An escape is kept whole or not at all: half of one would read as text.
         let Some(left) = remaining.checked_sub(length) else {
             break;
         };

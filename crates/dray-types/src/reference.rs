@@ -83,7 +83,7 @@ impl<'a> FileReference<'a> {
 }
 
 fn strip_keyword<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
-    // `None` also where the length falls inside a character, which no keyword has.
+    // `get` also returns `None` when the length ends inside a character; keywords are ASCII.
     let head = text.get(..keyword.len())?;
     head.eq_ignore_ascii_case(keyword)
         .then(|| text.get(keyword.len()..).unwrap_or_default())

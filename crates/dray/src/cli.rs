@@ -92,7 +92,7 @@ pub(crate) struct Cli {
 
 /// The sentence about what is wrong with arguments, without the usage that follows it.
 pub(crate) fn argument_problem(error: &clap::Error) -> String {
-    // Its text is the help of the command.
+    // The text of this error is the help of the command.
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "a subcommand is missing; `--help` lists them".to_owned();
     }

@@ -180,7 +180,7 @@ async fn the_sweeper_ends_abandoned_work() {
     let server = provisioned_server().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
-    // Its deadline passed long ago.
+    // The deadline of this work passed long ago.
     let expired_meta = meta().with_deadline(Deadline::from_unix_ms(1));
     publisher.publish_work(&expired_meta, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;

@@ -125,7 +125,7 @@ impl AccountsServer {
 
 impl Drop for AccountsServer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(reader) = self.reader.take() {

@@ -297,7 +297,7 @@ impl OutsideServer {
 
 impl Drop for OutsideServer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -66,7 +66,7 @@ fn any_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let mut met = all_of(words, allowed)?;
     while words.first() == Some(&"OR") {
         *words = words.get(1..)?;
-        // Not `met ||`: the rest must be read in any case.
+        // `met ||` would skip the rest, which must be read in any case.
         met |= all_of(words, allowed)?;
     }
     Some(met)

@@ -106,7 +106,7 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     }
     let mut violations = alternation_violations(roles);
     if !roles.contains(&Role::User) {
-        // It has no position and is listed before violations with one.
+        // This violation has no position, and is listed before those with one.
         violations.insert(0, ShapeViolation::NoUser);
     } else if *last != Role::User {
         violations.push(ShapeViolation::End {

@@ -40,7 +40,7 @@ pub(crate) struct LocalBackend {
 #[derive(Debug)]
 struct LocalServer {
     state: Mutex<ServerState>,
-    /// Moves whenever a log grows or a delivery is given back.
+    /// Changes whenever a log grows or a delivery is returned.
     changed: watch::Sender<u64>,
     clock: Clock,
 }
@@ -78,7 +78,7 @@ impl LocalBackend {
         }
     }
 
-    /// A client of the same bus whose requests meet the faults of the plan.
+    /// A client of the same bus whose requests fail as the plan says.
     #[cfg(test)]
     pub(crate) fn faulty(&self, plan: &Arc<FaultPlan>) -> Self {
         Self {
@@ -268,7 +268,7 @@ impl ServerState {
         let log = self
             .logs
             .values_mut()
-            // One stream at most: the server refuses streams whose subjects overlap.
+            // At most one stream captures a subject, because the server refuses streams whose subjects overlap.
             .find(|log| log.captures(&message.subject))?;
         log.expire(now_ms);
         Some(log.append(message, now_ms))

@@ -11,12 +11,14 @@ use dray_proto::MESSAGE_LIMIT;
 use opentelemetry::trace::TracerProvider as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::HEARTBEAT_TIMEOUT;
+use super::{HEARTBEAT_TIMEOUT, MIN_RETRY_TIME};
 use crate::conformance::{call_meta, noop_meter};
 use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Deadlines have whole milliseconds, and Tokio's timers round up to the next one.
+const CLOCK_STEP: Duration = Duration::from_millis(2);
 
 struct CallTest {
     bus: Bus,
@@ -203,6 +205,27 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
     };
     let (result, ()) = tokio::join!(bus.call_once(&meta, &request), responding);
     assert_eq!(result.unwrap().name, "late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_attempt_begins_so_late_that_a_busy_machine_ends_it_at_the_deadline() {
+    // The delays between attempts are random.
+    for total in (150..650).map(Duration::from_millis) {
+        let bus = Bus::in_process(Clock::system(), &noop_meter());
+        let deadline = Deadline::after(bus.now_ms(), total);
+        let started_at = Instant::now();
+        let request = v1::FetchRequest::default();
+        let result = bus.call(&call_meta("op", deadline), &request).await;
+        assert!(
+            matches!(result, Err(CallError::NoResponder(_))),
+            "{result:?}"
+        );
+        let remaining = total.saturating_sub(started_at.elapsed());
+        assert!(
+            remaining >= MIN_RETRY_TIME - CLOCK_STEP,
+            "{total:?} {remaining:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

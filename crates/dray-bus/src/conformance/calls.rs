@@ -104,7 +104,7 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
 async fn a_call_without_a_responder_fails_before_its_deadline(fixture: BusFixture) {
     let error = fixture
         .bus
-        .call(&meta_within(&fixture, 700), &fetch_request(""))
+        .call(&meta_within(&fixture, 5_000), &fetch_request(""))
         .await
         .unwrap_err();
     // At the deadline it would be `CallError::Timeout`.

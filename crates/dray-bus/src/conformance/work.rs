@@ -196,7 +196,8 @@ async fn work_after_its_deadline_expires_without_an_attempt(fixture: BusFixture)
 async fn work_that_reaches_its_deadline_is_cancelled_and_expires(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
-    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(600));
+    // Long enough that the work begins before it on a busy machine.
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(5));
     let meta = fixture.meta("op").with_deadline(deadline);
     fixture
         .bus
@@ -300,7 +301,7 @@ async fn a_stop_waits_for_running_work(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
-    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(800));
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(5));
     let meta = fixture.meta("op").with_deadline(deadline);
     fixture
         .bus

@@ -6,7 +6,7 @@ use super::{AllowedSubscription, Permissions};
 
 /// Replies to one call: four progress replies a second for the longest call of 600 s, and the final one.
 const MAX_RESPONSES: i32 = 2401;
-/// As many as there are, for the chunks of a stream and their acknowledgements.
+/// Any number of replies, for the chunks of a stream and their acknowledgements.
 const UNLIMITED_RESPONSES: i32 = -1;
 /// How long replies may be sent: the longest call and 30 s.
 const RESPONSE_SECONDS: u32 = 630;
@@ -65,7 +65,7 @@ pub fn accounts_file(identities: &[Permissions]) -> String {
 
 impl Permissions {
     fn write(&self, text: &mut String) {
-        // Line by line: a line break in the text would otherwise put its rest into the file as configuration.
+        // Each line is commented separately: after a line break, the rest of the text would be configuration.
         for line in self.about.lines() {
             push_line(text, 12, format_args!("# {line}"));
         }

@@ -15,7 +15,7 @@ pub fn reference_markdown() -> String {
          Generated from the topology that `dray topology apply` provisions; do not edit.\n\n\
          ## Calls\n\n\
          Core request/reply; the queue group is the name of the service. `cancel` is published by callers that no \
-         longer wait and is heard by every replica, without a group.\n\n",
+         longer wait and reaches every replica, without a group.\n\n",
     );
     for subject in call_subjects() {
         write_line(&mut page, format_args!("- `{subject}`"));

@@ -208,7 +208,7 @@ async fn a_closed_bus_sends_no_request() {
         .call(&meta_with_timeout(600), &v1::FetchRequest::default())
         .await
         .unwrap_err();
-    // Not `Timeout`, which follows a request that was sent.
+    // `Timeout` would mean that the request was sent.
     assert!(matches!(error, CallError::NoResponder(_)), "{error}");
     let error = other.round_trip().await.unwrap_err();
     assert!(

@@ -179,7 +179,10 @@ async fn a_file_that_is_not_stored_and_unavailable_services_are_reported() {
         .await;
     let login = console.log_in(ConsoleRole::Act).await;
     let page = console.get(&page_path, Some(&login)).await;
-    assert!(page.body.contains("The store cannot be asked."), "{page:?}");
+    assert!(
+        page.body.contains("The store does not respond."),
+        "{page:?}"
+    );
     assert!(page.body.contains("The records are away."), "{page:?}");
     assert!(!page.body.contains("No delivery on record"), "{page:?}");
     console.list_store().await;

@@ -102,7 +102,7 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
 }
 
 #[tokio::test]
-async fn a_resend_is_offered_as_the_service_reports_it_and_by_an_older_service_never() {
+async fn a_resend_is_offered_as_the_service_reports_it_and_never_for_an_older_service() {
     let mut console = ConsoleFixture::new().await;
     console
         .respond::<v1::ListReceiptsRequest>(|_| {
@@ -215,7 +215,7 @@ async fn a_missing_object_has_the_status_of_its_fault() {
     ] {
         let page = console.get(path, Some(&login)).await;
         assert_eq!(page.status, 404, "{path}: {page:?}");
-        // The navigation leads to what does exist.
+        // The navigation links to pages that exist.
         assert!(page.body.contains("aria-label=\"Pages\""), "{page:?}");
     }
 }

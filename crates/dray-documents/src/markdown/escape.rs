@@ -80,7 +80,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
         '=' if line.trim_end().chars().all(|character| character == '=') => {
             return format!("\\{line}").into();
         }
-        // Alone before a space it has no meaning inside a line, but opens a list at the start of one.
+        // A star before a space has no meaning inside a line, but opens a list at the start of one.
         '*' if line.get(1..).unwrap_or_default().starts_with([' ', '\t']) || line.len() == 1 => {
             return format!("\\{line}").into();
         }

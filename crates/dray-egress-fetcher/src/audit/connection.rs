@@ -144,9 +144,9 @@ impl AuditedConnection {
         let (event, of_file) = self.write(ConnectionStage::Opened);
         let publishing = self.auditor.begin_publish(&self.meta, event);
         let published = publishing.wait(PUBLISH_TIMEOUT);
-        // Also where sampling leaves this event out: the kernel then has the earlier ones.
+        // Done for an event that sampling leaves out too: the kernel then has the earlier ones.
         let flushed = self.auditor.flush_file();
-        // Together: two slow places cost no more time than one.
+        // Concurrently, so that two slow places take no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);
         is_published && of_file.is_in_file(is_flushed)
     }

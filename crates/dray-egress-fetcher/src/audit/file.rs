@@ -165,7 +165,7 @@ impl RotatedFile {
         let is_first_fitting = |line: &Vec<u8>| self.size + line.len() as u64 <= self.max_bytes;
         let mut size = match lines.first() {
             Some(first) if is_first_fitting(first) => self.size,
-            // They begin a new file.
+            // The lines begin a new file.
             _ => 0,
         };
         let fitting = lines.iter().take_while(|line| {

@@ -304,7 +304,7 @@ impl WriteBatch {
         loop {
             let remaining = retry_at.saturating_duration_since(Instant::now());
             match tasks.recv_timeout(remaining) {
-                // Their bytes still count, so the queue bounds them.
+                // The bytes of new tasks still count, so the queue bounds them.
                 Ok(task) => self.add(task),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,

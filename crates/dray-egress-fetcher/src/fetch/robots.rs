@@ -349,7 +349,7 @@ impl Fetcher {
             .receive(wire, plan, &context.budget, &mut sink, &mut counts)
             .await
             .and_then(|()| transfer.finish(&counts).map(drop));
-        // Also those of a file that broke off.
+        // The bytes of a file that broke off count too.
         record.robots_bytes += counts.wire;
         let mut text = sink.into_inner();
         match received {

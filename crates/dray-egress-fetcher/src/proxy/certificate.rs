@@ -7,9 +7,9 @@ use super::der::{CertificateParts, DerReader, SEQUENCE_TAG};
 
 /// Extension `subjectAltName` (RFC 5280, section 4.2.1.6).
 const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 17];
-/// A DNS name among them.
+/// Tag of a DNS name in the extension.
 const DNS_NAME_TAG: u8 = 0x82;
-/// A URI among them.
+/// Tag of a URI in the extension.
 const URI_TAG: u8 = 0x86;
 const UTC_TIME_TAG: u8 = 0x17;
 const GENERALIZED_TIME_TAG: u8 = 0x18;
@@ -87,7 +87,7 @@ fn read_expiry(validity: &[u8]) -> Option<u64> {
         _ => return None,
     };
     let expiry = DateTime::strptime("%Y%m%d%H%M%S", digits).ok()?;
-    // Not a timestamp: those of the library end before the last day of the year 9999, which stands for "never".
+    // `jiff::Timestamp` is not used: it ends before the last day of the year 9999, which stands for "never".
     let since_epoch = expiry.duration_since(date(1970, 1, 1).at(0, 0, 0, 0));
     u64::try_from(since_epoch.as_secs()).ok()
 }

@@ -217,7 +217,7 @@ impl ProxyRequest {
                 }
                 Ok(url)
             }
-            // Only inside a tunnel, whose URL it continues.
+            // A target in origin form is valid only inside a tunnel, whose URL it continues.
             RequestTarget::Origin(_) => Err(Code::InvalidUrl),
         }
     }

@@ -261,7 +261,7 @@ impl AsyncRead for TargetStream {
         if passed < count {
             let limit = quota_limit.unwrap_or(LimitReached::Down);
             let error = self.counts.exceed(limit);
-            // Not larger than what was filled, so it fits.
+            // The number is at most that of the filled bytes, so it fits.
             buffer.set_filled(before + usize::try_from(passed).unwrap_or_default());
             self.cut_by = Some(limit);
             if passed == 0 {

@@ -92,7 +92,7 @@ impl ForwardProxy {
         if is_granted && url.https() {
             let hello = tokio::time::timeout(self.settings().hello_timeout, read_hello(client));
             let hello = hello.await.unwrap_or(Err(ProxyRefusal::NoHello))?;
-            // Also of a hello that is refused.
+            // The name of a refused hello is recorded too.
             hello
                 .server_name
                 .as_deref()

@@ -1,9 +1,9 @@
 //! Which servers do not respond, so that a lookup does not wait for one again (RFC 9520, section 3.2).
 //!
-//! Callers choose the names, and a slow zone makes no server silent: a caller could otherwise turn a validating server
-//! away with names of its own. So a server that is slow for a question gets a probe that every resolver answers from
-//! its cache. Only a server that does not respond to the probe either counts as silent. A silent server gets a further
-//! probe at most once in a while, and any response ends its silence.
+//! Callers choose the names, so a slow response does not make a server silent: otherwise a caller could exclude a
+//! validating server by names of slow zones. A server that is slow for a question gets a probe that every resolver
+//! answers from its cache. Only a server that does not respond to the probe either counts as silent. A silent server gets
+//! further probes at growing intervals, and any response ends its silence.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after a probe before the next one; doubled after each one without a response (RFC 9520, section 3.2).
 const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest such time.
+/// Longest time between two probes.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Whether one server responds.
@@ -43,7 +43,7 @@ impl ServerHealth {
         self.lock().failed_probes > 0
     }
 
-    /// Takes the right to send a probe now. Only one is under way.
+    /// Returns whether the caller may send a probe now, and then counts it as under way. Only one is under way at a time.
     pub(super) fn begin_probe(&self) -> bool {
         let mut state = self.lock();
         let is_due = state.next_probe.is_none_or(|next| Instant::now() >= next);
@@ -66,7 +66,7 @@ impl ServerHealth {
         (state.failed_probes == 1).then_some(HealthChange::BecameSilent)
     }
 
-    /// Notes a response to a question, or a failure of the server itself, which costs no wait.
+    /// Notes a response to a question, or a failure that the server reports itself, for which no lookup waits.
     pub(super) fn note_response(&self) -> Option<HealthChange> {
         self.lock().recover()
     }
@@ -114,7 +114,7 @@ mod tests {
         }
         assert!(health.begin_probe());
         assert_eq!(health.end_probe(true), Some(HealthChange::Recovered));
-        // Also a server that responds gets no probe for each slow name.
+        // A server that responds gets no probe for each slow name either.
         assert!(!health.begin_probe());
     }
 }

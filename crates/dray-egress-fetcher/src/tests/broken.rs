@@ -16,7 +16,7 @@ use super::test_service::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
 
-/// The service without a host, so that its parts can be broken: bus without streams, store that stops.
+/// The service without a host, with a bus without streams and a store that the test can stop.
 struct BareService {
     service: Arc<EgressFetcher>,
     cx: ServiceContext,

@@ -402,7 +402,7 @@ async fn silence_and_stalls_end_in_a_timeout() {
 
 #[tokio::test]
 async fn an_origin_that_does_not_listen_is_unreachable() {
-    let address = DialCore::start().await.unwrap().address();
+    let address = dray_testkit::port::unassigned_address();
     let client = client(&format!("http://{address}"), Duration::from_secs(1));
     let error = read(
         &client,

@@ -68,7 +68,7 @@ impl FromStr for Nat64Prefix {
     type Err = Nat64Error;
 
     fn from_str(text: &str) -> Result<Self, Nat64Error> {
-        // Not the parser of `ipnet`, which accepts leading zeros.
+        // The parser of `ipnet` is not used, because it accepts leading zeros.
         let Some(IpNet::V6(prefix)) = networks::read_network(text) else {
             return Err(Nat64Error::NotAPrefix(text.to_owned()));
         };

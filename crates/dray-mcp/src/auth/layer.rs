@@ -155,7 +155,7 @@ fn bearer_token(parts: &Parts) -> Option<&str> {
 /// The scopes that a message of the protocol needs. Lists and the handshake need none beyond a token.
 fn message_scopes(body: &[u8]) -> ScopeSet {
     let Ok(message) = serde_json::from_slice::<Value>(body) else {
-        // Not JSON: the protocol refuses it.
+        // A body that is not JSON needs no scope, because the protocol refuses it.
         return ScopeSet::default();
     };
     let params = message.get("params");

@@ -25,7 +25,7 @@ impl ToolCall<'_> {
             resolve_names: policy.resolve,
             client_certificate: String::new(),
         };
-        // Not repeated: a refusal is a decision.
+        // The call is not repeated, because a refusal is a decision.
         let reply = self
             .access
             .client

@@ -129,7 +129,7 @@ impl ApprovalStore {
                 .collect(),
         };
         let meta = self.audits.meta(ASK_TIMEOUT);
-        // Not repeated here: it would be shown twice.
+        // The request is not repeated here, because the question would be shown twice.
         let asking = self.audits.bus().call_once(&meta, &request);
         let decided = self.wait_for_chat(principal, &approval.id, sleep(ASK_TIMEOUT));
         let reply = tokio::select! {

@@ -216,7 +216,7 @@ pub(super) fn manifest_source(
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    // Not `HeaderValue::to_str`, which refuses text outside of ASCII.
+    // `HeaderValue::to_str` is not used, because it refuses text outside of ASCII.
     std::str::from_utf8(headers.get(name)?.as_bytes()).ok()
 }
 

@@ -1,4 +1,4 @@
-//! Tools of the orchestrator itself, called as the model calls them, over a scripted storage.
+//! Tests of the tools of the orchestrator itself, called as the model calls them, with a fake file storage.
 
 mod time;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Copies what is outside, and knows the files of a bucket.
+/// A fake file storage that copies external files into a bucket and records each request.
 #[derive(Debug, Default)]
 struct FakeServices {
     asked: Mutex<Vec<String>>,
@@ -97,7 +97,7 @@ impl InternalFixture {
         }
     }
 
-    /// A fixture with the lazy strategy, by which the model asks for files, and with files for it.
+    /// A fixture with three files and the lazy strategy: the model requests the files that it needs.
     fn lazy() -> Self {
         let files = json!([
             {"type": "file", "url": "files/B/context.pdf"},
@@ -174,7 +174,7 @@ fn skill() -> Skill {
 }
 
 #[test]
-fn tools_are_offered_when_there_is_something_for_them() {
+fn tools_for_files_and_skills_are_offered_only_when_there_are_some() {
     assert_eq!(
         InternalFixture::new(json!({})).names(),
         Vec::<String>::new()
@@ -271,7 +271,7 @@ async fn skills_are_read_whole() {
 }
 
 #[tokio::test]
-async fn files_of_the_conversation_are_given_without_asking_the_storage() {
+async fn files_of_the_conversation_need_no_request_to_the_storage() {
     let mut fixture = InternalFixture::lazy();
     fixture.attach("image/jpeg", "/files/B/u.bin");
     let of_context = fixture.get("/files/B/context.pdf").await;
@@ -391,7 +391,7 @@ async fn a_refusal_of_the_storage_keeps_its_text() {
 }
 
 #[test]
-fn files_that_were_asked_for_are_not_shown_to_the_user_again() {
+fn files_that_the_model_requested_are_not_shown_to_the_user_again() {
     let fixture = InternalFixture::lazy();
     let tools = fixture.offered();
     let tool = tools

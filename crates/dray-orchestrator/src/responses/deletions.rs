@@ -1,5 +1,5 @@
-//! Items that were deleted from a conversation, in what continues its responses by their ids. A response names documents by
-//! digest, and the conversation knows which documents took their place.
+//! Keeps items that were deleted from a conversation out of requests that continue its responses by id. A response names
+//! documents by digest, and the record of the conversation names the documents that replaced them.
 
 use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
@@ -71,7 +71,7 @@ impl ResponseRecord {
         entries
     }
 
-    /// The response itself, for what continues it.
+    /// The entry of the response itself in the history of a response that continues it.
     pub(super) fn own_entry(&self) -> HistoryEntry {
         HistoryEntry {
             content: self.document.clone(),
@@ -97,7 +97,7 @@ impl ResponseStore {
             let Some(id) = &entry.conversation else {
                 continue;
             };
-            // Read once: entries of one conversation stand beside each other.
+            // The entries of one conversation are consecutive, so its record is read once.
             if known.as_ref().is_none_or(|(known, _)| known != id) {
                 let found = self.conversation_record(principal, id).await?;
                 let replacements = match found {
@@ -116,7 +116,7 @@ impl ResponseStore {
         Ok(())
     }
 
-    /// All replacements of a conversation. A missing document is a failure: deleted texts must not come back.
+    /// All replacements of a conversation. A missing document is a failure, because deleted texts must not come back.
     async fn replacements(
         &self,
         conversation: &ConversationRecord,
@@ -132,8 +132,8 @@ impl ResponseStore {
         Ok(ItemReplacements { all })
     }
 
-    /// Moves the replacements of a conversation into a document when the record has many. Those are left out that no
-    /// response can name, because all from before them have expired.
+    /// Moves the replacements of a conversation into a document when the record has many. Replacements that are older than
+    /// every response that is kept are left out, because no response can name their documents.
     ///
     /// # Errors
     ///

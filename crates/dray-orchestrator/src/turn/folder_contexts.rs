@@ -94,7 +94,7 @@ async fn expand_contexts(
                 .urls
                 .extend(known.filter(|file| is_within(file, root)));
         }
-        // By address: the order of a listing may differ between turns, and the prompt must not.
+        // Sorted by address, because the order of a listing can differ between turns, and the prompt must not.
         let unnamed = found.urls.into_iter().filter(|file| !named.contains(file));
         contexts.extend(unnamed.map(|file| Context::File {
             url: file,

@@ -198,7 +198,7 @@ pub(super) fn requested_agent(parts: &SharedParts, source: &ManifestSource) -> S
     match source {
         ManifestSource::Named(name) => name.clone(),
         ManifestSource::Default => parts.config.default_manifest.clone().unwrap_or_default(),
-        // Not a name that a local manifest can have.
+        // No local manifest can have this name.
         ManifestSource::Given(_) | ManifestSource::Application(_) => String::new(),
     }
 }

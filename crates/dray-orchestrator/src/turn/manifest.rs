@@ -121,7 +121,7 @@ impl ManifestLoader {
                 "could not fetch an application"
             );
             match error.status {
-                // Only the status, because the body is text of another service.
+                // The message has only the status, because the body is text of another service.
                 Some(status) => failed(&format!("status {status}")),
                 None => failed("DIAL Core does not respond"),
             }

@@ -293,7 +293,7 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
     ]);
     let fixture = TurnFixture::with(&agent, ORDER_SCRIPT, |config| {
         config.preview = true;
-        // By the host, which the manifest cannot change for the same server.
+        // The server is named by its host, which the manifest cannot change for the same server.
         config.require_approval = rules(json!([{"tool_sets": ["127.0.0.1"]}]));
     })
     .await;

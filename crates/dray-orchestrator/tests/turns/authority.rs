@@ -266,9 +266,7 @@ async fn a_key_unknown_to_dial_has_no_access() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_refused_while_dial_core_is_unreachable() {
-    let core = DialCore::start().await.unwrap();
-    let url = core.url();
-    drop(core);
+    let url = format!("http://{}", dray_testkit::port::unassigned_address());
     let (server, tools_url) = tools().await;
     let origin = tools_url.clone();
     let fixture = beside_dial(url, |config| {

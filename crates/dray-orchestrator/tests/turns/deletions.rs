@@ -121,7 +121,7 @@ async fn a_continued_response_does_not_contain_text_that_was_deleted_from_its_co
         (404, &json!("input.0.id")),
         "{missing}"
     );
-    // Also after the conversation is deleted itself.
+    // The same holds after the conversation itself is deleted.
     conversation(&fixture, &path, None).await;
     prompts_without_texts().await;
     let body = json!({"input": "and?", "conversation": id});

@@ -390,7 +390,7 @@ fn named_files(dial: &OnDial) -> Vec<(String, Value)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_files_of_a_directory_reach_the_model_with_what_changed_since_the_last_turn() {
     let mut manifest = manifest(json!([]));
-    // Not in the one spelling of DIAL.
+    // These URLs are not in the canonical spelling of DIAL.
     manifest["contexts"] = json!([
         {"type": "folder", "url": "/files/bucket/my dir/", "description": "Reports", "max_depth": 2},
         {"type": "file", "url": "files/bucket/my%20dir/b.txt", "description": "Its own"},

@@ -92,14 +92,20 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// Reports a step.
+    /// Reports a step whose stage is stored.
     pub(super) async fn progress(&mut self, stage: DeliveryStage, step: &StepPlan) {
         let report = self.step_report(stage, step);
         self.publish(report).await;
     }
 
-    /// Reports why a request to the platform failed.
-    pub(super) async fn report_failure(
+    /// Reports that a step waits, once the record says so.
+    pub(super) fn report_wait_when_stored(&mut self, step: &StepPlan) {
+        let report = self.step_report(DeliveryStage::Waiting, step);
+        self.unpublished.push(report);
+    }
+
+    /// Reports why a request to the platform failed, once the record has this attempt.
+    pub(super) fn report_failure_when_stored(
         &mut self,
         step: &StepPlan,
         attempt: u32,
@@ -111,7 +117,14 @@ impl DeliveryRun<'_> {
             attempt,
             ..self.step_report(DeliveryStage::AttemptFailed, step)
         };
-        self.publish(report).await;
+        self.unpublished.push(report);
+    }
+
+    /// Publishes the reports that waited for the record.
+    pub(super) async fn publish_stored_reports(&mut self) {
+        for report in std::mem::take(&mut self.unpublished) {
+            self.publish(report).await;
+        }
     }
 
     /// A report that names the file of the step, if it has only one.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use dray_delivery_rules::failure::{WaitAction, decide_wait};
 use dray_platform::{ErrorKind, PlatformError, Route, SendStep};
 use dray_presentation::caption::{self, CaptionUnit};
-use dray_proto::v1::DeliveryStage;
 
 use super::plan::{fail_file, largest_file};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
@@ -136,7 +135,7 @@ impl DeliveryRun<'_> {
         match decide_wait(delay, remaining, self.context.pace.retry_unit) {
             WaitAction::GiveUp => self.give_up(open, step_index, step, error).await,
             WaitAction::Park => {
-                self.progress(DeliveryStage::Waiting, &step).await;
+                self.report_wait_when_stored(&step);
                 Ok(self.park_after(delay, WaitingReason::RateLimited))
             }
             WaitAction::Wait => {
@@ -212,7 +211,7 @@ impl DeliveryRun<'_> {
         }
         step.uncount_attempt();
         self.record_mut().deadline_ms = end_ms;
-        self.progress(DeliveryStage::Waiting, &step).await;
+        self.report_wait_when_stored(&step);
         self.put(step_index, step);
         // Until the user writes: only that opens the window (WhatsApp's 24 hours).
         Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed))

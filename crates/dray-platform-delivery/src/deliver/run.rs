@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Meta;
 use dray_platform::{ChatLimits, FilesStep, OutgoingDelivery, Route, SendStep};
+use dray_proto::v1;
 use dray_types::{Deadline, Fault, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,8 @@ pub(super) struct DeliveryRun<'a> {
     pub(super) request_begun_ms: u64,
     /// Progress events so far.
     pub(super) progress_events: u32,
+    /// Progress reports about changes of the record that are not stored yet.
+    pub(super) unpublished: Vec<v1::DeliveryProgressed>,
     /// Fingerprint of the step whose visible request this worker made last.
     pub(super) own_request: Option<Vec<u8>>,
 }
@@ -78,6 +81,7 @@ impl<'a> DeliveryRun<'a> {
             writer: rand::random(),
             request_begun_ms: context.clock.now_ms(),
             progress_events: 0,
+            unpublished: Vec::new(),
             own_request: None,
         }
     }
@@ -90,7 +94,8 @@ impl<'a> DeliveryRun<'a> {
         &mut self.stored.record
     }
 
-    /// Stores the record. No other step may depend on a change before the change is stored.
+    /// Stores the record, then publishes the reports about it. No other step may depend on a change before the change is
+    /// stored.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
         self.stored.record.writer = self.writer;
@@ -101,6 +106,7 @@ impl<'a> DeliveryRun<'a> {
             .records
             .write(&self.key, record, self.stored.revision)
             .await?;
+        self.publish_stored_reports().await;
         Ok(())
     }
 
@@ -127,6 +133,7 @@ impl<'a> DeliveryRun<'a> {
                     // The record contains the writer's random id, so an equal record is this worker's own.
                     let own_write = latest.filter(|latest| latest.record == self.stored.record);
                     self.stored = own_write.ok_or(RecordError::Moved)?;
+                    self.publish_stored_reports().await;
                     return Ok(());
                 }
                 other => return other,

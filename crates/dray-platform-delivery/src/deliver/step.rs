@@ -310,7 +310,7 @@ impl DeliveryRun<'_> {
             }
             Err(error) => {
                 step.count_attempt();
-                self.report_failure(&step, step.attempts, &error).await;
+                self.report_failure_when_stored(&step, step.attempts, &error);
                 self.handle_refusal(open, step_index, step, &error)
                     .await
                     .map(Err)
@@ -381,7 +381,7 @@ impl DeliveryRun<'_> {
             "a visible request failed"
         );
         self.context.metrics.failed(platform, error.kind());
-        self.report_failure(&step, step.attempts, &error).await;
+        self.report_failure_when_stored(&step, step.attempts, &error);
         step.note_error(error.kind(), error.platform_code());
         self.put(step_index, step.clone());
         self.handle_failure(open, step_index, step, &error, mode)

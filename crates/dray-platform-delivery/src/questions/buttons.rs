@@ -50,7 +50,9 @@ pub(super) fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault
             && !label.chars().any(char::is_control)
     };
     if request.options.len() > MAX_OPTIONS || !request.options.iter().all(is_label) {
-        return Err(invalid("`options` are too many, or not labels of buttons."));
+        return Err(invalid(
+            "`options` has too many entries, or one that cannot be the label of a button.",
+        ));
     }
     Ok(())
 }

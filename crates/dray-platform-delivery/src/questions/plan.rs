@@ -156,7 +156,7 @@ fn call_step(question: &OpenQuestion, now_ms: u64) -> Option<QuestionStep> {
     if question.expires_ms.saturating_add(SETTLE_GRACE_MS) > now_ms {
         return None;
     }
-    // It may be visible, and where is not known.
+    // The message may be visible, and its id is not known.
     if !is_shown {
         return Some(QuestionStep::Forget(id));
     }

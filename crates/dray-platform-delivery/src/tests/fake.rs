@@ -28,6 +28,8 @@ pub(crate) enum FakeAction {
     Show,
     /// Refuses it and shows nothing.
     Refuse(ErrorKind),
+    /// Refuses it when the test permits it ([`FakePlatform::permit_refusal`]).
+    RefuseWhenPermitted(ErrorKind),
     /// Refuses it for this time, as a rate limit does.
     Wait(Duration),
     /// Refuses it, because the chat has this id now.
@@ -91,6 +93,8 @@ pub(crate) struct FakePlatform {
     ambiguity: DuplicateProtection,
     state: Mutex<FakeState>,
     crashed: tokio::sync::Notify,
+    refusal_arrived: tokio::sync::Notify,
+    refusal_permitted: tokio::sync::Notify,
     /// Replies to presses wait for a permit.
     reply_gate: tokio::sync::Semaphore,
     /// The end of a poll that was stopped.
@@ -133,6 +137,8 @@ impl FakePlatform {
                 presses: VecDeque::new(),
             }),
             crashed: tokio::sync::Notify::new(),
+            refusal_arrived: tokio::sync::Notify::new(),
+            refusal_permitted: tokio::sync::Notify::new(),
             reply_gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
             poll_end: PollEnd::default(),
         })
@@ -177,6 +183,23 @@ impl FakePlatform {
     /// Waits until a request simulates a crash.
     pub(crate) async fn crashed(&self) {
         self.crashed.notified().await;
+    }
+
+    /// Waits until the request of a [`FakeAction::RefuseWhenPermitted`] is here.
+    pub(crate) async fn refusal_arrived(&self) {
+        self.refusal_arrived.notified().await;
+    }
+
+    /// Responds to the request of a [`FakeAction::RefuseWhenPermitted`].
+    pub(crate) fn permit_refusal(&self) {
+        self.refusal_permitted.notify_one();
+    }
+
+    async fn wait_for_permission(&self, action: &FakeAction) {
+        if matches!(action, FakeAction::RefuseWhenPermitted(_)) {
+            self.refusal_arrived.notify_one();
+            self.refusal_permitted.notified().await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, FakeState> {
@@ -353,6 +376,7 @@ impl Platform for FakePlatform {
             }
             state.script.pop_front().unwrap_or(FakeAction::Show)
         };
+        self.wait_for_permission(&action).await;
         let refusal = |kind| PlatformError::new(kind, "refused by the script");
         let is_shown = matches!(
             action,
@@ -380,7 +404,9 @@ impl Platform for FakePlatform {
                 let (id, names) = self.show(&request, bytes, limit);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
-            FakeAction::Refuse(kind) => Err(refusal(kind).code("7")),
+            FakeAction::Refuse(kind) | FakeAction::RefuseWhenPermitted(kind) => {
+                Err(refusal(kind).code("7"))
+            }
             FakeAction::MoveTo(chat) => Err(refusal(ErrorKind::NotFound).with_moved_to(chat)),
             FakeAction::Wait(delay) => Err(refusal(ErrorKind::RateLimited).with_retry_after(delay)),
             FakeAction::Limit(limit) => {

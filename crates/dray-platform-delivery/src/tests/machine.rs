@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use dray_delivery_rules::failure::REQUEST_LIFETIME;
 use dray_platform::{DuplicateProtection, ErrorKind};
+use dray_types::OperationId;
 
 use super::fake::FakeAction;
-use super::fixture::{DeliveryFixture, states};
+use super::fixture::{DeliveryFixture, states, tenant};
 use crate::deliver::WorkEnd;
+use crate::error::DeliveryError;
 use crate::record::{FileState, WaitingReason};
+use crate::records::{RecordError, record_key};
 
 const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration::from_mins(2));
 
@@ -238,6 +241,32 @@ async fn transient_errors_have_at_most_five_attempts() {
         3 + 5 + 1,
         "five attempts and the notice"
     );
+}
+
+#[tokio::test]
+async fn a_failed_attempt_that_the_record_does_not_have_is_not_reported() {
+    let fixture = DeliveryFixture::new().await;
+    let refusal = FakeAction::RefuseWhenPermitted(ErrorKind::Transient);
+    fixture.fake.script([refusal]);
+    let work = fixture.files("d", &[("a.txt", b"a")]).await;
+    let takeover = async {
+        fixture.fake.refusal_arrived().await;
+        // Another worker writes the record, so the worker of the request cannot store its outcome.
+        let key = record_key(&tenant(), &OperationId::new("d").unwrap());
+        let records = &fixture.replica.receipts.log.records;
+        let stored = records.read(&key).await.unwrap().unwrap();
+        records
+            .write(&key, stored.record, stored.revision)
+            .await
+            .unwrap();
+        fixture.fake.permit_refusal();
+    };
+    let (ended, ()) = tokio::join!(fixture.deliver(&work), takeover);
+    assert!(
+        matches!(ended, Err(DeliveryError::Record(RecordError::Moved))),
+        "{ended:?}"
+    );
+    assert_eq!(fixture.failed_attempts().await, [""; 0]);
 }
 
 #[tokio::test]

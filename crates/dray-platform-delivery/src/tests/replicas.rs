@@ -1,4 +1,4 @@
-//! Two replicas that send to one chat.
+//! Tests of two replicas that send to one chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +135,7 @@ async fn an_earlier_delivery_is_sent_first_by_any_replica() {
     );
 }
 
-/// Records that another replica wrote, more than one reading of the index takes.
+/// Number of records that another replica wrote. One read of the index takes fewer.
 const FOREIGN_RECORDS: u64 = 5_100;
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn a_list_begins_with_the_newest_delivery_also_while_the_index_is_far_behi
         ..v1::ListReceiptsRequest::default()
     };
     let receipts = &fixture.replica.receipts;
-    // On a slow machine the first calls end before all changes are read, and say so.
+    // On a slow machine the first calls end before all changes are read, and report that.
     let listed = eventually("the list", async || {
         let listed = receipts.receipts(&fixture.meta("q"), &request).await;
         listed.ok()

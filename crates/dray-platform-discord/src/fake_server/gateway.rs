@@ -337,7 +337,7 @@ where
                 // This holds for all later connections, too.
                 shared.lock().gateway.sessions.clear();
             }
-            // Only to record the login.
+            // The session begins only to record the login.
             begin_session(shared, &payload);
             connection.send(&json!({ "op": 9, "d": repeated })).await?;
             return Err(ConnectionClosed);

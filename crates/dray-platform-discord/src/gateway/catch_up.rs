@@ -68,7 +68,7 @@ pub(super) async fn handle_event(
                 let last = text("last_message_id")?.parse().ok()?;
                 Some((text("id")?.to_owned(), last))
             };
-            // Also on the first connection, up to the age that `gateway.since` sets.
+            // Read on the first connection too, up to the age that `gateway.since` sets.
             let missed = MissedMessages {
                 channels: channels.iter().filter_map(newest).collect(),
                 is_in_a_server: true,
@@ -238,7 +238,7 @@ impl MissedMessages {
         missed.sort_by_key(|(id, _)| *id);
         for (id, message) in &missed {
             store_message(gateway, cache, message, self.is_in_a_server, deliver).await?;
-            // Also for messages that were not stored, such as those of bots, so that they are not requested again.
+            // Advanced for messages that were not stored too, such as those of bots, so that they are not requested again.
             cache.note_message(channel, *id);
         }
         Ok(page.len() < MAX_PAGE_MESSAGES || missed.is_empty())

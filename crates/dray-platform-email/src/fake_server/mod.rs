@@ -167,7 +167,7 @@ impl FakeMailServer {
             security: ConnectionSecurity::None,
             username: USER_NAME.to_owned(),
             password: Secret::new(USER_PASSWORD),
-            // Not ASCII, so that every test has an encoded word.
+            // The text is not ASCII, so that every test has an encoded word.
             from: format!("Бот <{SENDER_ADDRESS}>"),
             ..EmailOptions::default()
         }

@@ -166,7 +166,7 @@ async fn upload_media(
         kind: media_type,
     });
     let uri = if fault.is_some() {
-        // Not a valid media address, which would change the path of downloads.
+        // This is not a valid media address, and would change the path of downloads.
         "mxc://../up".to_owned()
     } else {
         uri

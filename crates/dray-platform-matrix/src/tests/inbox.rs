@@ -1,4 +1,4 @@
-//! Messages of users, from polling.
+//! Tests of messages of users that polling receives.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -234,15 +234,15 @@ async fn new_messages_of_a_server_with_a_slow_clock_are_received() {
     let fake = start().await;
     let room = fake.room();
     fake.user_writes(&room, &text_content("before"));
-    // The clock of the server of the next messages is a day behind.
     let (sink, mut receiver) = RecordingSink::new(0);
     let matrix = user(options(&fake));
     let stop = CancellationToken::new();
     let polling = matrix.poll(&sink, stop.clone());
     let taking = async {
         assert_eq!(receiver.recv().await.unwrap().text, "before");
+        // The clock of the server that accepts the next message is a day behind.
         fake.set_time(NOW_MS - 86_400_000);
-        // The first response is stored completely before the second request, which the server counts.
+        // The second request is made only after the messages of the first response are stored.
         while requests_of(&fake, "/sync") < 2 {
             tokio::task::yield_now().await;
         }

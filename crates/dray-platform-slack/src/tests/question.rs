@@ -74,7 +74,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     let expected = format!("{}\n\nApproved by ada (U77).", shown.text);
     assert_eq!(ended.text, expected);
     assert!(ended.buttons.is_empty());
-    // A client that still shows the buttons reports the message as it is now.
+    // A client with an outdated view can still send the press; Slack adds the current text of the message.
     let late = ButtonPress {
         text: ended.text.clone(),
         ..press.clone()
@@ -84,7 +84,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
 }
 
 #[tokio::test]
-async fn a_press_without_slack_s_signature_is_refused() {
+async fn a_press_without_a_signature_of_slack_is_refused() {
     let fake = FakeSlack::start().await.unwrap();
     let slack = app(options(&fake));
     let body = fake.press("C1", "1.2", "U77", "dray:1:y");

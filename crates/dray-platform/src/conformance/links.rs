@@ -10,7 +10,7 @@ const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 const PREVIEW_URL: &str =
     "https://0123456789abcdef.preview.example/v/_a-b__C_d--E_x_0-/report~1~%20_1_.html";
 
-/// Bytes that a message without a file may take on the wire, connection set-up included. Far below the file.
+/// Most bytes on the wire of a message without a file, with the set-up of its connection. The file is far larger.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
 /// Sends the link to a file, and checks that the file is neither sent nor confirmed.
@@ -72,11 +72,11 @@ pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let limits = context.limits().await?;
-    // Above the limits of every route, which are not ordered.
+    // The size exceeds the limit of every route. The routes are not sorted by their limits.
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     let file = OutgoingFile {
         size: routes.fold(limits.any, u64::max).saturating_add(1),
-        // Reading it fails, so that a platform cannot read it unnoticed.
+        // The source of the file fails, so that a platform that reads it is noticed.
         ..sample::failing_file("big.bin", 100, 0)
     };
     send_link(context, file).await

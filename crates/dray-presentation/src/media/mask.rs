@@ -32,7 +32,7 @@ impl LineMasks {
     }
 
     /// Finds the masked parts of the next line, which may include its line end, and updates the state.
-    pub(super) fn line(&mut self, line: &str) -> LineMask {
+    pub(super) fn mask_line(&mut self, line: &str) -> LineMask {
         let whole = LineMask {
             whole: true,
             ..LineMask::default()
@@ -58,8 +58,8 @@ impl LineMasks {
         }
         LineMask {
             whole: false,
-            code: code_spans(line),
-            strings: self.strings(line),
+            code: find_code_spans(line),
+            strings: self.find_strings(line),
         }
     }
 
@@ -70,7 +70,7 @@ impl LineMasks {
     }
 
     /// Strings that are values: those after a key, and all inside JSON brackets.
-    fn strings(&mut self, line: &str) -> Vec<Range<usize>> {
+    fn find_strings(&mut self, line: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let (mut last, mut before_last) = (None, None);
         let mut offset = 0;
@@ -115,14 +115,14 @@ fn opens_fence(start: &str) -> Option<(char, usize)> {
     (length >= 3 && !(character == '`' && info.contains('`'))).then_some((character, length))
 }
 
-/// How often `text` begins with `character`, which is ASCII.
+/// Number of times that `text` begins with `character`, which is ASCII.
 fn run_of(text: &str, character: char) -> usize {
     text.len() - text.trim_start_matches(character).len()
 }
 
 /// Spans of inline code: each run of backticks up to the next run of the same length. Takes linear time, because one
 /// pass from the end finds the next run of each length.
-fn code_spans(line: &str) -> Vec<Range<usize>> {
+fn find_code_spans(line: &str) -> Vec<Range<usize>> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (offset, _) in line.match_indices('`') {
         match runs.last_mut() {

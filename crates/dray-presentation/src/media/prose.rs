@@ -98,7 +98,7 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
 fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
     let (mut masks, mut start, mut segments) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
-        let mask = masks.line(line);
+        let mask = masks.mask_line(line);
         if !mask.whole {
             // Code and strings may overlap, so spans are sorted by their start, and `get` returns `None` for a reversed
             // range.

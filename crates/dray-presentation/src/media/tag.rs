@@ -87,7 +87,7 @@ fn line_masks(text: &str, masks: &mut LineMasks) -> Vec<(usize, LineMask)> {
     let mut start = 0;
     let mut lines = Vec::new();
     for line in text.split_inclusive('\n') {
-        lines.push((start, masks.line(line)));
+        lines.push((start, masks.mask_line(line)));
         start += line.len();
     }
     lines

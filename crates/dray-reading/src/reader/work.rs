@@ -112,7 +112,7 @@ impl Reader {
         (work, is_whole)
     }
 
-    /// Converts in a worker; a short plain text here, where starting a process would take most of the time.
+    /// Converts the file in a worker, or a short plain text in this process: starting a worker would take most of the time.
     async fn run(
         &self,
         file: File,

@@ -77,7 +77,7 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     allow_only(rules)
 }
 
-/// Any system call without a rule that fits fails with `EPERM` from now on, in this thread and those that it starts.
+/// From now on, a system call that matches no rule fails with `EPERM`, in this thread and in those that it starts.
 pub(crate) fn allow_only(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     let architecture = std::env::consts::ARCH
         .try_into()
@@ -98,7 +98,7 @@ fn argument_is(argument: u8, number: i32) -> io::Result<SeccompRule> {
     )
 }
 
-/// A rule for calls whose argument at this position compares like this with `value`, in its lower 32 bits.
+/// A rule for calls whose argument at this position has this relation to `value`, by its lower 32 bits.
 pub(crate) fn argument_compares(
     argument: u8,
     comparison: SeccompCmpOp,

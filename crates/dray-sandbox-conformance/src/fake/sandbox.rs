@@ -316,7 +316,7 @@ impl Sandbox for Fake {
         }
     }
 
-    async fn ensure_life(&self, _needed: Duration) -> Result<(), Error> {
+    async fn ensure_lifetime(&self, _needed: Duration) -> Result<(), Error> {
         self.call(Call::Life, None).await.map(|_| ())
     }
 }

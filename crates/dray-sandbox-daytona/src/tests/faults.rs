@@ -54,19 +54,19 @@ async fn r_1_a_name_that_another_sandbox_has_now_is_reported_as_gone() {
 }
 
 #[tokio::test]
-async fn r_11_a_life_that_is_too_short_is_refused_before() {
+async fn r_11_a_lifetime_that_is_too_short_is_refused_before_the_transfer() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let needed = Duration::from_mins(5);
-    sandbox.ensure_life(needed).await.unwrap();
+    sandbox.ensure_lifetime(needed).await.unwrap();
     assert_eq!(sandbox.probe().await.unwrap().life_ms, None);
     fixture
         .fake_server
         .destroy_in(SANDBOX_ID, Duration::from_mins(6));
-    sandbox.ensure_life(needed).await.unwrap();
+    sandbox.ensure_lifetime(needed).await.unwrap();
     fixture.clock.advance(Duration::from_mins(2));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(240_000));
-    let refused = sandbox.ensure_life(needed).await;
+    let refused = sandbox.ensure_lifetime(needed).await;
     assert_eq!(kind(refused), ErrorKind::SandboxGone);
 }
 

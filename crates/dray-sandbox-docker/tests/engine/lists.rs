@@ -38,7 +38,7 @@ async fn both_methods_of_listing_return_the_same_entries() {
 }
 
 #[tokio::test]
-async fn a_listing_from_outside_stops_at_its_limit() {
+async fn a_listing_of_a_stopped_container_stops_at_its_limit() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container
@@ -51,7 +51,7 @@ async fn a_listing_from_outside_stops_at_its_limit() {
 }
 
 #[tokio::test]
-async fn only_directories_are_listed_from_outside() {
+async fn only_directories_of_a_stopped_container_are_listed() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh("echo x > /workspace/file");
     fixture.container.stop();

@@ -107,7 +107,7 @@ async fn old_daemons_get_files_as_forms() {
 }
 
 #[tokio::test]
-async fn a_target_elsewhere_is_replaced_by_a_command() {
+async fn a_target_on_another_file_system_is_replaced_by_a_command() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let (from, to) = (fixture.path("from"), fixture.path("to"));
@@ -121,7 +121,7 @@ async fn a_target_elsewhere_is_replaced_by_a_command() {
 }
 
 #[tokio::test]
-async fn r_11_a_life_is_read_first_and_extended() {
+async fn r_11_a_lifetime_is_extended_only_when_it_is_too_short() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let secs = Duration::from_secs;
@@ -132,9 +132,9 @@ async fn r_11_a_life_is_read_first_and_extended() {
             .filter(|line| line.ends_with("/timeout"))
             .count()
     };
-    sandbox.ensure_life(secs(300)).await.unwrap();
+    sandbox.ensure_lifetime(secs(300)).await.unwrap();
     assert_eq!(timeouts(), 0);
-    sandbox.ensure_life(secs(1000)).await.unwrap();
+    sandbox.ensure_lifetime(secs(1000)).await.unwrap();
     assert_eq!(timeouts(), 1);
     assert_eq!(fixture.fake_server.left(SANDBOX_ID), Some(secs(1030)));
     fixture.clock.advance(secs(900));
@@ -142,19 +142,19 @@ async fn r_11_a_life_is_read_first_and_extended() {
 }
 
 #[tokio::test]
-async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
+async fn r_11_a_lifetime_that_cannot_be_extended_enough_is_refused() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let gone_kind = ErrorKind::SandboxGone;
     let needed = Duration::from_secs(1000);
     fixture.fake_server.allow(Duration::from_mins(10));
-    assert_eq!(kind(sandbox.ensure_life(needed).await), gone_kind);
+    assert_eq!(kind(sandbox.ensure_lifetime(needed).await), gone_kind);
     assert_eq!(
         fixture.fake_server.left(SANDBOX_ID),
         Some(Duration::from_mins(5))
     );
     let needed = Duration::from_hours(2);
-    assert_eq!(kind(sandbox.ensure_life(needed).await), gone_kind);
+    assert_eq!(kind(sandbox.ensure_lifetime(needed).await), gone_kind);
 }
 
 #[tokio::test]

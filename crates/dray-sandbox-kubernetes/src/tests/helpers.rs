@@ -9,15 +9,21 @@ use dray_types::Period;
 use serde_json::json;
 
 use super::fixture::{PodFixture, kind, read};
+use crate::Config;
 use crate::fake_server::{FakeContainer, InjectedFault};
 
 const HELPER_IMAGE: &str = "registry/tools:1";
 
 /// A pod `agents/bare` with a container without a shell.
 async fn bare(image: bool) -> PodFixture {
+    bare_within(image, Config::default().ephemeral_timeout).await
+}
+
+/// As [`bare`], with this time limit for the start of a helper.
+async fn bare_within(image: bool, timeout: Period) -> PodFixture {
     let fixture = PodFixture::configured(|config| {
         config.ephemeral_image = image.then(|| HELPER_IMAGE.to_owned());
-        config.ephemeral_timeout = Period::millis(600);
+        config.ephemeral_timeout = timeout;
     })
     .await;
     let mut container = FakeContainer::new("app").without_shell();
@@ -110,21 +116,25 @@ async fn r_9_shared_process_namespaces_get_no_helper() {
 
 #[tokio::test]
 async fn r_9_opening_ends_when_a_helper_does_not_start() {
-    for (state, expected) in [
+    let long = Config::default().ephemeral_timeout;
+    for (state, timeout, expected) in [
         (
             json!({"waiting": {"reason": "ContainerCreating"}}),
+            Period::millis(600),
             ErrorKind::Timeout,
         ),
         (
             json!({"waiting": {"reason": "ImagePullBackOff"}}),
+            long,
             ErrorKind::ToolMissing,
         ),
         (
             json!({"terminated": {"reason": "Error"}}),
+            long,
             ErrorKind::ToolMissing,
         ),
     ] {
-        let fixture = bare(true).await;
+        let fixture = bare_within(true, timeout).await;
         let what = state.to_string();
         fixture
             .server

@@ -253,7 +253,8 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
 async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        start_timeout: Period::millis(300),
+        // The first shell starts within it, also on a busy machine.
+        start_timeout: Period::secs(5),
         ..host.config()
     })
     .unwrap();
@@ -284,7 +285,8 @@ async fn an_existing_file_is_never_overwritten() {
 async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        idle_timeout: Period::millis(500),
+        // The host responds within it before it is paused, also on a busy machine.
+        idle_timeout: Period::secs(3),
         ..host.config()
     })
     .unwrap();

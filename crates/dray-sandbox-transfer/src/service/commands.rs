@@ -170,7 +170,7 @@ impl SandboxTransfer {
         let remaining_time = work_until.remaining(self.clock.now_ms());
         let time = remaining_time.saturating_sub(REPLY_MARGIN.min(remaining_time / 4));
         let time = rules.time(body.timeout_ms, time);
-        opened.engine.sandbox().ensure_life(time).await?;
+        opened.engine.sandbox().ensure_lifetime(time).await?;
         let max = rules.max_output.as_u64();
         Ok(AllowedCommand {
             directory: found.real_path,

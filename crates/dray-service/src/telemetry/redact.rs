@@ -35,7 +35,7 @@ pub fn redact_line(line: &str) -> String {
 /// Whether the prefix of a secret name is in the line, in any case of letters.
 fn may_hold_secret(line: &[u8]) -> bool {
     let mut rest = line;
-    // By the hyphen, which is rarer than letters.
+    // The search is for the hyphen, which is rarer than letters.
     while let Some(hyphen) = rest.iter().position(|byte| *byte == b'-') {
         let (before, after) = rest.split_at(hyphen + 1);
         let begins = before

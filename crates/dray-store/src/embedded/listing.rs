@@ -100,7 +100,7 @@ fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, 
         let slash = if is_object { "" } else { "/" };
         entries.push((name, format!("{before}{component}{slash}"), is_object));
     }
-    // By key and not by file name: encoding changes the order.
+    // Sorted by key and not by file name, because encoding changes the order.
     entries.sort_unstable_by(|left, right| left.1.cmp(&right.1));
     Ok(entries)
 }

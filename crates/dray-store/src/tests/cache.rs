@@ -71,7 +71,8 @@ async fn r_16_the_key_of_cached_content_has_its_five_minutes_its_tenant_and_its_
 }
 
 #[tokio::test]
-async fn the_same_content_is_one_object_for_five_minutes_and_using_it_does_not_extend_its_life() {
+async fn the_same_content_is_one_object_for_five_minutes_and_using_it_does_not_extend_its_lifetime()
+{
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");

@@ -58,7 +58,7 @@ async fn keys_are_listed_in_byte_order_for_every_page_size() {
 async fn finished_content_is_listed_by_digest_in_pages_and_for_one_tenant_only() {
     let fixture = TestStore::new().await;
     let acme = TenantId::new("acme").unwrap();
-    // Its name begins with that of the other tenant.
+    // The name `acme2` begins with that of the other tenant.
     let longer = TenantId::new("acme2").unwrap();
     let put = async |tenant: &TenantId, text: String| {
         let label = ArtifactLabel::new("text/plain", "a.txt");

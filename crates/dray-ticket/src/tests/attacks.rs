@@ -150,15 +150,33 @@ async fn fields_with_one_value_on_several_lines_are_refused() {
 #[tokio::test]
 async fn a_head_that_arrives_byte_by_byte_times_out() {
     let limits = TicketLimits {
-        idle_timeout: Duration::from_millis(100),
+        idle_timeout: Duration::from_secs(1),
         ..TicketLimits::default()
     };
     let fixture = TestEndpoint::with(limits, u64::MAX).await;
-    let mut stream = connect(fixture.address).await;
-    stream.write_all(b"GET /t/x HTTP/1.1\r\n").await.unwrap();
+    let (mut reader, mut writer) = connect(fixture.address).await.into_split();
+    // No pause between two bytes is as long as the limit, which holds for the whole head.
+    let dripping = async {
+        for byte in b"GET /t/x HTTP/1.1\r\nx: "
+            .iter()
+            .chain(std::iter::repeat(&b'y'))
+        {
+            if writer.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
     // The server closes by itself; without a limit this would wait forever.
     let mut rest = Vec::new();
-    let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
+    let closing = async {
+        tokio::select! {
+            // A reset ends the connection too.
+            _ = reader.read_to_end(&mut rest) => {}
+            () = dripping => {}
+        }
+    };
+    let closed = tokio::time::timeout(Duration::from_secs(30), closing).await;
     assert!(closed.is_ok());
 }
 

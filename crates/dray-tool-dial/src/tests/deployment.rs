@@ -1,4 +1,4 @@
-//! Deployments (quickapps 24, 25.2).
+//! Tests of tools that are deployments (quickapps 24, 25.2).
 
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
 }
 
 #[tokio::test]
-async fn all_files_are_looked_at_before_the_first_failure_in_order_is_reported() {
+async fn all_files_are_examined_before_the_first_failure_in_order_is_reported() {
     let fixture = fixture(DeploymentFacts::default());
     let urls = [
         "files/b/a",
@@ -320,7 +320,7 @@ async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
 }
 
 #[tokio::test]
-async fn a_client_below_that_took_too_long_is_a_timeout() {
+async fn a_timeout_of_the_client_of_dial_is_a_timeout_of_the_call() {
     let fixture = fixture(DeploymentFacts::default());
     let slow = Error::new(ErrorKind::Timeout, "slow");
     let (outcome, _) = asked(&fixture, json!({ "query": "q" }), vec![Err(slow)]).await;
@@ -356,7 +356,7 @@ async fn r_17_a_client_that_is_gone_ends_the_call() {
 }
 
 #[tokio::test]
-async fn r_14_an_answer_that_contradicts_the_metadata_makes_them_forgotten() {
+async fn r_14_an_answer_that_contradicts_the_metadata_removes_it_from_the_cache() {
     let files = json!({ "query": "q", "attachment_urls": ["files/b/a"] });
     for (status, arguments, forgotten) in [
         (404, json!({ "query": "q" }), 1),
@@ -402,7 +402,7 @@ async fn r_14_two_callers_do_not_share_metadata() {
 }
 
 #[tokio::test]
-async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
+async fn tools_fail_alone_and_disabled_ones_are_not_requested() {
     let fixture = Arc::new(
         FakeDial::default()
             .knows("k", "d", DeploymentFacts::default())

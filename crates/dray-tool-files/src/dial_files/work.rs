@@ -146,7 +146,7 @@ impl<'a> DialFileCall<'a> {
             };
             let path = self.path_for_model(&item.url);
             for (index, line) in content.lines().enumerate() {
-                // Not a regular expression: one that a model writes could take exponential time.
+                // The pattern is not a regular expression: one that a model writes could take exponential time.
                 if line.to_lowercase().contains(&query) {
                     hits.push(format!(
                         "{path}:{}: {}",

@@ -131,7 +131,7 @@ async fn errors_that_the_model_can_correct_are_invalid_parameters() {
 #[tokio::test]
 async fn a_resolver_that_is_down_is_reported_in_a_sentence() {
     let fixture = FilesFixture::with(Config {
-        transfer_timeout: Period::millis(300),
+        transfer_timeout: Period::secs(2),
         ..Config::default()
     })
     .await;

@@ -166,7 +166,7 @@ async fn a_delivery_without_a_digest_is_not_believed() {
 #[tokio::test]
 async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
     let mut fixture = FilesFixture::with(Config {
-        call_timeout: Period::millis(300),
+        call_timeout: Period::secs(2),
         ..Config::default()
     })
     .await;
@@ -273,7 +273,7 @@ async fn empty_tags_and_unavailable_files_are_reported() {
 #[tokio::test]
 async fn an_unavailable_sandbox_service_is_reported_in_the_answer() {
     let mut fixture = FilesFixture::with(Config {
-        call_timeout: Period::millis(300),
+        call_timeout: Period::secs(2),
         ..Config::default()
     })
     .await;

@@ -169,7 +169,7 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
 #[tokio::test]
 async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
     let fixture = FilesFixture::with(Config {
-        call_timeout: Period::millis(300),
+        call_timeout: Period::secs(2),
         ..Config::default()
     })
     .await;

@@ -227,7 +227,7 @@ async fn a_directory_is_listed_in_lines() {
 #[tokio::test]
 async fn a_turn_continues_without_the_sandbox_service_and_does_not_ask_again_immediately() {
     let fixture = FilesFixture::with(Config {
-        call_timeout: Period::millis(300),
+        call_timeout: Period::secs(2),
         ..Config::default()
     })
     .await;

@@ -135,7 +135,7 @@ impl Endpoint {
 
     /// Whether the server has neither sessions nor `initialize` (MCP 2026-07-28).
     fn is_sessionless(&self) -> bool {
-        // By name, not by text: a `HeaderName` and its text have different hashes.
+        // Compared as names: a `HeaderName` and its text have different hashes.
         let method = HeaderName::from_static("mcp-method");
         self.headers.contains_key(&method)
     }

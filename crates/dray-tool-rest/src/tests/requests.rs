@@ -127,7 +127,7 @@ async fn every_authorization_is_sent_in_its_header_or_query() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_token_has_none_to_pass_on() {
+async fn a_call_that_needs_the_token_of_its_caller_is_refused_without_one() {
     let mut fixture = RestFixture::new([]).await;
     fixture.caller.authorization = None;
     let mut set = fixture.set("get", "/x", &json!({}));

@@ -1,6 +1,7 @@
 //! Tests of files of this host as source and sink of a transfer.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::{Follow, Sandbox as _, SandboxPath};
@@ -219,7 +220,64 @@ async fn a_partial_file_of_another_state_or_origin_is_not_continued() {
     assert!(names(directory.path()).is_empty());
 }
 
-#[tokio::test]
+/// Runs `work` for a second, which must not complete it.
+async fn assert_waits<T>(work: impl Future<Output = T>) {
+    let ended = tokio::time::timeout(Duration::from_secs(1), work).await;
+    assert!(ended.is_err(), "the partial file was not waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_waits_for_the_last_batch_of_one_that_was_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("a");
+    let file = metadata().await;
+    let mut dropped = FileSink::resumable(&target, "docker:web /a");
+    dropped.begin(&file).await.unwrap();
+    // A thread of its own, because the paused clock stands still while a thread of the runtime is busy.
+    let writer = dropped.finish_batch().await.unwrap();
+    drop(dropped);
+    let (finish_batch, batch) = std::sync::mpsc::channel::<()>();
+    let batch = std::thread::spawn(move || {
+        let _ = batch.recv();
+        drop(writer);
+    });
+    let mut next = FileSink::resumable(&target, "docker:web /a");
+    let mut begun = next.begin(&file);
+    assert_waits(&mut begun).await;
+    finish_batch.send(()).unwrap();
+    batch.join().unwrap();
+    begun.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_waited_does_not_write_into_the_finished_file_of_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("a");
+    let file = metadata().await;
+    let mut first = FileSink::resumable(&target, "docker:web /a");
+    first.begin(&file).await.unwrap();
+    first.write(b"x".as_slice().into()).await.unwrap();
+    // As a transfer does that opens the file before the other one ends, and locks it afterwards.
+    let path = directory.path().join(&names(directory.path())[0]);
+    let opened_early = File::options().write(true).open(&path).unwrap();
+    let mut second = FileSink::resumable(&target, "docker:web /a");
+    let mut begun = second.begin(&file);
+    assert_waits(&mut begun).await;
+    first.finish(Sha256Digest::of(b"x"), 1).await.unwrap();
+    drop(first);
+    let refused = partial::lock_named(&opened_early, &path).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    begun.await.unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), b"x");
+    let refused = partial::lock_named(&opened_early, &path).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    second.write(b"y".as_slice().into()).await.unwrap();
+    second.finish(Sha256Digest::of(b"y"), 1).await.unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), b"y");
+    assert_eq!(names(directory.path()), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_transfers_never_write_the_same_partial_file() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");

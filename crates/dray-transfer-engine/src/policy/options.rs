@@ -125,7 +125,7 @@ fn patterns(texts: &[String], directories: &Places) -> Result<Vec<Pattern>, Erro
         let pattern = if is_anchored(text) {
             Pattern::Beneath(expand(text, directories).map_err(|error| named(text, &error))?)
         } else {
-            // Only checked: a bare name must be one that a file can have.
+            // The result is not used: this checks that a file can have the bare name.
             SandboxPath::root()
                 .join(text)
                 .map_err(|error| named(text, &error))?;

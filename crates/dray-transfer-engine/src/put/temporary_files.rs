@@ -116,7 +116,7 @@ impl PutOperation<'_> {
                 }
                 _ => {}
             }
-            // Also after a failure: the drop must not try again.
+            // The path is forgotten after a failure too, so that the drop does not try again.
             self.leftovers.forget(&path);
         }
         left

@@ -57,7 +57,7 @@ async fn a_file_that_changes_while_it_is_read_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_file_that_never_holds_still_is_given_up_after_three_attempts() {
+async fn a_file_that_always_changes_is_given_up_after_three_attempts() {
     let fixture = fixture();
     let changes =
         (0..9).map(|byte| Fault::Meanwhile(1024, Change::Rewrite(vec![byte; 5000].into())));
@@ -113,7 +113,7 @@ async fn a_stalled_stream_is_given_up_after_the_idle_window_and_read_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_sandbox_that_never_answers_is_a_timeout_in_the_end() {
+async fn a_sandbox_that_never_responds_ends_in_a_timeout() {
     let fixture = fixture();
     fixture.fake.script(Call::Read, vec![Fault::Hang; 9]);
     let (kind, receipt) = fixture.refused("/work/a").await;
@@ -124,7 +124,7 @@ async fn a_sandbox_that_never_answers_is_a_timeout_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_sandbox_that_dies_half_way_is_gone_and_nothing_is_tried_again() {
+async fn a_sandbox_that_ends_during_a_read_is_gone_and_is_not_read_again() {
     let fixture = fixture();
     fixture
         .fake
@@ -183,7 +183,7 @@ async fn without_offsets_a_broken_stream_starts_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
+async fn damage_is_noticed_and_a_transport_that_damages_twice_is_no_longer_used() {
     let fixture = fixture();
     fixture
         .fake
@@ -204,7 +204,7 @@ async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!((got.receipt.attempts, &got.receipt.skipped), (3, &skipped));
-    // This incarnation no longer uses it, and the receipt contains the reason.
+    // This incarnation of the sandbox no longer uses the transport, and the receipt contains the reason.
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, got.receipt.skipped), (1, skipped));
 }
@@ -224,7 +224,7 @@ async fn without_another_transport_damage_is_final() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_transport_without_its_tool_or_sense_is_left_immediately() {
+async fn a_transport_without_its_tool_or_with_a_broken_protocol_is_replaced_immediately() {
     for reason in [ErrorKind::ToolMissing, ErrorKind::Protocol] {
         let fixture = fixture();
         fixture
@@ -250,7 +250,7 @@ async fn a_transport_without_its_tool_or_sense_is_left_immediately() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn without_digests_size_and_time_must_stay() {
+async fn without_digests_a_change_of_size_or_time_is_a_change_of_the_file() {
     let fixture = fixture();
     fixture.fake.digests(Digests::Missing);
     let (got, _) = fixture.got("/work/a").await;

@@ -175,7 +175,7 @@ impl PutOperation<'_> {
         let engine = self.engine;
         let _permit = engine.acquire_permit().await?;
         let directory = self.resolved().await?;
-        engine.reserve_life(self.tar.size()).await?;
+        engine.reserve_lifetime(self.tar.size()).await?;
         let probe = engine.probe().await?;
         let owner = Owner {
             uid: probe.uid,

@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
     }
     let peer = ChatPeer::open(global, chat).await?;
     let outcome = chat_with_peer(global, chat, &peer, conversation, files, message).await;
-    // Also after a failure: services that run here must stop in order.
+    // Done after a failure too, because services that run here must stop in order.
     peer.close().await;
     outcome
 }

@@ -79,7 +79,7 @@ fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, Comman
     let Some(url) = &console.agents else {
         return Ok(None);
     };
-    // Its parser refuses users and queries, which a page would show.
+    // The parser of origins refuses users and queries, which a page would show.
     DialOrigin::parse(url).map_err(|_| {
         CommandFailure::Usage(
             "--agents is not an http or https URL without user, query and fragment".to_owned(),
@@ -95,7 +95,7 @@ fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, Comman
 
 /// Prints a link of a console that shares this store.
 async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<(), CommandFailure> {
-    // Its parser refuses users and queries, which a link has itself.
+    // The parser of origins refuses users and queries, which a link has itself.
     DialOrigin::parse(&link.console).map_err(|_| {
         CommandFailure::Usage(
             "--console is not an http or https URL without user, query and fragment".to_owned(),

@@ -9,7 +9,7 @@ use crate::cli::{EgressTokenArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
-/// Longest life of a token that is made here.
+/// Longest lifetime of a token that is made here.
 const MAX_TOKEN_TTL: Period = Period::secs(30 * 24 * 3600);
 
 /// Prints a token for the identity that the options name.

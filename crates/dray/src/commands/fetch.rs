@@ -59,7 +59,7 @@ async fn fetch_reply(
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
     let meta = system.meta(timeout + CALL_MARGIN);
     let waiting = progress::spinner_with_text("fetching", global.json);
-    // Not repeated: a refusal of the policy is a decision.
+    // The call is not repeated, because a refusal of the policy is a decision.
     let reply = system.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply?;

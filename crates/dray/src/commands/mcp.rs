@@ -77,7 +77,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     };
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
-    // Once for the whole command: a signal that comes between two listeners would be lost.
+    // Installed once for the whole command: a signal that comes between two listeners would be lost.
     let mut signals = interruption::listen_to_signals()?;
     if endpoint.is_none() && tickets.is_none() {
         return Box::pin(serve_while_starting(mcp, &global, root, chats, signals)).await;

@@ -41,7 +41,7 @@ pub(crate) async fn run(
     if let Some(session) = &explain.session {
         meta = meta.with_session(session.clone());
     }
-    // Once: a refusal is the result that was asked for, and not a failure to retry.
+    // The call is not repeated: a refusal is the result that was requested, and not a failure.
     let reply = system.call_once(&meta, &request).await;
     system.close().await;
     let reply = reply?;

@@ -68,7 +68,7 @@ pub(crate) fn test(global: &GlobalOptions, test: &PolicyTestArgs) -> Result<(), 
         CommandFailure::Usage(lines.join("\n"))
     })?;
     let rules = Arc::new(rules);
-    // They were read above, so the defaults are never used here.
+    // The values were parsed above, so the defaults are never used here.
     let ports = |text: &str| text.parse::<AllowedPorts>().unwrap_or_default();
     let configured = ConfiguredLimits {
         admin: &compiled.admin,

@@ -392,7 +392,7 @@ async fn external_document(
         ..v1::FetchRequest::default()
     };
     let waiting = progress::spinner_with_text("fetching", global.json);
-    // Not repeated: a refusal of the policy is a decision.
+    // The call is not repeated, because a refusal of the policy is a decision.
     let reply = system
         .call_once(&system.meta(FETCH_TIMEOUT), &request)
         .await;

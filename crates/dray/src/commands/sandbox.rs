@@ -70,7 +70,7 @@ pub(crate) async fn run(
             command,
         ))
         .await;
-        // Also after a failure: a service that runs here must stop in order.
+        // Done after a failure too, because a service that runs here must stop in order.
         system.close().await;
         return outcome;
     }
@@ -83,7 +83,7 @@ pub(crate) async fn run(
             None => SystemConnection::open_to_ask(&allowing, &services).await?,
         };
         let outcome = exec::run(&reaching, &system, exec).await;
-        // Also after a failure: the program ends before the service that runs here.
+        // Done after a failure too: the program ends before the service that runs here.
         system.close().await;
         return outcome;
     }

@@ -40,12 +40,12 @@ pub(crate) async fn run_chapter(
         Err(reason) => {
             teller.line("left out", &reason);
             teller.fact("container", &json!({ "left_out": reason }));
-            // Not a failure: the demo must run on machines without Docker.
+            // This is not a failure, because the demo must run on machines without Docker.
             return Ok(());
         }
     };
     let report = round_trip(system, teller, &container, sent).await;
-    // Also after a failed check, before the demo ends.
+    // The container is removed after a failed check too, before the demo ends.
     container.remove().await;
     report
 }
@@ -144,7 +144,7 @@ impl DemoContainer {
             .await?;
         let described = json!({
             "Image": format!("{}:1", self.name),
-            // Never run, but the engine wants a command.
+            // The command never runs, but the engine requires one.
             "Cmd": ["/none"],
             "WorkingDir": "/workspace",
             "NetworkDisabled": true,

@@ -123,7 +123,7 @@ fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<()
             "the chat has the very bytes of the sandbox, once",
         )?;
     }
-    // By content and not by name: it could have been sent under another.
+    // The file is found by its content, because it could have been sent under another name.
     let secret = Sha256Digest::of(SECRET_PATH);
     let leaked = messages
         .iter()

@@ -1,4 +1,4 @@
-//! Files of the demo in the form that programs give them.
+//! Files for the demo, in the formats in which other programs write them.
 
 use std::fmt::Write as _;
 

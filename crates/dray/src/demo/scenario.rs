@@ -40,7 +40,7 @@ pub(crate) async fn run_chapters(
 /// Prints a summary of the chapters in numbers.
 fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
-    // Without the title of the demo.
+    // The first chapter is only the title of the demo.
     let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
     teller.chapter("Summary");
     teller.line(
@@ -407,7 +407,7 @@ async fn fetch_url(
     };
     Ok(system
         .bus()
-        // Not repeated, because a refusal is final, and a repetition would be counted again.
+        // The call is not repeated: a refusal is final, and a second request would be counted too.
         .call_once(&system.meta(), &request)
         .await
         .map_err(Fault::from))
@@ -433,16 +433,16 @@ async fn read_claim(system: &DemoSystem, claim: &Claim) -> Result<Bytes, Command
         .map_err(Fault::from)?)
 }
 
-/// Fails unless the claim is true.
-pub(crate) fn check_claim(true_so: bool, claim: &str) -> Result<(), CommandFailure> {
-    if true_so {
+/// Fails unless `holds`. The message of the failure contains the claim.
+pub(crate) fn check_claim(holds: bool, claim: &str) -> Result<(), CommandFailure> {
+    if holds {
         Ok(())
     } else {
         Err(untrue_claim_failure(claim))
     }
 }
 
-/// The demo claims something that is not true: a bug, with the exit code of a failure.
+/// The failure for a claim of the demo that does not hold, which is a bug.
 pub(crate) fn untrue_claim_failure(claim: &str) -> CommandFailure {
     CommandFailure::Fault(Fault::new(
         dray_types::FaultCode::Internal,
@@ -455,7 +455,7 @@ fn text_of<'value>(object: &'value Value, name: &str) -> &'value str {
     object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A value that is cut to at most one line of a terminal.
+/// Cuts a value so that it fits on one line of a terminal.
 fn cut_to_line(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();

@@ -140,19 +140,16 @@ async fn silence_is_given_up_and_reported() {
 #[tokio::test]
 async fn a_closed_port_is_69_and_no_address_is_2() {
     let home = tempfile::tempdir().unwrap();
-    let nobody = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let closed = format!("http://{}", dray_testkit::port::unassigned_address());
     for more in [&[][..], &["--model", "m"]] {
-        let arguments = [&["hi", "--url", &nobody][..], more].concat();
+        let arguments = [&["hi", "--url", &closed][..], more].concat();
         let output = run(home.path(), &arguments, b"").await;
         check(&output, 69, "");
         assert!(err(&output).contains("dray up"), "{output:?}");
     }
     let json = run(
         home.path(),
-        &["hi", "--url", &nobody, "--model", "m", "--json"],
+        &["hi", "--url", &closed, "--model", "m", "--json"],
         b"",
     )
     .await;

@@ -7,7 +7,7 @@ use super::tools::PIXEL_PNG;
 
 const TEXT_URI: &str = "test://static-text";
 const BINARY_URI: &str = "test://static-binary";
-/// The variable of the template is between these.
+/// The URI template before and after its variable `id`.
 const TEMPLATE_PARTS: (&str, &str) = ("test://template/", "/data");
 /// How long a client may keep a resource, in milliseconds.
 const RESOURCE_LIFETIME_MS: u64 = 60_000;
@@ -30,7 +30,7 @@ pub(crate) fn template() -> ResourceTemplate {
         .with_mime_type("application/json")
 }
 
-/// The content, where the suite names the resource.
+/// The content of a resource of the suite; `None` for other URIs.
 pub(crate) fn read(uri: &str) -> Option<ReadResourceResult> {
     let (before, after) = TEMPLATE_PARTS;
     let contents = match uri {

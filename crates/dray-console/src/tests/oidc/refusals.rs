@@ -300,9 +300,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
 #[tokio::test]
 async fn an_unreachable_provider_gets_a_clear_page() {
     let fixture = OidcFixture::with(|settings| {
-        // A port without a listener, because it was bound and released.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let issuer = format!("http://{}", free.local_addr().unwrap());
+        let issuer = format!("http://{}", dray_testkit::port::unassigned_address());
         settings.oidc.as_mut().unwrap().issuer = issuer;
     })
     .await;

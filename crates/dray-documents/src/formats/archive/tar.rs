@@ -19,7 +19,7 @@ pub(super) struct Tar<'a> {
     decoder: Decoder,
     /// Bytes of the current entry that were not read, padding excluded.
     unread: u64,
-    /// Padding after them, up to a full block.
+    /// Bytes of padding after the current entry, up to a full block.
     padding: u64,
 }
 
@@ -46,17 +46,17 @@ impl<'a> Tar<'a> {
     /// malformed, and the failures of the stream.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Failure> {
         loop {
-            self.pass()?;
-            let block = self.block()?;
+            self.skip_rest()?;
+            let block = self.next_block()?;
             match self.decoder.block(block.as_ref()).map_err(damage)? {
                 DecodeStep::Next | DecodeStep::Map => {}
                 DecodeStep::Extension(bytes) => {
-                    self.opened(bytes);
+                    self.begin_entry(bytes);
                     let content = self.content(bytes)?;
                     self.decoder.extension(&content).map_err(damage)?;
                 }
                 DecodeStep::Entry(found) => {
-                    self.opened(found.size);
+                    self.begin_entry(found.size);
                     return entry(&found).map(Some);
                 }
                 DecodeStep::End => return Ok(None),
@@ -64,7 +64,7 @@ impl<'a> Tar<'a> {
         }
     }
 
-    /// The content of the entry that was just given, at most `max_bytes`.
+    /// Reads at most `max_bytes` of the content of the current entry.
     pub(super) fn content(&mut self, max_bytes: u64) -> Result<Vec<u8>, Failure> {
         let content_bytes = self.unread.min(max_bytes);
         let content = self.stream.take(content_bytes)?;
@@ -75,12 +75,12 @@ impl<'a> Tar<'a> {
         Ok(content)
     }
 
-    fn opened(&mut self, bytes: u64) {
+    fn begin_entry(&mut self, bytes: u64) {
         (self.unread, self.padding) = (bytes, padding(bytes));
     }
 
     /// Skips the remainder of an entry. Some programs omit the padding after the last one.
-    fn pass(&mut self) -> Result<(), Failure> {
+    fn skip_rest(&mut self) -> Result<(), Failure> {
         if self.stream.skip(self.unread)? < self.unread {
             return Err(Failure::Corrupt(Damage::Truncated));
         }
@@ -90,7 +90,7 @@ impl<'a> Tar<'a> {
     }
 
     /// The next block; `None` at the end of the file.
-    fn block(&mut self) -> Result<Option<Block>, Failure> {
+    fn next_block(&mut self) -> Result<Option<Block>, Failure> {
         let mut block = [0; BLOCK_BYTES];
         match self.stream.fill(&mut block)? {
             0 => Ok(None),
@@ -135,7 +135,7 @@ fn entry(found: &TarEntry) -> Result<Entry, Failure> {
     })
 }
 
-/// A name of an extended header may hold a NUL, and no other name does.
+/// The name before its first NUL. Only a name of an extended header can contain one.
 fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -143,7 +143,7 @@ impl PdfBoss {
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
         let cut = reader.reached();
-        // A separate counter, because the walk and the engine read the same objects.
+        // The engine gets a separate counter, because the walk has read the same objects.
         let source =
             MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
         let extracted = catch_panic(|| {
@@ -174,7 +174,7 @@ impl PdfBoss {
         let annotations = Annotations::read(&page, &reader, self.show_hidden);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > MAX_RULINGS {
-            // A drawing, not a table; comparing all its lines with each other is quadratic.
+            // So many lines are a drawing and not a table. Comparing all of them with each other takes quadratic time.
             rulings.clear();
         }
         if spans.is_empty() {

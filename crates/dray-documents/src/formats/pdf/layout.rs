@@ -31,7 +31,7 @@ impl Layout<'_> {
     ) -> Vec<Block> {
         self.emphasis.mark_code(&mut spans);
         // Rulings are not turned with the text, so they would cut it in wrong places.
-        if let Some(beside) = vertical::turn(&mut spans) {
+        if let Some(beside) = vertical::rotate_vertical_text(&mut spans) {
             let mut blocks = self.region(spans, &[], ReadingOrder::Geometric, true);
             blocks.extend(self.region(beside, &[], ReadingOrder::Geometric, true));
             return blocks;

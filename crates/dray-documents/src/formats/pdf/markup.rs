@@ -86,7 +86,7 @@ impl PageMarkup {
                 .iter()
                 .rposition(|span| span.y > typed.area.y1)
                 .map_or(0, |index| index + 1);
-            // Not larger than the text around it, because larger letters would count as a heading.
+            // The size is at most that of the text around it, because larger letters would count as a heading.
             let max_size = page_spans
                 .iter()
                 .skip(index.saturating_sub(1))

@@ -13,12 +13,12 @@ const MIN_STEPS: usize = 8;
 /// Greatest horizontal offset between letters of one vertical line, in sizes of letters.
 const MAX_LINE_OFFSET: f32 = 0.4;
 
-/// Rotates the vertical text of a page, and returns whether there was any. Horizontal text is removed from `spans` and
-/// returned, unless it is inside a vertical line, as digits are.
-pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
+/// Rotates the vertical text of a page. Horizontal text is removed from `spans` and returned, unless it is inside a
+/// vertical line, as digits are. `None` for a page of horizontal text, which does not change.
+pub(super) fn rotate_vertical_text(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
     let by_font = visible(spans.iter().filter(|span| span.vertical));
     let stacked = by_font == 0 && is_stacked(spans);
-    // Less than half of the text: a horizontal page with a vertical word on it.
+    // With less vertical text than that, the page is horizontal and has a vertical word on it.
     if !stacked && by_font * 2 < visible(spans.iter()) {
         return None;
     }
@@ -119,7 +119,7 @@ impl Lines {
         Self(positions)
     }
 
-    /// Whether text with this middle is in a line.
+    /// Whether text with this horizontal centre and these bounds is inside a vertical line.
     fn contain(&self, middle: f32, bbox: Rect) -> bool {
         let bbox = bbox.normalize();
         let reach = bbox.height().max(1.0);

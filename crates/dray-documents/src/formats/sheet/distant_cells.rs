@@ -43,7 +43,7 @@ impl MovedCells {
         let rows: Vec<u16> = rows.into_iter().collect();
         let columns: Vec<u16> = columns.into_iter().collect();
         let rank = |numbers: &[u16], number: u16| {
-            // Always found: the list was made from the same records.
+            // The number is always found, because the list was made from the same records.
             let index = numbers.binary_search(&number).unwrap_or_default();
             u16::try_from(index).unwrap_or(u16::MAX).to_le_bytes()
         };

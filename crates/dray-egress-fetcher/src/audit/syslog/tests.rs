@@ -123,9 +123,7 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
 
 #[test]
 fn an_unreachable_server_costs_events_and_delays_no_caller() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = dray_testkit::port::unassigned_address();
     let queue = queue(SyslogAddress::Tcp(address.to_string()));
     for _ in 0..1000 {
         record(&queue, &event("one", "deny"));

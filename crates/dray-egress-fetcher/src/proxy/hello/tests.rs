@@ -98,7 +98,7 @@ fn a_hello_is_read_for_any_division_into_chunks() {
         }
         let read = read_client_hello(&bytes).unwrap().unwrap();
         assert_eq!(read.server_name.as_deref(), Some("files.example.org"));
-        // Early data in a record of its own.
+        // Early data in a separate record.
         let early = [&bytes[..], &[23, 3, 3, 0, 1, 0]].concat();
         assert_eq!(read_client_hello(&early), Ok(Some(read)));
     }

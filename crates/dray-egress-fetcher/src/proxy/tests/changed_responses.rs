@@ -121,7 +121,7 @@ fn check(received: &[u8], sent: &[u8]) -> ResponseEnd {
     }
     if let [declared] = &lengths[..] {
         let declared: usize = declared.parse().unwrap();
-        // Not more: the rest would be another response.
+        // More bytes would be taken for another response.
         assert!(body <= declared, "{}", shown());
         return if body == declared {
             ResponseEnd::Complete

@@ -33,7 +33,7 @@ async fn b_2_bytes_are_limited_in_both_directions() {
             server.read_to_end(&mut received).await.unwrap();
             assert_eq!(received.len(), up.min(10));
         }
-        // It may be closed already.
+        // The proxy may have closed the connection already.
         let _ = server.write_all(&vec![b'd'; down]).await;
         drop(server);
         assert_eq!(read_all(&mut client).await.len(), down.min(20));

@@ -14,7 +14,7 @@ async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_me
             vec![1, 2],
             vec!["connection_closed", ""],
         ),
-        // It may have been processed, so it is not sent twice.
+        // The request may have been processed, so it is not sent twice.
         ("POST /tables/once", 502, vec![1], vec!["connection_closed"]),
         // A new connection proves that the target does not want the request.
         (

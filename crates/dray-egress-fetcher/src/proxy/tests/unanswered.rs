@@ -63,7 +63,7 @@ async fn a_quota_that_ends_a_plain_request_before_its_response_gives_the_client_
     );
     let (response, ()) = tokio::join!(proxy.exchange(request), async {
         let mut server = ends.recv().await.unwrap();
-        // It ends with the connection.
+        // The read ends with the connection.
         let _ = server.read_to_end(&mut Vec::new()).await;
     });
     assert_quota(&response, "plain");

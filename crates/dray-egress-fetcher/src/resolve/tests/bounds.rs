@@ -53,7 +53,7 @@ async fn d_10_more_than_256_addresses_are_a_dns_failure() {
     check(1500, Err(Code::DnsFailure)).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn section_14_the_resolver_uses_the_configured_time() {
     let server = FakeDnsServer::start().await.unwrap();
     for kind in [RecordType::A, RecordType::AAAA] {

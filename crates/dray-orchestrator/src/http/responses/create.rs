@@ -241,7 +241,7 @@ impl BeginningResponse {
         let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
         let keep = self.keep(&surface, &document);
         let (head, running) = if in_background {
-            // Its client does not wait for the first event.
+            // The client of a background response does not wait for the first event.
             (Ok(Vec::new()), keep.await)
         } else {
             // Storing the response must not delay the first token.

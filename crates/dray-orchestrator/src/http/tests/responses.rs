@@ -227,7 +227,7 @@ pub(super) fn replica(
     let shared = Arc::clone(shared);
     let directory = tempfile::tempdir().unwrap();
     let change = |options: &mut crate::http::SurfaceOptions| options.clients = keys(&["one"]);
-    // Not on a thread of the test's runtime, which must not block.
+    // `block_on` needs a thread outside the test's runtime.
     let started = std::thread::spawn(move || {
         let surface = runtime.block_on(TestSurface::replica(script, change, shared, directory));
         (runtime, surface)

@@ -211,7 +211,7 @@ impl SharedState {
     }
 
     pub(super) async fn client_state(&self) -> ClientState {
-        // Not shared: connections end with their runtime.
+        // A shared store could have connections of a runtime that has ended.
         let store = Store::open(&self.options, Clock::system()).await.unwrap();
         let clock = self.clock.clone();
         let records = CallerRecords::new(&self.bus, store, TenantId::default(), clock);

@@ -12,15 +12,20 @@ use super::*;
 async fn fake_server() -> (DialCore, DialClient, Caller) {
     let fake_server = DialCore::start().await.unwrap();
     fake_server.add_key("key", "B");
+    let (core, caller) = client(fake_server.url());
+    (fake_server, core, caller)
+}
+
+fn client(url: String) -> (DialClient, Caller) {
     let core = DialClient::new(DialOptions {
         backoff: Duration::from_millis(1),
-        ..DialOptions::new(fake_server.url(), "2024-10-21")
+        ..DialOptions::new(url, "2024-10-21")
     });
     let caller = Caller {
         api_key: Some(Secret::new("key")),
         ..Caller::default()
     };
-    (fake_server, core.unwrap(), caller)
+    (core.unwrap(), caller)
 }
 
 fn wanted(urls: &[&str]) -> Vec<SkillRef> {
@@ -98,8 +103,10 @@ async fn each_prompt_fails_by_itself_with_a_reason() {
 
 #[tokio::test]
 async fn an_unreachable_dial_core_is_reported() {
-    let (fake_server, core, caller) = fake_server().await;
-    drop(fake_server);
+    let (core, caller) = client(format!(
+        "http://{}",
+        dray_testkit::port::unassigned_address()
+    ));
     let skills = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
     assert_eq!(
         skills,

@@ -1,4 +1,4 @@
-//! Chats that take no message now, rounds that take long, and questions of several lists.
+//! Tests of questions while a chat accepts no message, of rounds that take long, and of lists in several parts.
 
 use super::*;
 

@@ -92,7 +92,7 @@ fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
         return Some(InputLine::Unusable(too_long()));
     }
     Some(String::from_utf8(bytes).map_or_else(
-        // Not repaired, because the agent would get text that was never written.
+        // The text is not repaired, because the agent would get text that was never written.
         |_| InputLine::Unusable("the line is not UTF-8 and was not sent".to_owned()),
         |text| InputLine::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
     ))

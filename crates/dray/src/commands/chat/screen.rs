@@ -310,7 +310,7 @@ fn strip_control_characters(text: &str) -> String {
 fn append_bounded(text: &mut String, more: Option<&str>) {
     let more = more.unwrap_or_default();
     let room = MAX_STAGE_BYTES.saturating_sub(text.len());
-    // Not in the middle of a character.
+    // The text is not cut in the middle of a character.
     let end = more.floor_char_boundary(room.min(more.len()));
     text.push_str(more.get(..end).unwrap_or_default());
 }

@@ -82,7 +82,7 @@ async fn fetch_to_target(
         .get(&path, max_bytes, &mut target.sink, bar, cancel)
         .await;
     if let Some(reason) = target.sink.restarted() {
-        // Not an error: the earlier part does not belong to this content.
+        // This is not an error: the earlier part does not belong to this content.
         note_restart(&path, reason);
     }
     let received = match copied {

@@ -255,7 +255,7 @@ fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
     put(&mut stream, 0x85, &sheet);
     put(&mut stream, 0x0A, &[]);
     put(&mut stream, 0x809, &begin);
-    // It claims more rows than the memory limit allows.
+    // The sheet claims more rows than the memory limit allows.
     put(
         &mut stream,
         0x200,

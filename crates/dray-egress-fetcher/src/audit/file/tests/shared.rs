@@ -83,7 +83,7 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
             let owner = (rotated.uid(), rotated.gid(), rotated.mode() & 0o777);
             assert_eq!(owner, (65_534, 65_534, 0o600), "{name}");
         }
-        // Also when an operator moved it away.
+        // The same holds for a new file after an operator moved the old one away.
         fs::remove_file(&fixture.path).unwrap();
         file.write_frame(&line(2)).unwrap();
         assert_eq!(fs::metadata(&fixture.path).unwrap().uid(), 65_534);

@@ -184,7 +184,7 @@ async fn targets_that_swallow_packets_do_not_open_the_breaker_of_a_proxy_that_re
             .all(|head| head.starts_with("OPTIONS * HTTP/1.1\r\n"))
     );
     // Through a connection: the target is silent, and the proxy is tried for the next one.
-    let dialer = dialer.with_connect_timeout(Duration::from_millis(50));
+    let dialer = dialer.with_connect_timeout(Duration::from_secs(1));
     let error = dialer
         .connect(&pinned(PUBLIC_ADDRESS, JudgeConfig::default()))
         .await;

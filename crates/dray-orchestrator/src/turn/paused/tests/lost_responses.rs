@@ -1,4 +1,4 @@
-//! Questions in chats of responses in the background whose processes have ended.
+//! Tests of background responses that asked a question in a chat, and whose processes have ended since.
 
 use crate::responses::{NewResponse, ResponseDocument, ResponseStore, StoredRequest};
 
@@ -31,7 +31,7 @@ async fn killed_response(fixture: &RecordFixture) -> (ResponseStore, QuestionChe
     (responses, checkpoint)
 }
 
-/// The end of a lease that is not renewed.
+/// Advances the clock to the end of a lease that is not renewed.
 fn end_lease(fixture: &RecordFixture) {
     fixture.clock.advance(RESPONSE_LEASE.as_duration());
 }
