@@ -131,7 +131,7 @@ async fn probe<C: Call>(state: &ConsoleState, request: &C) -> Result<(), String>
 fn configuration(config: &[ConfigValue]) -> Markup {
     html! {
         h2 { "Configuration" }
-        p.muted { "Of this process. Secrets are hidden; services that run elsewhere have a configuration of their own." }
+        p.muted { "Of this process at its start. Secrets are hidden; services that run elsewhere have a configuration of their own." }
         @if config.is_empty() { p { "This console has no configuration." } }
         @for values in config.chunk_by(|one, next| section_of(one) == section_of(next)) {
             details {
@@ -153,7 +153,7 @@ fn section_of(entry: &ConfigValue) -> &str {
 fn value_table(values: &[ConfigValue]) -> Markup {
     html! {
         table {
-            caption { "Values in force" }
+            caption { "Values at the start" }
             thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "Source" } } }
             tbody { @for entry in values { tr {
                 td data-label="Key" { code { (entry.key) } }
