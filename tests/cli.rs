@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::support;
 mod artifacts;
+mod asyncapi;
 mod bench;
 mod copies;
 mod doctor;

@@ -14,10 +14,12 @@ use crate::support::{self, up::UpServer};
 
 mod advisories;
 mod agents;
+mod conformance;
 mod egress;
 mod listings;
 mod other_clients;
 mod resources;
+mod schemas;
 
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.
 const PROTOCOL_ERAS: [(&str, &str); 2] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")];
@@ -460,6 +462,28 @@ fn an_empty_directory_of_configurations_counts_as_unset() {
     support::stdout(&mut install);
     let entry = std::fs::read_to_string(fixture.path("home/.config/goose/config.yaml")).unwrap();
     assert!(entry.contains("drayage"), "{entry}");
+}
+
+#[test]
+fn an_entry_for_another_program_is_removed_only_when_its_program_is_named() {
+    let fixture = McpFixture::new();
+    let run = |options: &[&str]| {
+        let mut install = Command::new(support::dray());
+        install
+            .args(["mcp", "install", "cursor"])
+            .args(options)
+            .env("HOME", fixture.path("home"));
+        install
+    };
+    support::stdout(&mut run(&["--command", "/opt/wrapper"]));
+    let refused = run(&["--remove"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let stderr_text = String::from_utf8_lossy(&refused.stderr);
+    for words in ["starts the program `/opt/wrapper`", "--command"] {
+        assert!(stderr_text.contains(words), "{stderr_text}");
+    }
+    support::stdout(&mut run(&["--remove", "--command", "/opt/wrapper"]));
+    assert!(!Path::new(&fixture.path("home/.cursor/mcp.json")).exists());
 }
 
 fn text_of(result: &Value) -> &str {

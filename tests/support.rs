@@ -7,6 +7,7 @@ pub(crate) mod leases;
 pub(crate) mod mcp_process;
 pub(crate) mod node;
 pub(crate) mod service_process;
+pub(crate) mod shifted_clock;
 pub(crate) mod up;
 
 /// The directory of the workspace.

@@ -65,6 +65,10 @@ struct GuardedAgent {
 impl GuardedAgent {
     /// Two processes of an agent whose tool `shop_order` may be repeated, with these guardrails.
     async fn start(guardrails: Value) -> Self {
+        Self::start_with(guardrails, |setup| setup).await
+    }
+
+    async fn start_with(guardrails: Value, change: impl FnOnce(AgentSetup) -> AgentSetup) -> Self {
         let tools = FakeServer::start(ToolRequests::default(), |shared, received| {
             tool_reply(shared, received).boxed()
         });
@@ -96,13 +100,16 @@ impl GuardedAgent {
             tool("order", false, &[("q", "string")]), tool("judge", true, &judged)]});
         let rules = json!([
             {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "I got {result}"}},
+            {"when": {"tool_result_of": "transfer_to_billing"},
+                "reply": {"call": [{"name": "shop_order", "arguments": {"q": "handed over"}}]}},
+            {"when": {"last_user_contains": "hand over"}, "reply": {"call": [{"name": "transfer_to_billing"}]}},
             {"reply": {"call": [{"name": "shop_order", "arguments": {"q": "unsafe"}}]}},
         ]);
         let setup = AgentSetup::new(json!([set]), rules).distributed();
         let setup = setup
             .part("repeatable_tools", json!([{"tools": ["shop_order"]}]))
             .part("guardrails", guardrails);
-        let fixture = setup.without("orchestrator").start().await;
+        let fixture = change(setup).without("orchestrator").start().await;
         let lease = [("orchestrator.response_lease", "2s".to_owned())];
         Self {
             tools,
@@ -236,6 +243,32 @@ async fn a_replica_that_finishes_a_response_does_not_force_the_chosen_tool_again
         .collect();
     let chosen = json!({"type": "function", "function": {"name": "shop_order"}});
     assert_eq!(choices, [chosen, Value::Null]);
+    drop((agent.tools, agent.second));
+    agent.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_continues_with_another_agent_drops_the_choice_of_a_tool_of_the_first_one() {
+    let handing_over = |setup: AgentSetup| setup.handing_over_to("billing");
+    let agent = GuardedAgent::start_with(json!([]), handing_over).await;
+    // Only the first agent has this tool.
+    let body = json!({
+        "model": "agent", "input": "hand over", "background": true,
+        "tool_choice": {"type": "function", "name": "transfer_to_billing"},
+    });
+    let (finished, agent) = agent.finish_after_kill(body).await;
+    assert_eq!(finished["status"], "completed", "{finished}");
+    let output = finished["output"].as_array().unwrap();
+    let text = output.last().unwrap()["content"][0]["text"]
+        .as_str()
+        .unwrap();
+    assert!(text.contains("4711"), "{finished}");
+    let choices = agent.fixture.model.received_requests().into_iter();
+    let choices: Vec<_> = choices
+        .map(|request| request.body["tool_choice"].clone())
+        .collect();
+    let chosen = json!({"type": "function", "function": {"name": "transfer_to_billing"}});
+    assert_eq!(choices, [chosen, Value::Null, Value::Null]);
     drop((agent.tools, agent.second));
     agent.fixture.stop().await;
 }

@@ -1,9 +1,13 @@
 //! Tests of `dray doctor`: its findings on this machine and on a real bus, with exit codes for scripts.
 
+use std::time::Duration;
+
+use dray_store::embedded::EmbeddedS3;
 use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use serde_json::Value;
 
 use super::{CliHome, line};
+use crate::support::shifted_clock;
 use crate::support::up::UpServer;
 
 /// The finding about this subject.
@@ -190,4 +194,62 @@ fn a_check_of_accounts_without_a_running_system_names_what_it_needs() {
         skipped["text"].as_str().unwrap().contains("--nats"),
         "{report}"
     );
+}
+
+#[tokio::test]
+async fn a_store_with_another_clock_is_a_finding_before_it_refuses_requests() {
+    let home = CliHome::new();
+    let (_store, options) = EmbeddedS3::start(&home.0.path().join("store"))
+        .await
+        .unwrap();
+    let server = options.endpoint.trim_start_matches("http://");
+    let proxy = |minutes: u64| {
+        let behind = Duration::from_mins(minutes);
+        let address = shifted_clock::start(server.parse().unwrap(), behind);
+        format!("http://{address}")
+    };
+    for (endpoint, level) in [
+        (options.endpoint.clone(), "good"),
+        (proxy(2), "warning"),
+        (proxy(20), "problem"),
+        // Port 1 is reserved (RFC 6335), so no server listens there.
+        ("http://127.0.0.1:1".to_owned(), "skipped"),
+    ] {
+        let mut doctor = home.dray(&["doctor", "--json", "--s3", &endpoint]);
+        doctor
+            .args(OWN_SETTINGS)
+            .env("DRAY_STORE__S3__BUCKET", &options.bucket)
+            .env("DRAY_STORE__S3__ACCESS_KEY", options.access_key.expose())
+            .env("DRAY_STORE__S3__SECRET_KEY", options.secret_key.expose());
+        let output = tokio::task::spawn_blocking(move || doctor.output().unwrap())
+            .await
+            .unwrap();
+        let report = line(&output);
+        let clock = finding(&report, "clock of the store");
+        assert_eq!(clock["level"], level, "{endpoint}: {report}");
+        let text = clock["text"].as_str().unwrap();
+        assert_eq!(
+            text.contains("S3 refuses"),
+            level == "warning" || level == "problem",
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn addresses_that_only_flags_name_are_checked_as_well() {
+    let home = CliHome::new();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    for flag in ["--console", "--tickets", "--mcp"] {
+        let report = line(&home.run(&["doctor", "--json", flag, &taken]));
+        let findings = report["findings"].as_array().unwrap();
+        let named = format!("{taken} (`{flag}`) is in use");
+        let listener = findings
+            .iter()
+            .find(|finding| finding["text"].as_str().unwrap().contains(&named))
+            .unwrap_or_else(|| panic!("no {named} in {report}"));
+        // A system on the default address of this machine would use it by intent.
+        assert_ne!(listener["level"], "good", "{report}");
+    }
 }

@@ -91,7 +91,15 @@ fn the_advice_names_a_port_in_use_and_a_state_directory_without_permission() {
     let file = home.0.path().join("file");
     std::fs::write(&file, "").unwrap();
     let state = file.join("state");
-    let refused = home.run(&["up", "--state", state.to_str().unwrap()]);
+    let refused = home.run(&[
+        "up",
+        "--http",
+        "127.0.0.1:0",
+        "--chat",
+        "127.0.0.1:0",
+        "--state",
+        state.to_str().unwrap(),
+    ]);
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(text.contains("name another one with --state"), "{text}");
 }

@@ -31,7 +31,12 @@ pub(crate) fn client_python_with(modules: &str) -> Command {
 
 #[test]
 fn unit_tests_of_the_python_client_pass() {
-    support::stdout(client_python().args(["-W", "error", "-m", "unittest", "tests/test_unit.py"]));
+    let modules = ["tests/test_unit.py", "tests/test_hostile.py"];
+    support::stdout(
+        client_python()
+            .args(["-W", "error", "-m", "unittest"])
+            .args(modules),
+    );
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn unit_tests_of_the_typescript_client_pass() {
     node::run(client_node(&package).args([
         "--test",
         "dist/test/calls.test.js",
+        "dist/test/hostile.test.js",
         "dist/test/transfers.test.js",
     ]));
 }

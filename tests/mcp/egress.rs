@@ -71,7 +71,7 @@ impl Dialer for CorpusNetwork {
 }
 
 /// The fetcher on a separate host, and an MCP client of a server that uses it.
-struct EgressFixture {
+pub(super) struct EgressFixture {
     network: CorpusNetwork,
     client: RunningService<RoleClient, ()>,
     _serving: RunningService<RoleServer, McpServer>,
@@ -80,7 +80,7 @@ struct EgressFixture {
 }
 
 impl EgressFixture {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let network = CorpusNetwork {
             dialled: Arc::default(),
             tasks: TaskTracker::new(),
@@ -118,10 +118,14 @@ impl EgressFixture {
         }
     }
 
-    async fn call(&self, tool: &'static str, arguments: &Value) -> CallToolResult {
+    pub(super) async fn call(&self, tool: &'static str, arguments: &Value) -> CallToolResult {
         let arguments: JsonObject = arguments.as_object().cloned().unwrap();
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         self.client.call_tool(params).await.unwrap()
+    }
+
+    pub(super) async fn stop(self) {
+        self.running.stop().await;
     }
 }
 
@@ -143,7 +147,7 @@ async fn a_fetched_file_is_named_by_its_url_where_its_server_names_none() {
         assert_eq!(link.as_deref(), Some(name), "{fetched:?}");
         assert_eq!(fetched.structured_content.unwrap()["name"], name, "{url}");
     }
-    fixture.running.stop().await;
+    fixture.stop().await;
 }
 
 /// The reason in the result of a failed tool; empty for a success.
@@ -193,5 +197,5 @@ async fn the_egress_corpus_has_the_same_verdicts_through_the_tools() {
         assert_eq!(dialled.is_empty(), !code.is_empty(), "{url:?}");
         dialled.clear();
     }
-    fixture.running.stop().await;
+    fixture.stop().await;
 }

@@ -15,7 +15,6 @@ use clap::{Parser, Subcommand};
 
 mod check;
 mod compatibility;
-mod conformance;
 mod disk;
 mod dist;
 mod fuzz;
@@ -121,12 +120,6 @@ enum XtaskCommand {
         /// The target; without it, all targets run one after another.
         target: Option<String>,
     },
-    /// Run the official conformance suite of MCP against our server and our client. Needs npm and its registry.
-    Conformance {
-        /// Print all results as JSON on standard output.
-        #[arg(long)]
-        json: bool,
-    },
     /// Show where a first build spends its time, as a tree. Builds from nothing, which takes minutes.
     Heavy {
         /// Read this report of `cargo build --timings` instead of building.
@@ -209,7 +202,6 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Fuzz { minutes, target } => {
             fuzz::run_targets(&root, minutes, target.as_deref())
         }
-        XtaskCommand::Conformance { json } => conformance::run_suite(&root, json),
         XtaskCommand::Generate { check } => generate::run_generators(&root, check),
         XtaskCommand::New { kind, name } => new::run_new(&root, kind, &name),
         XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),

@@ -26,7 +26,7 @@ pub(crate) fn install_packages(
         return Ok(modules);
     }
     fs::write(directory.join("package.json"), &manifest)?;
-    // Silent, because the standard output of some commands is JSON.
+    // Silent, because only a failure is of interest.
     step::program_step("npm")
         .args([
             "install",

@@ -35,7 +35,8 @@ from drayage import (
 )
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
-from drayage._http import Transfers, spool_source
+from drayage._http import Transfers
+from drayage._stream_copy import AsyncStreamCopy, StreamCopy
 from drayage._transfer import AsyncTransfer, Transfer
 from drayage.bus import AsyncPublishedWork, AsyncPublisher, EndingEvents
 from drayage.models import ToolCallOutcome
@@ -536,13 +537,13 @@ class Bodies(unittest.TestCase):
 
         with unittest.mock.patch.object(tempfile, "tempdir", str(self.directory)):
             for source in [io.BytesIO(CONTENT), iter([CONTENT[:9], bytearray(CONTENT[9:])])]:
-                path = spool_source(self.transfer(), source)
+                path = StreamCopy(self.transfer()).make(source)
                 self.assertEqual(path.read_bytes(), CONTENT)
                 path.unlink()
             with self.assertRaisesRegex(OSError, "the sender left"):
-                spool_source(self.transfer(), broken())
+                StreamCopy(self.transfer()).make(broken())
             with self.assertRaisesRegex(TypeError, "str"):
-                spool_source(self.transfer(), io.StringIO("text"))
+                StreamCopy(self.transfer()).make(io.StringIO("text"))
         self.assertEqual(list(self.directory.iterdir()), [])
 
     def test_an_asynchronous_iterable_is_spooled_in_its_event_loop(self):
@@ -560,7 +561,7 @@ class Bodies(unittest.TestCase):
 
         async def spool(end, seconds=30):
             transfer = AsyncTransfer(time.monotonic() + seconds)
-            return await transfer.run(spool_source, transfer.chunks_of(chunks(end)))
+            return await AsyncStreamCopy(transfer).make(chunks(end))
 
         async def spool_and_cancel():
             begun = asyncio.Event()
@@ -585,7 +586,7 @@ class Bodies(unittest.TestCase):
                 asyncio.run(spool(asyncio.Event().wait, seconds=0.2))
             asyncio.run(spool_and_cancel())
             with self.assertRaisesRegex(TypeError, "AsyncDray"):
-                self.transfer().chunks_of(chunks(done))
+                StreamCopy(self.transfer()).make(chunks(done))
         self.assertEqual(list(self.directory.iterdir()), [])
 
 

@@ -222,6 +222,8 @@ export class Publisher {
 
   /** The outcome in the ledger, which keeps it for three days. `undefined` before the end, or if no service replies. */
   async askOutcome(operationId: string): Promise<ToolCallOutcome | undefined> {
+    // The connection is opened again after every loss, so its owner has closed it.
+    if (this.#connection.isClosed()) throw new Error("the publisher is closed");
     const request = toBinary(ToolCallOutcomeRequestSchema, create(ToolCallOutcomeRequestSchema, { operationId }));
     const headers = await this.#headers("ToolCallOutcomeRequest", randomUUID(), Date.now() + REPLY_TIMEOUT_MS);
     // The last token is the tenant: the server lets a publisher ask for its own only.

@@ -150,3 +150,8 @@ export function deadlineError(): DeadlineError {
     }),
   );
 }
+
+/** Whether a code of OpenSSL or Node.js means that a certificate is not accepted. */
+export function isCertificateError(code: string): boolean {
+  return /CERT|SIGNATURE|ISSUER|ALTNAME/.test(code);
+}

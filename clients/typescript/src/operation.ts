@@ -94,16 +94,17 @@ export class Operation {
     return this.#send(method, request, this.#operationId);
   }
 
-  /** Sends the main request of the operation. The messages of its reply are subject to the deadline of the operation.
-   * */
+  /** Sends the main request of the operation. The messages of its reply are subject to the deadline of the operation, and
+   * end with one for which `isLast` holds. */
   stream<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodServerStreaming<Request, Reply>,
     request: MessageInitShape<Request>,
+    isLast: (message: MessageShape<Reply>) => boolean,
   ): AsyncGenerator<MessageShape<Reply>, void, undefined> {
     checkFields(method.input, request);
     this.outlivesCall = true;
     const { connection } = this.#context;
-    return connection.stream(method, request, this.#operationId, this.#options, this.deadline);
+    return connection.stream(method, request, this.#operationId, this.#options, this.deadline, isLast);
   }
 
   /** Puts a source into the store. */

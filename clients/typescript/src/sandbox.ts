@@ -182,7 +182,7 @@ export class Sandbox {
   ): AsyncGenerator<CommandChunk | CommandEnd, void, undefined> {
     const events = await this.#run(async (operation) => {
       const command = await this.#command(operation, argv, settings);
-      return operation.stream(Sandboxes.method.execStream, { command });
+      return operation.stream(Sandboxes.method.execStream, { command }, ({ event }) => event.case === "end");
     });
     for await (const { event } of events) {
       if (event.case === "end") yield new CommandEnd(event.value);

@@ -11,7 +11,7 @@ import { basename, dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 
 import type { Deadline } from "./deadline.js";
-import { DrayageError, IntegrityError, makeFault, UnavailableError } from "./faults.js";
+import { DrayageError, IntegrityError, isCertificateError, makeFault, UnavailableError } from "./faults.js";
 import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
 import type { PreparedSource } from "./sources.js";
 import type { Artifact } from "./v1/index.js";
@@ -19,7 +19,9 @@ import type { Artifact } from "./v1/index.js";
 /** Longest time without a byte before a transfer counts as broken. */
 const MAX_SILENCE_MS = 30_000;
 /** Errors of the local file system, which another attempt would not change. */
-const LOCAL_ERRORS = new Set(["ENOENT", "EACCES", "EISDIR", "ENOSPC", "EROFS", "ENOTDIR", "EDQUOT"]);
+const LOCAL_ERRORS = new Set(
+  ["EACCES", "EDQUOT", "EFBIG", "EISDIR", "ELOOP", "ENAMETOOLONG", "ENOENT", "ENOSPC", "ENOTDIR", "EPERM", "EROFS"],
+);
 
 /** A transfer that may succeed in another attempt. */
 class TransientTransferError extends Error {}
@@ -225,6 +227,7 @@ async function repeat<Result>(
     } catch (error) {
       deadline.signal.throwIfAborted();
       if (isFinal(error)) throw error;
+      if (isCertificateError(codeOf(error))) throw untrustedStore(error);
       const delayMs = retryDelayMs(retry, number, 0);
       if (number >= maxAttemptsOf(retry) || !deadline.allows(delayMs)) throw brokenTransfer(error);
       await deadline.wait(delayMs);
@@ -234,8 +237,22 @@ async function repeat<Result>(
 
 /** Whether another attempt would end with the same error. */
 function isFinal(error: unknown): boolean {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  return error instanceof DrayageError || LOCAL_ERRORS.has(code);
+  return error instanceof DrayageError || LOCAL_ERRORS.has(codeOf(error));
+}
+
+/** The code of an error of Node.js; empty without one. */
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
+function untrustedStore(cause: unknown): UnavailableError {
+  return new UnavailableError(
+    makeFault("unavailable", "The certificate of the store is not trusted.", {
+      detail: "untrusted_certificate",
+      advice: "Pass the authority that signs it as `storeCa`.",
+    }),
+    { cause },
+  );
 }
 
 function brokenTransfer(cause: unknown): UnavailableError {

@@ -12,7 +12,7 @@ import { createAsyncIterable } from "@connectrpc/connect/protocol";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import type { Deadline } from "./deadline.js";
-import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
+import { deadlineError, DrayageError, errorFor, type FaultCode, faultOf, isCertificateError, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
 import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
@@ -56,10 +56,14 @@ const CODES: Partial<Record<Code, FaultCode>> = {
 };
 /** A long wait for an outcome must not be cut by a silent connection. */
 const PING_INTERVAL_MS = 60_000;
-/** Codes of OpenSSL and Node.js for a certificate that is not accepted. */
-const CERTIFICATE_ERROR = /CERT|SIGNATURE|ISSUER|ALTNAME/;
 /** Longest time of one attempt, about 27 hours: a time in the metadata has at most eight digits (gRPC over HTTP/2). */
 const MAX_ATTEMPT_MS = 99_999_999;
+/** Most bytes of a reply, 32 times the limit of the services; the library's own limit is 4 GiB. */
+const MAX_REPLY_BYTES = 4 << 20;
+/** Texts of the library for a reply that this client refuses, and for one whose stream ended early. Their status codes are
+ * those of a busy server and of a wrong request. */
+const TOO_LARGE_REPLY = /larger than configured readMaxBytes/;
+const INCOMPLETE_REPLY = /^protocol error: (missing status|incomplete envelope|missing output message)/;
 const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
 
 /** One HTTP/2 connection for each address, opened when it is needed. */
@@ -107,8 +111,8 @@ export class Connection {
   }
 
   /**
-   * Sends a request and yields the messages of its reply. The request is repeated only before the first message.
-   * Leaving the loop cancels it, and its end frees the deadline.
+   * Sends a request and yields the messages of its reply, which ends with one for which `isLast` holds. The request is
+   * repeated only before the first message. Leaving the loop cancels it, and its end frees the deadline.
    */
   async *stream<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodServerStreaming<Request, Reply>,
@@ -116,8 +120,10 @@ export class Connection {
     operationId: string,
     options: CallOptions,
     deadline: Deadline,
+    isLast: (message: MessageShape<Reply>) => boolean,
   ): AsyncGenerator<MessageShape<Reply>, void, undefined> {
     let hasBegun = false;
+    let isComplete = false;
     try {
       const header = await this.#metadata(options, operationId);
       const transport = this.#transportOf(method.parent.typeName);
@@ -130,9 +136,11 @@ export class Connection {
           const response = await transport.stream(method, deadline.signal, undefined, header, input);
           for await (const message of response.message) {
             hasBegun = true;
+            isComplete = isLast(message);
             yield message;
           }
-          return;
+          if (isComplete) return;
+          throw incompleteReply();
         } catch (failure) {
           await this.#beforeRetry(failure, hasBegun, number, options, deadline);
         }
@@ -158,6 +166,8 @@ export class Connection {
     deadline: Deadline,
   ): Promise<void> {
     deadline.signal.throwIfAborted();
+    // Closing broke the connection, and another attempt would open a new one.
+    if (this.#isClosed) throw closedError();
     const error = errorOf(failure);
     const delayMs = retryDelayMs(options.retry, number, error.fault.retryAfterMs);
     const isLast = isFinal || number >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
@@ -167,13 +177,13 @@ export class Connection {
 
   #transportOf(service: string): Transport {
     // A connection that is opened after `close` would stay open.
-    if (this.#isClosed) throw new Error("the client is closed");
+    if (this.#isClosed) throw closedError();
     const target = this.#options.endpoints?.[service] ?? this.#target;
     const known = this.#open.get(target);
     if (known !== undefined) return known.transport;
     const baseUrl = `${this.#options.plaintext ? "http" : "https"}://${target}`;
     const manager = new Http2SessionManager(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, this.#nodeOptions());
-    const transport = createGrpcTransport({ baseUrl, sessionManager: manager });
+    const transport = createGrpcTransport({ baseUrl, sessionManager: manager, readMaxBytes: MAX_REPLY_BYTES });
     this.#open.set(target, { transport, manager });
     return transport;
   }
@@ -221,8 +231,25 @@ function addressParts(address: string): URL {
 const UNREACHABLE_ADVICE =
   "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does.";
 
+function closedError(): Error {
+  return new Error("the client is closed");
+}
+
+/** The exception for a request that ended as if it had succeeded, without its complete reply. */
+function incompleteReply(cause?: unknown): DrayageError {
+  return errorFor(
+    makeFault("unavailable", "The reply ended before it was complete.", {
+      detail: "incomplete_reply",
+      advice: "Try again; the same operation id continues the same operation.",
+      retryable: true,
+    }),
+    { cause },
+  );
+}
+
 /** The exception for a failed attempt: the fault of the service, or a fault for a failure of the connection. */
 export function errorOf(failure: unknown): DrayageError {
+  if (failure instanceof DrayageError) return failure;
   const error = ConnectError.from(failure);
   const [fault] = error.findDetails(FaultSchema);
   if (fault !== undefined) {
@@ -232,9 +259,13 @@ export function errorOf(failure: unknown): DrayageError {
       : errorFor(converted, { cause: error });
   }
   if (error.code === Code.DeadlineExceeded) return deadlineError();
+  if (INCOMPLETE_REPLY.test(error.rawMessage)) return incompleteReply(error);
+  if (error.code === Code.ResourceExhausted && TOO_LARGE_REPLY.test(error.rawMessage)) {
+    return errorFor(makeFault("internal", error.rawMessage, { detail: "reply_too_large" }), { cause: error });
+  }
   const codes = systemCodes(error);
   // Another attempt would get the same certificate, or the same endpoint without TLS.
-  if (codes.some((code) => CERTIFICATE_ERROR.test(code))) {
+  if (codes.some(isCertificateError)) {
     const advice = "Check `caCertificate` and `serverName` of `tls`.";
     return errorFor(makeFault("unavailable", error.rawMessage, { detail: "untrusted_certificate", advice }), {
       cause: error,

@@ -94,3 +94,9 @@ test("a server that is away is reported after the attempts", async () => {
   const connecting = Publisher.connect("nats://127.0.0.1:1", { tenant, password, options });
   await assert.rejects(connecting, (error) => error instanceof UnavailableError && error.fault.retryable);
 });
+
+test("a closed publisher ends the wait for an outcome", async (t) => {
+  const publisher = await connect(t);
+  await publisher.close();
+  await assert.rejects(publisher.askOutcome("scenario-closed"), /the publisher is closed/);
+});

@@ -88,7 +88,7 @@ pub struct Config {
     pub ca_bundle: Option<String>,
     /// The proxy through which the web is reached. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
-    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy use HTTP/1.1.
+    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy to targets use HTTP/1.1.
     pub http2: bool,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,

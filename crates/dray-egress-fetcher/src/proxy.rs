@@ -55,6 +55,8 @@ mod form;
 #[cfg(feature = "service")]
 mod forward;
 #[cfg(feature = "service")]
+mod http2;
+#[cfg(feature = "service")]
 mod identify;
 #[cfg(feature = "service")]
 mod intercept;

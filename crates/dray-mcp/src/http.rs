@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use crate::accept::name_accepted_types;
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::baselines::read_http_baselines;
 use crate::message_check::{RejectedMessage, check_message};
@@ -168,6 +169,7 @@ fn router<H: ServerHandler>(
     let service = StreamableHttpService::new(move || Ok(handler()), manager, config);
     Router::new()
         .route_service(ENDPOINT_PATH, service)
+        .layer(middleware::from_fn(name_accepted_types))
         .layer(middleware::from_fn(answer_unreadable))
         .layer(middleware::from_fn_with_state(limit, limit_sessions))
 }

@@ -206,7 +206,7 @@ impl InputGate {
 }
 
 /// Whether the request is of 2026-07-28 or later, where the server cannot ask the client.
-fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+pub(crate) fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }

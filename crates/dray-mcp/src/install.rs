@@ -48,6 +48,7 @@ mod error;
 mod file;
 mod json;
 mod lock;
+mod ownership;
 pub mod registry;
 mod report;
 mod toml;
@@ -84,8 +85,8 @@ pub enum InstallAction {
         /// Whether an entry of the same name with other values is overwritten. Without this it is an error.
         replace: bool,
     },
-    /// Removes the entry of this name, and tables without other content. A file that is empty afterwards is deleted,
-    /// unless it is reached through a symbolic link.
+    /// Removes the entry of this name, and tables without other content, if this command could have written it. A file
+    /// that is empty afterwards is deleted, unless it is reached through a symbolic link.
     Remove,
 }
 
@@ -98,7 +99,8 @@ pub struct InstallOptions {
     pub scope: Option<InstallScope>,
     /// The name of the entry: up to 32 of `a-z`, `0-9`, `-` and `_`. Clients show it before the names of tools.
     pub name: String,
-    /// How the client reaches the server. Not used when the entry is removed.
+    /// How the client reaches the server. When the entry is removed, an entry that starts this program or has this
+    /// address counts as written by this command, in addition to those that [`InstallAction::Remove`] recognizes.
     pub server: ServerLaunch,
     /// The change of the entry.
     pub action: InstallAction,
@@ -176,6 +178,9 @@ impl InstallAttempt<'_> {
         let values =
             edit::parse_config(format, text).map_err(|error| self.edit_error(error, &[]))?;
         let keys = self.entry_path(&values);
+        if self.options.action == InstallAction::Remove {
+            self.check_ownership(edit::lookup_value(&values, &keys))?;
+        }
         let change = match self.options.action {
             InstallAction::Install { replace } => EntryChange::Set {
                 value: self.entry,
@@ -197,6 +202,26 @@ impl InstallAttempt<'_> {
         match outcome {
             WriteOutcome::Done => Ok(Some(self.report(&result, &keys))),
             WriteOutcome::Changed => Ok(None),
+        }
+    }
+
+    /// Refuses the removal of an entry that was not installed.
+    fn check_ownership(&self, entry: Option<&Value>) -> Result<(), InstallError> {
+        let InstallOptions {
+            client,
+            name,
+            server,
+            ..
+        } = self.options;
+        match entry {
+            Some(entry) if !ownership::is_installed_entry(*client, name, entry, server) => {
+                Err(InstallError::Foreign {
+                    path: self.file.target.clone(),
+                    name: name.clone(),
+                    description: ownership::describe_entry(*client, entry),
+                })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -27,6 +27,7 @@
 //! What it does not do: implement services, store files, decide which address may be fetched, or serve the URLs of
 //! tickets.
 
+mod accept;
 mod arguments;
 mod auth;
 mod baselines;

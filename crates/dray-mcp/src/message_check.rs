@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::arguments::invalid_reason;
 
 /// The request that begins a session.
-const INITIALIZE_METHOD: &str = "initialize";
+pub(crate) const INITIALIZE_METHOD: &str = "initialize";
 
 /// The response to a message that the library does not get.
 #[derive(Debug)]

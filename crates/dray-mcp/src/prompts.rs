@@ -2,8 +2,10 @@
 
 use dray_types::{Fault, FaultCode};
 use rmcp::model::{
-    GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role,
+    GetPromptRequestParams, GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage,
+    Role,
 };
+use serde_json::Value;
 
 use crate::failure;
 use crate::options::{ServerOptions, ToolName};
@@ -49,6 +51,10 @@ const fn optional(
         default,
     }
 }
+
+/// Most bytes of the arguments of a prompt together. The message contains them, and a model gets it as a whole: the limit
+/// is below that of a result.
+const MAX_ARGUMENTS_BYTES: usize = 32 * 1024;
 
 const DEFAULT_QUESTION: &str = "What are the main points?";
 
@@ -125,7 +131,8 @@ pub(crate) fn list(options: &ServerOptions) -> Vec<Prompt> {
 ///
 /// # Errors
 ///
-/// No such prompt, or a required argument is missing.
+/// No such prompt, a required argument is missing, an argument is not a string, or the arguments are longer than
+/// [`MAX_ARGUMENTS_BYTES`].
 pub(crate) fn get(
     options: &ServerOptions,
     request: &GetPromptRequestParams,
@@ -139,23 +146,65 @@ pub(crate) fn get(
             )
             .detail("prompt_not_found")
         })?;
-    let mut text = prompt.text.to_owned();
-    for argument in prompt.arguments {
-        let argument_text = request.arguments.as_ref();
-        let argument_text =
-            argument_text.and_then(|argument_text| argument_text.get(argument.name)?.as_str());
-        if argument.required && argument_text.is_none_or(str::is_empty) {
-            return Err(Fault::new(
-                FaultCode::InvalidArgument,
-                format!("The argument `{}` is missing.", argument.name),
-            )
-            .detail("arguments_invalid"));
-        }
-        let value = argument_text.unwrap_or(argument.default);
-        text = text.replace(&format!("{{{}}}", argument.name), value);
-    }
+    let values = argument_values(prompt, request.arguments.as_ref())?;
+    let text = fill_template(prompt.text, &values);
     let message = PromptMessage::new_text(Role::User, text);
     Ok(GetPromptResult::new(vec![message]).with_description(prompt.description))
+}
+
+/// The name and value of each argument of a prompt.
+fn argument_values<'a>(
+    prompt: &PromptTemplate,
+    arguments: Option<&'a JsonObject>,
+) -> Result<Vec<(&'static str, &'a str)>, Fault> {
+    let mut values = Vec::new();
+    let mut total_bytes = 0;
+    for argument in prompt.arguments {
+        let name = argument.name;
+        let value = match arguments.and_then(|arguments| arguments.get(name)) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text.as_str()),
+            Some(_) => {
+                return Err(invalid_arguments(format!(
+                    "The argument `{name}` is not a string."
+                )));
+            }
+        };
+        if argument.required && value.is_none_or(str::is_empty) {
+            return Err(invalid_arguments(format!(
+                "The argument `{name}` is missing."
+            )));
+        }
+        total_bytes += value.map_or(0, str::len);
+        values.push((name, value.unwrap_or(argument.default)));
+    }
+    if total_bytes > MAX_ARGUMENTS_BYTES {
+        return Err(invalid_arguments(format!(
+            "The arguments of this prompt have {total_bytes} bytes, and at most {MAX_ARGUMENTS_BYTES} are accepted."
+        ))
+        .advice("Name a file or a URL instead of its content."));
+    }
+    Ok(values)
+}
+
+/// The text with a value in place of each `{name}`. It passes once over the text, so that a value which looks like another
+/// name stays as it is.
+fn fill_template(template: &str, values: &[(&str, &str)]) -> String {
+    let mut filled = String::new();
+    let mut rest = template;
+    while let Some((before, tail)) = rest.split_once('{') {
+        let (name, after) = tail.split_once('}').unwrap_or((tail, ""));
+        let value = values.iter().find(|(known, _)| *known == name);
+        filled.push_str(before);
+        filled.push_str(value.map_or("", |(_, value)| value));
+        rest = after;
+    }
+    filled.push_str(rest);
+    filled
+}
+
+fn invalid_arguments(message: String) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, message).detail("arguments_invalid")
 }
 
 #[cfg(test)]
@@ -196,5 +245,45 @@ mod tests {
             text.contains("`a.pdf`") && text.contains(DEFAULT_QUESTION),
             "{text}"
         );
+    }
+
+    fn read_document(path: &str, question: &str) -> Result<String, Fault> {
+        let arguments = serde_json::json!({"path": path, "question": question});
+        let request = GetPromptRequestParams::new("read_document")
+            .with_arguments(arguments.as_object().cloned().unwrap_or_default());
+        let result = get(&ServerOptions::default(), &request)?;
+        Ok(serde_json::to_string(&result).unwrap())
+    }
+
+    #[test]
+    fn arguments_above_the_limit_are_refused_with_their_sizes() {
+        let longest = "q".repeat(MAX_ARGUMENTS_BYTES - 5);
+        assert!(read_document("a.pdf", &longest).unwrap().contains(&longest));
+        let refused = read_document("ab.pdf", &longest).unwrap_err();
+        assert_eq!(refused.code, FaultCode::InvalidArgument);
+        let sizes = ["32769 bytes", "32768"];
+        assert!(
+            sizes.iter().all(|size| refused.message.contains(size)),
+            "{}",
+            refused.message
+        );
+        // Also where one of them alone is too long.
+        read_document(&"p".repeat(900_000), "").unwrap_err();
+    }
+
+    #[test]
+    fn an_argument_that_names_another_one_is_not_expanded() {
+        let text = read_document("{question}{question}", "who?").unwrap();
+        assert!(text.contains("`{question}{question}`"), "{text}");
+        assert_eq!(text.matches("who?").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn an_argument_that_is_not_a_string_is_refused() {
+        let arguments = serde_json::json!({"path": "a.pdf", "question": 7});
+        let request = GetPromptRequestParams::new("read_document")
+            .with_arguments(arguments.as_object().cloned().unwrap_or_default());
+        let refused = get(&ServerOptions::default(), &request).unwrap_err();
+        assert!(refused.message.contains("`question`"), "{refused:?}");
     }
 }

@@ -19,7 +19,8 @@ use crate::auth::{Scope, required_scopes};
 use crate::baselines::SubscriptionBaselines;
 use crate::confirm::{self, SendQuestions};
 use crate::host_questions::{HostQuestions, run_with_questions};
-use crate::input::InputRound;
+use crate::input::{self, InputRound};
+use crate::message_check::INITIALIZE_METHOD;
 use crate::options::ToolName;
 use crate::progress::ProgressReporter;
 use crate::skills::{self, SKILL_PREFIX};
@@ -373,6 +374,10 @@ impl ServerHandler for McpServer {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        // An `initialize` without its parameters arrives here, and 2026-07-28 has none (SEP-2575).
+        if request.method == INITIALIZE_METHOD && input::is_stateless(&context) {
+            return Err(transfer::method_not_offered());
+        }
         let transfer =
             TransferRequest::parse(&self.state.options, &request.method, request.params)?;
         let caller = self.caller_access(&context).await;

@@ -16,7 +16,7 @@ use crate::auth::{Scope, ScopeSet, required_scopes};
 use crate::content::ContentAccess;
 use crate::failure;
 use crate::location::{self, Location};
-use crate::message_check::invalid_initialize;
+use crate::message_check::{INITIALIZE_METHOD, invalid_initialize};
 use crate::options::{ServerOptions, TicketAccess, ToolName};
 use crate::progress::ProgressReporter;
 use crate::tools::tickets::{DEFAULT_UPLOAD_BYTES, issue_download, principal};
@@ -44,6 +44,12 @@ const FILE_FIELD: &str = "file";
 pub(crate) enum TransferRequest {
     Upload(AuthorizeUpload),
     Download(AuthorizeDownload),
+}
+
+/// The error of a method that this server does not have.
+pub(crate) fn method_not_offered() -> ErrorData {
+    let words = "The method is not offered here.";
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, words, None)
 }
 
 /// Parameters of `files/authorizeUpload`.
@@ -139,17 +145,13 @@ impl TransferRequest {
                     .map(Self::Download)
                     .map_err(invalid)
             }
-            "initialize" => Err(invalid_initialize(Some(params))),
+            INITIALIZE_METHOD => Err(invalid_initialize(Some(params))),
             // A request of a served method whose parameters do not fit arrives here, too.
             _ if SERVED_METHODS.contains(&method) => Err(ErrorData::invalid_params(
                 format!("The parameters of {method} are missing or have another type."),
                 None,
             )),
-            _ => Err(ErrorData::new(
-                ErrorCode::METHOD_NOT_FOUND,
-                "The method is not offered here.",
-                None,
-            )),
+            _ => Err(method_not_offered()),
         }
     }
 

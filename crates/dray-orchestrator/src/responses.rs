@@ -19,6 +19,7 @@ mod conversations;
 mod deletions;
 mod events;
 mod history;
+mod recorded;
 mod running;
 mod runs;
 mod takeover;
@@ -26,6 +27,7 @@ mod takeover;
 pub(crate) use conversations::ConversationRecord;
 pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequence_of};
 pub(crate) use history::History;
+pub(crate) use recorded::RecordedEvents;
 pub(crate) use running::RunningResponse;
 pub(crate) use runs::{BackgroundRun, RunState};
 pub(crate) use takeover::{TakenResponse, is_over};
@@ -166,17 +168,25 @@ pub(crate) struct ResponseStore {
     lifetime: Period,
     /// How long a process may be silent before its responses count as interrupted.
     lease: Period,
+    /// The events that this process records.
+    recorded: RecordedEvents,
 }
 
 impl ResponseStore {
     /// Responses that are kept for `lifetime` after their end, and conversations after their last change.
     /// A response counts as interrupted when its process does not renew its lease within `lease`.
-    pub(crate) const fn new(records: CallerRecords, lifetime: Period, lease: Period) -> Self {
+    pub(crate) fn new(records: CallerRecords, lifetime: Period, lease: Period) -> Self {
         Self {
             records,
             lifetime,
             lease,
+            recorded: RecordedEvents::default(),
         }
+    }
+
+    /// The events that this process records.
+    pub(crate) const fn recorded_events(&self) -> &RecordedEvents {
+        &self.recorded
     }
 
     /// How long a process may be silent before its responses count as interrupted.

@@ -53,6 +53,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineStream for T {}
 /// A connection to the engine, in the form that hyper accepts.
 pub(crate) type Io = TokioIo<Box<dyn EngineStream>>;
 
+/// Reports a socket without a listener as one that does not exist. An engine that was killed leaves it, and one that is
+/// restarted removes it or, with socket activation, keeps listening. A full queue of connections is another error.
+fn left_socket(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::ConnectionRefused {
+        return io::Error::new(io::ErrorKind::NotFound, error);
+    }
+    error
+}
+
 impl Endpoint {
     /// Connects within the time limit.
     #[expect(
@@ -62,7 +71,7 @@ impl Endpoint {
     pub(crate) async fn connect(&self, connect_timeout: Duration) -> io::Result<Io> {
         let connecting = async {
             Ok::<Box<dyn EngineStream>, io::Error>(match self {
-                Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                Self::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(left_socket)?),
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;

@@ -193,7 +193,7 @@ pub(crate) enum DrayCommand {
     ///
     /// Checks versions, clock, limits, configuration, addresses of listeners, the directories of services and their free
     /// space, the container engine, reading of documents, name servers, and with --nats and --s3 the bus, its clock and
-    /// streams, the services and the store. Exit code 1 when there is a problem.
+    /// streams, the services, and the store with its clock. Exit code 1 when there is a problem.
     Doctor(DoctorArgs),
     /// Measure copies, fetches and reading on this machine, each beside the program that does the same without Drayage.
     ///

@@ -5,17 +5,18 @@ The URL comes from the service and leads to the store. Redirects are not followe
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import io
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeGuard
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from drayage import v1
@@ -28,6 +29,13 @@ CHUNK_BYTES = 1 << 20
 """Bytes read at a time."""
 MAX_SILENCE_SECONDS = 30.0
 """Longest time without a byte before a transfer counts as broken."""
+
+
+_LOCAL_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_LOCAL_ERROR_NUMBERS = {
+    errno.EDQUOT, errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EROFS
+}
+"""Errors of the local file system, which another attempt would not change."""
 
 
 class TransientTransferError(Exception):
@@ -192,28 +200,6 @@ class DownloadStream:
         self._connection.close()
 
 
-def spool_source(transfer: Transfer, source: BinaryIO | Iterable[bytes]) -> Path:
-    """Copies a stream into a temporary file, because the store needs size and digest before the bytes."""
-    chunks = iter(lambda: source.read(CHUNK_BYTES), b"") if _is_file_object(source) else iter(source)
-    with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
-        try:
-            for chunk in chunks:
-                transfer.remaining()
-                if not isinstance(chunk, bytes | bytearray | memoryview):
-                    raise TypeError(f"a stream must yield bytes, not {type(chunk).__name__}")
-                file.write(chunk)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    path = Path(file.name)
-    transfer.on_cancel(partial(path.unlink, missing_ok=True))
-    return path
-
-
-def _is_file_object(source: object) -> TypeGuard[BinaryIO]:
-    return hasattr(source, "read")
-
-
 def file_digest(transfer: Transfer, path: Path) -> tuple[int, bytes]:
     """Size and SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
@@ -253,12 +239,31 @@ def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy)
             attempt()
             return
         except (TransientTransferError, OSError, http.client.HTTPException) as error:
-            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            if _is_local(error):
                 raise
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise _untrusted_store() from error
             delay = retry.delay(number, 0.0)
             if number >= retry.max_attempts or not transfer.allows(delay):
                 raise _broken_transfer() from error
             transfer.wait(delay)
+
+
+def _is_local(error: Exception) -> bool:
+    # The subclasses for names and for TLS have numbers of their own.
+    is_plain = type(error) is OSError and error.errno in _LOCAL_ERROR_NUMBERS
+    return is_plain or isinstance(error, _LOCAL_ERRORS)
+
+
+def _untrusted_store() -> UnavailableError:
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            "The certificate of the store is not trusted.",
+            "untrusted_certificate",
+            "Pass the authority that signs it as `store_ca`.",
+        )
+    )
 
 
 def _broken_transfer() -> UnavailableError:

@@ -7,13 +7,12 @@ every later check raise, and releases what the work leaves behind, such as a tem
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from drayage.faults import deadline_error
 
@@ -39,12 +38,6 @@ class Transfer:
     ) -> ResultT:
         """Does the work in this thread."""
         return work(self, *args, **kwargs)
-
-    def chunks_of(self, source: BinaryIO | Iterable[bytes] | AsyncIterable[bytes]) -> BinaryIO | Iterable[bytes]:
-        """The source, if it can be read in this thread."""
-        if isinstance(source, AsyncIterable):
-            raise TypeError("an asynchronous iterable needs the client for asyncio, `AsyncDray`")
-        return source
 
     def remaining(self) -> float:
         """Seconds until the deadline. Raises after it and after `cancel`."""
@@ -102,39 +95,13 @@ class AsyncTransfer:
             self._transfer.cancel()
             raise
 
-    def chunks_of(self, source: BinaryIO | Iterable[bytes] | AsyncIterable[bytes]) -> BinaryIO | Iterable[bytes]:
-        """The source as an iterable for another thread. Asynchronous ones are read in this event loop."""
-        # Before `read`: files of `aiofiles` have both.
-        if isinstance(source, AsyncIterable):
-            return _read_in(asyncio.get_running_loop(), aiter(source), self._transfer)
-        return source
+    def remaining(self) -> float:
+        """Seconds until the deadline. Raises after it."""
+        return self._transfer.remaining()
 
-
-def _read_in(loop: asyncio.AbstractEventLoop, chunks: AsyncIterator[bytes], transfer: Transfer) -> Iterator[bytes]:
-    async def take() -> bytes | None:
-        return await anext(chunks, None)
-
-    taking: concurrent.futures.Future[bytes | None] | None = None
-
-    def cancel_current() -> None:
-        if taking is not None:
-            taking.cancel()
-
-    transfer.on_cancel(cancel_current)
-    while True:
-        seconds = transfer.remaining()
-        taking = asyncio.run_coroutine_threadsafe(take(), loop)
-        try:
-            chunk = taking.result(seconds)
-        except concurrent.futures.TimeoutError:
-            if taking.done():
-                # Not the deadline: the iterable itself raised it.
-                raise
-            taking.cancel()
-            raise deadline_error() from None
-        if chunk is None:
-            return
-        yield chunk
+    def allows(self, seconds: float) -> bool:
+        """Whether this time remains."""
+        return self._transfer.allows(seconds)
 
 
 def shut_down(connection: socket.socket) -> None:

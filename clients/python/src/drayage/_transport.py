@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from drayage import v1
 from drayage._method import Endpoint
@@ -46,7 +47,11 @@ _CODES: dict[grpc.StatusCode, FaultCode] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: FaultCode.RATE_LIMITED,
     grpc.StatusCode.DEADLINE_EXCEEDED: FaultCode.TIMEOUT,
     grpc.StatusCode.UNAVAILABLE: FaultCode.UNAVAILABLE,
+    # The peer ended the stream. What the caller cancels does not become a fault.
+    grpc.StatusCode.CANCELLED: FaultCode.UNAVAILABLE,
 }
+_TOO_LARGE = re.compile(r"larger than max|exceeds (hard|soft) limit")
+"""Texts of gRPC for a reply that this client refuses, which has the status of a server that is busy."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,8 @@ def error_of(error: grpc.RpcError) -> DrayageError:
         return deadline_error()
     message = error.details() or f"The request failed with {code.name}."
     detail, advice = code.name.lower(), ""
-    retryable = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    mapped = _CODES.get(code, FaultCode.INTERNAL)
+    retryable = mapped in (FaultCode.UNAVAILABLE, FaultCode.RATE_LIMITED)
     # gRPC gives the reasons of a failed handshake as text only. Another attempt meets the same endpoint.
     if "CERTIFICATE_VERIFY_FAILED" in message:
         detail, retryable = "untrusted_certificate", False
@@ -150,21 +156,37 @@ def error_of(error: grpc.RpcError) -> DrayageError:
         detail, retryable = "endpoint_without_tls", False
         message = "The endpoint does not use TLS."
         advice = "Pass `plaintext=True` if that is meant, as for `dray up` on this machine."
-    elif code == grpc.StatusCode.UNAVAILABLE:
+    elif code == grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message):
+        mapped, detail, retryable = FaultCode.INTERNAL, "reply_too_large", False
+    elif mapped is FaultCode.UNAVAILABLE:
         message = f"The service could not be reached: {message.rstrip('.')}."
         advice = "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does."
-    fault = Fault(
-        _CODES.get(code, FaultCode.INTERNAL), message, detail=detail, advice=advice, retryable=retryable
+    return error_for(Fault(mapped, message, detail=detail, advice=advice, retryable=retryable))
+
+
+def incomplete_reply() -> DrayageError:
+    """The exception for a request that ended as if it had succeeded, without its reply or with one that is not readable."""
+    return error_for(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            "The reply ended before it was complete.",
+            detail="incomplete_reply",
+            advice="Try again; the same operation id continues the same operation.",
+            retryable=True,
+        )
     )
-    return error_for(fault)
 
 
 def _fault_in(details: bytes) -> Fault | None:
-    """The fault in a `google.rpc.Status`: field 3 holds `Any` messages with a type in field 1 and a value in field 2."""
+    """The readable fault in a `google.rpc.Status`: field 3 holds `Any` messages with a type in field 1 and a value in field 2."""
     for packed in _length_delimited(details, 3):
         types = _length_delimited(packed, 1)
         if types and types[0].endswith(b"/dray.v1.Fault"):
-            return Fault.of(v1.Fault.FromString(b"".join(_length_delimited(packed, 2))))
+            try:
+                return Fault.of(v1.Fault.FromString(b"".join(_length_delimited(packed, 2))))
+            except DecodeError:
+                # The status of gRPC counts then.
+                return None
     return None
 
 

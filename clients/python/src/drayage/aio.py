@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-import grpc
-
 from drayage import _operations as operations
 from drayage import methods, v1
 from drayage._arguments import checked, checked_method
@@ -27,11 +25,12 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest, spool_source
+from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import AsyncCommandInput, AsyncLocalSource, SandboxTarget, Stored
+from drayage._stream_copy import AsyncStreamCopy
 from drayage._transfer import AsyncTransfer
-from drayage._transport import Attempts, Connection, error_of
+from drayage._transport import Attempts, Connection, incomplete_reply
 from drayage.faults import deadline_error
 from drayage.models import (
     CommandChunk,
@@ -284,20 +283,24 @@ class AsyncDray:
         )
         metadata = connection.metadata(self.options, operation_id)
         attempts = Attempts(self.options, deadline)
-        has_begun = False
+        last: ItemT | None = None
         while True:
             replies = send(request, timeout=attempts.next_timeout(), metadata=metadata)
             try:
                 async for reply in replies:
-                    has_begun = True
-                    yield convert(reply)
-                return
-            except grpc.RpcError as failure:
-                error = error_of(failure)
+                    if reply is None:
+                        break
+                    last = convert(reply)
+                    yield last
+                if isinstance(last, CommandEnd):
+                    return
+                error = incomplete_reply()
+            except AsyncChannels.FAILURES as failure:
+                error = self._channels.error_of(failure)
             finally:
                 # Runs also when the caller leaves its loop: cancelling ends the program.
                 replies.cancel()
-            if has_begun:
+            if last is not None:
                 raise error
             await asyncio.sleep(attempts.delay_after(error))
 
@@ -329,9 +332,12 @@ class AsyncDray:
         while True:
             timeout = attempts.next_timeout()
             try:
-                return await send(effect.request, timeout=timeout, metadata=metadata)
-            except grpc.RpcError as failure:
-                error = error_of(failure)
+                reply = await send(effect.request, timeout=timeout, metadata=metadata)
+                if reply is not None:
+                    return reply
+                error = incomplete_reply()
+            except AsyncChannels.FAILURES as failure:
+                error = self._channels.error_of(failure)
             await asyncio.sleep(attempts.delay_after(error))
 
     async def _do(self, effect: Effect, deadline: float) -> Any:
@@ -343,7 +349,7 @@ class AsyncDray:
         if isinstance(effect, HashEffect):
             return await transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return await transfer.run(spool_source, transfer.chunks_of(effect.source))
+            return await AsyncStreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:

@@ -7,6 +7,7 @@ the store. Arguments above 64 KiB travel over gRPC, and so do results above it: 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
 import logging
@@ -202,6 +203,9 @@ class AsyncPublisher:
 
     async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """The outcome in the ledger, which keeps it for three days. `None` before the end, or if no service replies."""
+        if self._connection.is_closed:
+            # It is opened again after every loss, so its owner has closed it.
+            raise RuntimeError("the publisher is closed")
         request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
         headers = self._headers("ToolCallOutcomeRequest", str(uuid.uuid4()), time.time() + PUBLISH_SECONDS)
         # The last token is the tenant: the server lets a publisher ask for its own only.
@@ -565,15 +569,27 @@ class Publisher:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
+        except concurrent.futures.CancelledError:
+            # Another thread has closed the publisher.
+            raise RuntimeError("the publisher is closed") from None
         except BaseException:
             # The caller was interrupted.
             running.cancel()
             raise
 
     def _stop(self) -> None:
+        # A thread that waits for a task of a loop that has stopped would wait without end.
+        asyncio.run_coroutine_threadsafe(_cancel_other_tasks(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_other_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class PublishedWork:

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-import grpc
-
 from drayage import _operations as operations
 from drayage import methods, v1
 from drayage._arguments import checked, checked_method
@@ -26,11 +24,12 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest, spool_source
+from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
+from drayage._stream_copy import StreamCopy
 from drayage._transfer import Transfer
-from drayage._transport import Attempts, Connection, error_of
+from drayage._transport import Attempts, Connection, incomplete_reply
 from drayage.faults import deadline_error
 from drayage.models import (
     CommandChunk,
@@ -283,20 +282,24 @@ class Dray:
         )
         metadata = connection.metadata(self.options, operation_id)
         attempts = Attempts(self.options, deadline)
-        has_begun = False
+        last: ItemT | None = None
         while True:
             replies = send(request, timeout=attempts.next_timeout(), metadata=metadata)
             try:
                 for reply in replies:
-                    has_begun = True
-                    yield convert(reply)
-                return
-            except grpc.RpcError as failure:
-                error = error_of(failure)
+                    if reply is None:
+                        break
+                    last = convert(reply)
+                    yield last
+                if isinstance(last, CommandEnd):
+                    return
+                error = incomplete_reply()
+            except Channels.FAILURES as failure:
+                error = self._channels.error_of(failure)
             finally:
                 # Runs also when the caller leaves its loop: cancelling ends the program.
                 replies.cancel()
-            if has_begun:
+            if last is not None:
                 raise error
             time.sleep(attempts.delay_after(error))
 
@@ -328,9 +331,12 @@ class Dray:
         while True:
             timeout = attempts.next_timeout()
             try:
-                return send(effect.request, timeout=timeout, metadata=metadata)
-            except grpc.RpcError as failure:
-                error = error_of(failure)
+                reply = send(effect.request, timeout=timeout, metadata=metadata)
+                if reply is not None:
+                    return reply
+                error = incomplete_reply()
+            except Channels.FAILURES as failure:
+                error = self._channels.error_of(failure)
             time.sleep(attempts.delay_after(error))
 
     def _do(self, effect: Effect, deadline: float) -> Any:
@@ -342,7 +348,7 @@ class Dray:
         if isinstance(effect, HashEffect):
             return transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return transfer.run(spool_source, transfer.chunks_of(effect.source))
+            return StreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:

@@ -26,6 +26,8 @@ pub struct ClientTlsConfig {
     pub revocation_lists: Option<PathBuf>,
     /// Refuses the TLS handshake of clients without a certificate. Otherwise they need a token.
     pub require_certificate: bool,
+    /// Speaks HTTP/1.1 alone. Otherwise clients that offer HTTP/2 get it.
+    pub http1_only: bool,
     /// Who the clients with certificates are. The first entry that matches counts.
     pub clients: Vec<CertificateClientConfig>,
 }
@@ -58,6 +60,8 @@ pub struct ClientTlsSettings {
     pub revocation_lists: Option<PathBuf>,
     /// Whether every client needs a certificate.
     pub requires_certificate: bool,
+    /// Whether clients that offer HTTP/2 get HTTP/1.1.
+    pub http1_only: bool,
     /// Who the clients are, in the order of the configuration.
     pub clients: Vec<CertificateClient>,
 }
@@ -104,6 +108,7 @@ impl ClientTlsConfig {
                     client_authorities: self.client_authorities.clone(),
                     revocation_lists: self.revocation_lists.clone(),
                     requires_certificate: self.require_certificate,
+                    http1_only: self.http1_only,
                     clients,
                 });
             }

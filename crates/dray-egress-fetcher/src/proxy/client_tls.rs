@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate::ClientCertificate;
+use super::http2::HTTP2_PROTOCOL;
 use super::listener::UnidentifiedPermit;
 use super::refusal::ProxyRefusal;
 use super::serve::ForwardProxy;
@@ -119,6 +120,9 @@ impl ForwardProxy {
             Some(read) => read,
             None => None,
         };
+        if session.alpn_protocol() == Some(HTTP2_PROTOCOL) {
+            return Box::pin(self.serve_http2(stream, certificate, permit)).await;
+        }
         let client = ClientSocket::Tls(Box::new(stream));
         self.serve_certified(client, certificate, Some(permit))
             .await;

@@ -129,7 +129,7 @@ impl ForwardProxy {
 
     /// Who a client with this token and this certificate is. A token names the session; without one, the configuration
     /// says who the client of the certificate is.
-    fn identity_of(
+    pub(super) fn identity_of(
         &self,
         token: Result<Vec<u8>, IdentityError>,
         certificate: Option<ClientCertificate>,

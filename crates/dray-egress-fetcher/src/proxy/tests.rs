@@ -9,6 +9,7 @@ mod client_handshakes;
 mod clients;
 mod forms;
 mod hostile;
+mod http2;
 pub(super) mod intercepted;
 mod kept_tunnels;
 mod limits;

@@ -77,6 +77,19 @@ pub enum InstallError {
         /// The name of the entry.
         name: String,
     },
+    /// The entry to remove was not written by this command.
+    #[error(
+        "the entry `{name}` in {path} {description}, so this command did not write it; nothing was changed. \
+         If it is not needed, delete it in the file"
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The name of the entry.
+        name: String,
+        /// What the entry starts or connects to, without its arguments and other values.
+        description: String,
+    },
     /// The file cannot be edited without other changes.
     #[error(
         "cannot edit {path} safely: {reason}; nothing was changed. \

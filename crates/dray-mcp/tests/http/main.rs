@@ -6,6 +6,7 @@
     reason = "helpers of tests; nothing else is in here"
 )]
 
+mod accept;
 mod client;
 mod deliveries;
 mod fixture;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{RawResponse, send};
+use crate::client::{RawResponse, call, send};
 use crate::fixture::{HttpFixture, STATIC_TOKEN};
 
 /// Longest wait for a response.
@@ -100,6 +100,13 @@ async fn an_initialize_with_invalid_parameters_is_not_taken_for_one_without_a_se
     let response = send_body(&fixture, list).await;
     assert_eq!(response.status, 400);
     assert!(response.body.contains("Session ID"), "{response:?}");
+}
+
+#[tokio::test]
+async fn the_version_without_sessions_has_no_initialize() {
+    let fixture = HttpFixture::new().await;
+    let response = call(fixture.address, Some(STATIC_TOKEN), "initialize", json!({})).await;
+    check_error(&response, 404, -32601, "not offered");
 }
 
 #[tokio::test]

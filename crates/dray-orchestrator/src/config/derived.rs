@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use dray_agent::manifest::{ManifestSettings, publish};
 use dray_http::HttpTimeouts;
@@ -10,6 +11,9 @@ use dray_types::TenantId;
 
 use super::{Config, McpServer, McpWorkloadToken};
 use crate::http::SurfaceOptions;
+
+/// Time between two looks at the events of a response that another process makes.
+const EVENT_LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Config {
     /// The settings for reading manifests.
@@ -46,6 +50,7 @@ impl Config {
             prompt_mapping: self.prompt_mapping.clone(),
             cors_origins: self.cors_origins.clone(),
             heartbeat: self.heartbeat_interval.as_duration(),
+            look_interval: EVENT_LOOK_INTERVAL,
             max_upload: self.max_upload,
             drain: self.drain.as_duration(),
             schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),

@@ -75,6 +75,9 @@ pub struct SurfaceOptions {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
+    /// Time between two looks of a resumed stream at the events of its response, which another process may record. Those
+    /// of this process are noticed immediately.
+    pub look_interval: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,
     /// How long responses may continue when the service ends.

@@ -108,7 +108,9 @@ impl EventLog {
         let mut next = log.clone();
         next.batches.push(EventBatch { first, content });
         (next.next, next.bytes) = (last.saturating_add(1), bytes);
-        self.replace(next).await
+        self.replace(next).await?;
+        self.store.recorded.announce(&self.id);
+        Ok(())
     }
 
     async fn replace(&mut self, value: EventLogRecord) -> Result<(), EventLogError> {

@@ -80,6 +80,23 @@ impl ToolChoice {
         }
     }
 
+    /// Whether the client's tools alone are offered in the last round, because they are several and no choice names exactly
+    /// them in a way that all services know.
+    const fn ends_with_client_tools(&self) -> bool {
+        matches!(
+            self,
+            Self::UntilClientTool {
+                last_choice: None,
+                ..
+            }
+        )
+    }
+
+    /// Whether a round is the last one that the turn may have, and the client has to get a call by then.
+    const fn is_last_chance(&self, round: u32) -> bool {
+        matches!(self, Self::UntilClientTool { last_round, .. } if round >= *last_round)
+    }
+
     /// The choice of a round, which counts from 1.
     fn of_round(&self, round: u32) -> Option<&Value> {
         match self {
@@ -87,9 +104,9 @@ impl ToolChoice {
             Self::UntilClientTool {
                 choice,
                 last_choice,
-                last_round,
+                ..
             } => {
-                let last_choice = last_choice.as_ref().filter(|_| round >= *last_round);
+                let last_choice = last_choice.as_ref().filter(|_| self.is_last_chance(round));
                 Some(last_choice.unwrap_or(choice))
             }
         }
@@ -102,6 +119,8 @@ impl ToolChoice {
 pub(super) struct BodyTemplate {
     /// A JSON object up to the value of its last member, `messages`.
     prefix: Vec<u8>,
+    /// The same with the client's tools alone, for the last round in which a client with several can get a call.
+    last_prefix: Option<Vec<u8>>,
     /// Parameters of the manifest and the client, for traces.
     parameters: Map<String, Value>,
     tool_choice: Option<ToolChoice>,
@@ -151,16 +170,27 @@ impl BodyTemplate {
             tools: &tools,
             response_format: response_format.as_ref(),
         };
-        let mut prefix = serde_json::to_vec(&members)?;
-        // Without the closing brace, since each call adds its messages.
-        prefix.pop();
-        prefix.extend_from_slice(b",\"messages\":");
+        // Services refuse a choice without tools. Only `auto` and `none` get here without any.
+        let tool_choice = tool_choice
+            .filter(|_| !tools.is_empty())
+            .map(|choice| ToolChoice::new(choice, &client_tools, max_rounds));
+        let only_client_tools = ToolList {
+            own: &[],
+            statics: &[],
+            client: tools.client,
+        };
+        let last_members = FixedMembers {
+            tools: &only_client_tools,
+            ..members
+        };
+        let last_prefix = tool_choice
+            .as_ref()
+            .filter(|choice| choice.ends_with_client_tools())
+            .map(|_| last_members.to_prefix());
         Ok(Self {
-            prefix,
-            // Services refuse a choice without tools. Only `auto` and `none` get here without any.
-            tool_choice: tool_choice
-                .filter(|_| !tools.is_empty())
-                .map(|choice| ToolChoice::new(choice, &client_tools, max_rounds)),
+            prefix: members.to_prefix()?,
+            last_prefix: last_prefix.transpose()?,
+            tool_choice,
             parameters: fixed,
         })
     }
@@ -171,9 +201,12 @@ impl BodyTemplate {
         messages: &[Message],
         round: u32,
     ) -> Result<Bytes, serde_json::Error> {
-        let mut body = self.prefix.clone();
-        serde_json::to_writer(&mut body, messages)?;
         let choice = self.tool_choice.as_ref();
+        let last_prefix = self.last_prefix.as_ref();
+        let last_prefix =
+            last_prefix.filter(|_| choice.is_some_and(|choice| choice.is_last_chance(round)));
+        let mut body = last_prefix.unwrap_or(&self.prefix).clone();
+        serde_json::to_writer(&mut body, messages)?;
         if let Some(choice) = choice.and_then(|choice| choice.of_round(round)) {
             body.extend_from_slice(b",\"tool_choice\":");
             serde_json::to_writer(&mut body, choice)?;
@@ -200,11 +233,23 @@ const OWN_MEMBERS: [&str; 7] = [
 ];
 
 /// The members of a body that are equal in all calls of a turn.
+#[derive(Clone, Copy)]
 struct FixedMembers<'a> {
     parameters: &'a Map<String, Value>,
     model: &'a str,
     tools: &'a ToolList<'a>,
     response_format: Option<&'a Value>,
+}
+
+impl FixedMembers<'_> {
+    /// The body up to the value of its last member, `messages`.
+    fn to_prefix(self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut prefix = serde_json::to_vec(&self)?;
+        // Without the closing brace, since each call adds its messages.
+        prefix.pop();
+        prefix.extend_from_slice(b",\"messages\":");
+        Ok(prefix)
+    }
 }
 
 impl Serialize for FixedMembers<'_> {
@@ -347,8 +392,18 @@ mod tests {
             assert_eq!(body(&only, round)["tool_choice"], "required", "{round}");
         }
         assert_eq!(body(&only, 3)["tool_choice"], tool("a"));
+        let own = json!({"type": "static_function", "static_function": {"name": "s"}});
         let several = required(&[tool("a"), tool("b")]).after_first_call();
-        assert_eq!(body(&template(several, &[]), 3)["tool_choice"], "required");
+        let several = template(several, std::slice::from_ref(&own));
+        assert_eq!(
+            body(&several, 2)["tools"],
+            json!([own, tool("a"), tool("b")])
+        );
+        for round in [3, 4] {
+            let last = body(&several, round);
+            assert_eq!(last["tools"], json!([tool("a"), tool("b")]), "{round}");
+            assert_eq!(last["tool_choice"], "required", "{round}");
+        }
         let named = ClientParameters {
             tool_choice: Some(tool("a")),
             ..required(&[tool("a")])

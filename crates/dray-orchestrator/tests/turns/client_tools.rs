@@ -351,6 +351,30 @@ async fn a_client_that_requires_a_call_gets_one_of_its_own_after_those_of_the_ag
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_requires_one_of_several_tools_gets_a_call_before_the_last_round_is_used_up()
+{
+    let endpoint = CountingEndpoint::start().await;
+    // A model that calls the agent's tool as long as it has it.
+    let script = r#"{"rules": [
+        {"when": {"has_tool": "shop_a"}, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
+        {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
+    let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    manifest["orchestrator"]["max_iterations"] = json!(3);
+    let fixture = TurnFixture::plain(&manifest, script).await;
+    let mut clock = weather();
+    clock["function"]["name"] = json!("clock");
+    let body =
+        json!({"messages": [user("x")], "tools": [weather(), clock], "tool_choice": "required"});
+    let result = fixture.chat(body).await;
+    assert_eq!(result.reason(), "tool_calls", "{result:?}");
+    assert_eq!(result.calls()[0]["function"]["name"], "weather");
+    assert_eq!(endpoint.called(), ["1", "1"]);
+    let last = &fixture.asked()[2];
+    assert_eq!(last["tools"], json!([weather(), clock]));
+    assert_eq!(last["tool_choice"], "required");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_very_long_id_of_a_call_is_replaced_and_its_result_finds_the_call() {
     // Services that put signatures into ids have shorter ones, which stay as they are.
     for (length, is_kept) in [(16 << 10, true), (100_000, false)] {

@@ -45,7 +45,7 @@ async fn the_error_of_an_engine_that_does_not_run_says_so() {
     // What an engine that was killed leaves behind.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let killed = at_socket.resolve(&address("box")).await.unwrap_err();
-    assert_eq!(killed.unreachable_cause(), Some(UnreachableCause::Refused));
+    assert_eq!(killed.unreachable_cause(), Some(UnreachableCause::NoEngine));
     let unknown = backend("http://engine.invalid:2375".to_owned());
     let unknown = unknown.resolve(&address("box")).await.unwrap_err();
     assert_eq!(

@@ -1,5 +1,7 @@
 //! Options of `dray doctor`.
 
+use std::net::SocketAddr;
+
 use clap::Args;
 
 /// `dray doctor`
@@ -13,4 +15,16 @@ pub(crate) struct DoctorArgs {
     /// Needs --nats.
     #[arg(long)]
     pub(crate) accounts: bool,
+
+    /// Check also this address, on which `dray up --console` will listen.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) console: Option<SocketAddr>,
+
+    /// Check also this address, on which `dray up --tickets` will listen.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) tickets: Option<SocketAddr>,
+
+    /// Check also this address, on which `dray up --mcp` will listen.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) mcp: Option<SocketAddr>,
 }

@@ -30,8 +30,9 @@ pub(crate) struct McpInstallArgs {
     /// Show what would be written and where. Changes nothing.
     #[arg(long)]
     pub(crate) print: bool,
-    /// Remove the entry. Everything else in the file stays.
-    #[arg(long, conflicts_with_all = ["replace", "command", "env", "url", "token_env", "server_args"])]
+    /// Remove the entry, if this command could have written it. Everything else in the file stays. An entry for a program
+    /// that is not called `dray` needs its `--command`.
+    #[arg(long, conflicts_with_all = ["replace", "env", "token_env", "server_args"])]
     pub(crate) remove: bool,
     /// Overwrite an entry of the same name that has other values.
     #[arg(long)]
@@ -46,13 +47,14 @@ pub(crate) struct McpInstallArgs {
     /// File to change instead of the client's default, for other profiles and directories.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Program that the client starts. Default: this program.
+    /// Program that the client starts. Default: this program. With `--remove`, the program of the entry.
     #[arg(long, value_name = "PATH", conflicts_with = "url")]
     pub(crate) command: Option<PathBuf>,
     /// Variable that the client sets for the program. It is readable in the file. Can be given several times.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
-    /// Address of a running server (`dray mcp --http`), which the client connects to instead of starting a program.
+    /// Address of a running server (`dray mcp --http`), which the client connects to instead of starting a program. With
+    /// `--remove`, the address of the entry.
     #[arg(long, value_name = "URL", conflicts_with = "server_args")]
     pub(crate) url: Option<String>,
     /// Variable of the client's environment that holds the bearer token. Only its name is written.

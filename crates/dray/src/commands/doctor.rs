@@ -75,21 +75,21 @@ async fn examine(
         &resolver, &transfer, &limits,
     ));
     findings.extend(engine::check_engine(&transfer));
-    findings.extend(check_listeners(&loaded, &egress, &transfer, limit).await?);
+    findings.extend(check_listeners(&loaded, doctor, &egress, &transfer).await?);
     findings.push(machine::check_reading(limit).await);
     findings.extend(egress_files::check_egress_files(&egress).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
     findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);
-    findings.push(system::check_store(&loaded, limit).await?);
+    findings.extend(system::check_store(&loaded, limit).await?);
     Ok(findings)
 }
 
 /// Checks the addresses of all services, which `dray up` opens in one process.
 async fn check_listeners(
     loaded: &LoadedConfig,
+    doctor: &DoctorArgs,
     egress: &dray_egress_fetcher::Config,
     transfer: &dray_sandbox_transfer::Config,
-    limit: Duration,
 ) -> Result<Vec<Finding>, CommandFailure> {
     let http: HttpSection = context::config_section(loaded, "http")?;
     let grpc: GrpcSection = context::config_section(loaded, "grpc")?;
@@ -103,8 +103,12 @@ async fn check_listeners(
         ListenAddress::of("sandbox-transfer.preview.listen", transfer.preview.listen),
         ListenAddress::of("platform-delivery.listen", delivery.listen),
         ListenAddress::of("orchestrator.listen", Some(chat.listen)),
+        ListenAddress::of("--console", doctor.console),
+        ListenAddress::of("--tickets", doctor.tickets),
+        ListenAddress::of("--mcp", doctor.mcp),
     ];
     let addresses = addresses.into_iter().flatten().collect();
+    let limit = Duration::from_secs(doctor.timeout);
     Ok(listeners::check_listeners(addresses, http.listen, limit).await)
 }
 

@@ -151,6 +151,12 @@ fn install_failure(error: InstallError) -> CommandFailure {
             .detail("entry_exists")
             .advice("Repeat the command with --replace, or with another --name.")
             .into(),
+        InstallError::Foreign { .. } => Fault::new(FaultCode::InvalidArgument, text)
+            .detail("entry_not_installed")
+            .advice(
+                "If the command did write it for another program or address, repeat it with that --command or --url.",
+            )
+            .into(),
         InstallError::Locked(_) => Fault::new(FaultCode::Unavailable, text)
             .detail("client_config")
             .into(),

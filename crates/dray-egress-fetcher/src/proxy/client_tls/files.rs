@@ -23,6 +23,7 @@ use crate::config::ClientTlsSettings;
 use crate::metrics::ProxyMetrics;
 use crate::policy_files::POLL_INTERVAL;
 use crate::proxy::hello::HTTP1_PROTOCOLS;
+use crate::proxy::http2::HTTP2_PROTOCOL;
 
 /// Most bytes of a file. Revocation lists of large authorities have some megabytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -127,7 +128,9 @@ impl TlsFiles {
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(ClientTlsError::Mismatch)?;
-        config.alpn_protocols = HTTP1_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        let http2 = (!settings.http1_only).then_some(HTTP2_PROTOCOL);
+        let protocols = http2.into_iter().chain(HTTP1_PROTOCOLS);
+        config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
         // A resumed session would keep a certificate that has expired or was revoked since.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

@@ -108,6 +108,15 @@ impl CertifiedProxy {
         &self,
         certificate: Option<Pair>,
     ) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_with(certificate, &[]).await
+    }
+
+    /// The same, with these application protocols offered.
+    pub(super) async fn connect_with(
+        &self,
+        certificate: Option<Pair>,
+        protocols: &[&[u8]],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.anchor.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -115,7 +124,7 @@ impl CertifiedProxy {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        let config = match certificate {
+        let mut config = match certificate {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let key = PrivatePkcs8KeyDer::from(key.serialize_der());
@@ -124,6 +133,7 @@ impl CertifiedProxy {
                     .unwrap()
             }
         };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let name = PROXY_NAME.to_owned().try_into().unwrap();
         let socket = self.proxy.connect().await;
         TlsConnector::from(Arc::new(config))

@@ -1,8 +1,8 @@
 //! `GET /v1/responses/{id}?stream=true`: the recorded events of a response, and those that follow, whichever process makes
 //! it.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Uri, header};
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use dray_agent::failure::RequestFailure;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use super::request::invalid;
@@ -21,8 +21,6 @@ use crate::http::routes::HttpSurface;
 use crate::http::unsupported_failure;
 use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 
-/// Time between two reads of the events of a response that runs.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of looks after the end of a response at which its last events may still be missing: its process records them
 /// after the end.
 const LOOKS_AFTER_END: u32 = 12;
@@ -76,6 +74,8 @@ struct EventReader {
     /// Number of the event to send next.
     next: u64,
     looks_after_end: u32,
+    /// Notifies when this process records events of the response.
+    recorded: Arc<Notify>,
     last_write: Instant,
     // Only dropped: the number of such streams is limited.
     _permit: OwnedSemaphorePermit,
@@ -115,6 +115,7 @@ pub(super) async fn resume_stream(
         position: log.position_of(query.first),
         next: query.first,
         looks_after_end: 0,
+        recorded: responses.recorded_events().signal(id),
         last_write: Instant::now(),
         _permit: permit,
     };
@@ -142,7 +143,11 @@ impl EventReader {
     /// The next bytes, and whether the stream ends after them. `None` ends it without a last event: the response no
     /// longer exists, or cannot be read.
     async fn next_frame(&mut self) -> Option<(Bytes, bool)> {
+        let signal = Arc::clone(&self.recorded);
         loop {
+            let mut recorded = pin!(signal.notified());
+            // Before the look, so that events which are recorded during it end the wait.
+            recorded.as_mut().enable();
             let found = self.look().await.inspect_err(|failure| {
                 tracing::warn!(%failure, id = self.id, "a resumed stream breaks off");
             });
@@ -160,7 +165,10 @@ impl EventReader {
                 self.last_write = Instant::now();
                 return Some((KEEP_ALIVE_LINE.into(), false));
             }
-            sleep(LOOK_INTERVAL).await;
+            tokio::select! {
+                () = sleep(self.surface.options.look_interval) => {}
+                () = recorded => {}
+            }
         }
     }
 

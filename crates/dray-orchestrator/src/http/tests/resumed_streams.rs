@@ -11,6 +11,9 @@ use super::responses::{RESPONSES_PATH, get, in_background, post, replica, reques
 use super::scripted::{ScriptedStep, TestSurface, keys, text_step};
 use crate::http::responses::KnownRuns;
 
+/// Longest wait for a stream that is not woken.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The events of a stream until it ends, or until one of this type.
 pub(super) async fn events(
     fixture: &TestSurface,
@@ -98,6 +101,38 @@ async fn a_client_that_lost_its_stream_gets_the_rest_while_the_response_is_made(
     assert_eq!(
         (&end["type"], &end["response"]["status"]),
         (&json!("response.failed"), &json!("cancelled"))
+    );
+}
+
+#[tokio::test]
+async fn a_resumed_stream_gets_what_its_own_process_records_without_waiting_for_a_look() {
+    let change = |options: &mut crate::http::SurfaceOptions| {
+        options.clients = keys(&["one"]);
+        options.look_interval = Duration::from_hours(1);
+    };
+    let script = vec![text_step("Hel"), ScriptedStep::Hang];
+    let fixture = TestSurface::with(script, change).await;
+    let body = request(&json!({"background": true, "stream": true}));
+    let delta = "response.output_text.delta";
+    let begun = events(&fixture, RESPONSES_PATH, Some(&body), delta).await;
+    let path = format!(
+        "{RESPONSES_PATH}/{}",
+        begun[0]["response"]["id"].as_str().unwrap()
+    );
+    let resumed = format!("{path}?stream=true");
+    let cancelled = async {
+        // The reader has all events that were recorded so far, and waits.
+        let read = events(&fixture, &resumed, None, delta).await;
+        assert!(!read.is_empty());
+        post(&fixture, &format!("{path}/cancel"), &json!({})).await;
+    };
+    let whole = events(&fixture, &resumed, None, "none");
+    let both = futures_util::future::join(whole, cancelled);
+    let (whole, ()) = tokio::time::timeout(TEST_TIMEOUT, both).await.unwrap();
+    assert_eq!(
+        whole.last().unwrap()["type"],
+        "response.failed",
+        "{whole:?}"
     );
 }
 

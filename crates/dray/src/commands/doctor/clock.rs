@@ -1,4 +1,4 @@
-//! Compares the clock of this machine with that of the NATS server.
+//! Compares the clock of this machine with those of the NATS server and of the store.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use dray_bus::Bus;
 use dray_bus::error::TransportError;
 use dray_bus::{KeyError, KeyValue};
 use dray_service::host::ErrorChain;
+use dray_store::StoreOptions;
 use dray_types::Clock;
 
 use super::finding::Finding;
@@ -17,6 +18,13 @@ const CLOCK_SUBJECT: &str = "clock of the bus";
 const PROBE_BUCKET: &str = "dray_conversions";
 /// Largest difference of the clocks with which services are ready (messaging-reliability 7.1).
 const MAX_SKEW_MS: u64 = 2_000;
+
+/// The subject of the finding about the store.
+const STORE_CLOCK_SUBJECT: &str = "clock of the store";
+/// Difference with which a request is still accepted, while one of the clocks is evidently not kept.
+const STORE_SKEW_WARNING: Duration = Duration::from_mins(1);
+/// Difference beyond which S3 refuses signed requests (`RequestTimeTooSkewed`).
+const MAX_STORE_SKEW: Duration = Duration::from_mins(15);
 
 /// The local time before and after a write, and the time that the server gave it.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +97,38 @@ fn judge(comparison: ClockComparison) -> Finding {
     Finding::good(CLOCK_SUBJECT, "it agrees with the clock of this machine")
 }
 
+/// Compares the clock of the store with that of this machine.
+pub(super) async fn compare_store_clock(options: &StoreOptions, limit: Duration) -> Finding {
+    let local_clock = Clock::system();
+    let compared = dray_store::clock_skew(options, &local_clock);
+    match tokio::time::timeout(limit, compared).await {
+        Ok(Ok(Some(skew))) => judge_store(skew),
+        Ok(Ok(None) | Err(_)) | Err(_) => Finding::skipped(
+            STORE_CLOCK_SUBJECT,
+            "it was not compared: no response of the store has the time",
+        ),
+    }
+}
+
+fn judge_store(skew: Duration) -> Finding {
+    let text = format!(
+        "The clocks of this machine and of the store differ by {} s; S3 refuses requests and links beyond {} s.",
+        skew.as_secs(),
+        MAX_STORE_SKEW.as_secs()
+    );
+    let advice = "Keep both clocks with NTP, for example `timedatectl set-ntp true`.";
+    if skew > MAX_STORE_SKEW {
+        Finding::problem(STORE_CLOCK_SUBJECT, text, advice)
+    } else if skew > STORE_SKEW_WARNING {
+        Finding::warning(STORE_CLOCK_SUBJECT, text, advice)
+    } else {
+        Finding::good(
+            STORE_CLOCK_SUBJECT,
+            "it agrees with the clock of this machine",
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +151,19 @@ mod tests {
                 after_ms: 10_500,
             });
             assert_eq!(finding.level, level, "{server_ms}: {finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_of_the_store_that_s3_refuses_is_a_problem_and_one_minute_a_warning() {
+        for (seconds, level) in [
+            (60, FindingLevel::Good),
+            (61, FindingLevel::Warning),
+            (900, FindingLevel::Warning),
+            (901, FindingLevel::Problem),
+        ] {
+            let finding = judge_store(Duration::from_secs(seconds));
+            assert_eq!(finding.level, level, "{seconds}: {finding:?}");
         }
     }
 

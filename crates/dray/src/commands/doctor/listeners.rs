@@ -12,7 +12,7 @@ use super::finding::Finding;
 /// Most bytes of a response that are read to recognize a service.
 const MAX_RESPONSE_BYTES: u64 = 4096;
 
-/// An address that a service opens, with the key of its setting.
+/// An address that a service opens, with the key of its setting, or the flag that names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenAddress {
     pub(super) key: &'static str,

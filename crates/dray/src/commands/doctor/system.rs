@@ -12,7 +12,7 @@ use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
-use super::{accounts, clock as bus_clock};
+use super::{accounts, clock};
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
@@ -81,7 +81,7 @@ pub(super) async fn check_bus(
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
     // Last, because an identity without the permission marks the connection as refused.
-    findings.push(bus_clock::compare_clocks(&bus, limit).await);
+    findings.push(clock::compare_clocks(&bus, limit).await);
     if doctor.accounts {
         findings.extend(accounts::check_accounts(&bus, tenant, limit).await);
     }
@@ -233,18 +233,21 @@ async fn check_service<C: Call>(
     }
 }
 
-/// The store: opening it writes, reads and removes probe objects.
+/// The store: opening it writes, reads and removes probe objects. Then its clock.
 pub(super) async fn check_store(
     loaded: &LoadedConfig,
     limit: Duration,
-) -> Result<Finding, CommandFailure> {
+) -> Result<Vec<Finding>, CommandFailure> {
     let section: StoreSection = config_section(loaded, "store")?;
     if section.mode == StoreMode::Embedded {
         let text = "embedded (`store.mode`), in the state directory";
-        return Ok(Finding::good("store", text));
+        return Ok(vec![Finding::good("store", text)]);
     }
-    let opened = tokio::time::timeout(limit, Store::open(&section.s3, Clock::system())).await;
-    Ok(match opened {
+    let (opened, clock) = tokio::join!(
+        tokio::time::timeout(limit, Store::open(&section.s3, Clock::system())),
+        clock::compare_store_clock(&section.s3, limit),
+    );
+    let store = match opened {
         Ok(Ok(_)) => Finding::good(
             "store",
             "writes once, reads, verifies checksums and removes as needed",
@@ -259,5 +262,6 @@ pub(super) async fn check_store(
             format!("The store did not respond within {} s.", limit.as_secs()),
             "Check `store.s3.endpoint` (or --s3) and that the server runs.",
         ),
-    })
+    };
+    Ok(vec![store, clock])
 }

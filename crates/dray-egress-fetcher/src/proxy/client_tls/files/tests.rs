@@ -17,6 +17,7 @@ async fn open_watcher() -> (ClientTlsWatcher, [PathBuf; 2], tempfile::TempDir) {
         private_key: paths[1].clone(),
         client_authorities: None,
         revocation_lists: None,
+        http1_only: false,
         requires_certificate: false,
         clients: Vec::new(),
     };

@@ -9,7 +9,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
-use crate::handler::ConformanceServer;
+use super::handler::ConformanceServer;
 
 /// Names and descriptions.
 pub(crate) const TOOLS: &[(&str, &str)] = &[

@@ -19,7 +19,7 @@ use rmcp::task_manager::TaskManager;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::broadcast;
 
-use crate::{inputs, prompts, resources, tasks, tools};
+use super::{inputs, prompts, resources, tasks, tools};
 
 /// The resource that clients of the suite subscribe to. It never changes.
 const WATCHED_RESOURCE: &str = "test://watched-resource";

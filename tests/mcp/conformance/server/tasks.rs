@@ -15,9 +15,9 @@ use rmcp::task_manager::{TaskContext, TaskExit, TaskFuture, TaskOptions};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
-use crate::handler::ConformanceServer;
-use crate::inputs::{argument, form};
-use crate::tools::json_object;
+use super::handler::ConformanceServer;
+use super::inputs::{argument, form};
+use super::tools::json_object;
 
 /// How long the tool runs that fails, as the suite asks.
 const FAILING_JOB_TIME: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ pub(crate) async fn call(
         "slow_compute" => {
             let seconds = compute_seconds(request);
             if !accepts_tasks {
-                tokio::time::sleep(seconds).await;
+                super::pass_time(seconds).await;
                 return Ok(Some(computed().into()));
             }
             Job::Compute(seconds)
@@ -158,11 +158,11 @@ impl Job {
     async fn work(self, task: &TaskContext) -> Result<CallToolResult, TaskExit> {
         match self {
             Self::Compute(time) => {
-                tokio::time::sleep(time).await;
+                super::pass_time(time).await;
                 Ok(computed())
             }
             Self::Fail => {
-                tokio::time::sleep(FAILING_JOB_TIME).await;
+                super::pass_time(FAILING_JOB_TIME).await;
                 let text = ContentBlock::text("This tool always fails.");
                 Ok(CallToolResult::error(vec![text]))
             }

@@ -1,4 +1,4 @@
-//! The client that the official conformance suite of MCP starts: `cargo xtask conformance`.
+//! The client that the official conformance suite of MCP starts.
 //!
 //! It connects to the server as an agent's tool set, lists the tools, and calls each of them. Arguments are those that
 //! the scenario gives, or values that the tool's schema allows. Its fake user accepts every form with the defaults, and
@@ -111,7 +111,7 @@ impl SignInPort for WillingPerson {
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [scenario, context, url] = arguments.as_slice() else {
-        eprintln!("usage: conformance_client SCENARIO CONTEXT URL");
+        eprintln!("usage: mcp-client SCENARIO CONTEXT URL");
         return ExitCode::FAILURE;
     };
     match Box::pin(run_scenario(scenario, context, url)).await {

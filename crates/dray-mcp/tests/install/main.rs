@@ -2,6 +2,8 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "all of it is a test")]
 
+mod removal;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -303,7 +305,7 @@ fn printing_changes_nothing() {
 
 #[test]
 fn the_page_of_the_clients_shows_each_entry() {
-    let page = include_str!("../../../docs/mcp-clients.md");
+    let page = include_str!("../../../../docs/mcp-clients.md");
     let fixture = InstallFixture::new();
     for client in Client::ALL {
         let mut options = fixture.options(client);

@@ -16,8 +16,8 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
-use crate::handler::{ChangedList, ConformanceServer};
-use crate::inputs;
+use super::handler::{ChangedList, ConformanceServer};
+use super::inputs;
 
 /// A PNG of one pixel, in base64.
 pub(crate) const PIXEL_PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
@@ -196,7 +196,7 @@ async fn log_message(context: &RequestContext<RoleServer>, text: &str) -> Result
     let params = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(text));
     let sent = context.peer.notify_logging_message(params).await;
     sent.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    tokio::time::sleep(STEP_DELAY).await;
+    super::pass_time(STEP_DELAY).await;
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn report_progress(context: &RequestContext<RoleServer>) -> Result<(), Err
         let params = ProgressNotificationParam::new(token.clone(), progress).with_total(100.0);
         let sent = context.peer.notify_progress(params).await;
         sent.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        tokio::time::sleep(STEP_DELAY).await;
+        super::pass_time(STEP_DELAY).await;
     }
     Ok(())
 }

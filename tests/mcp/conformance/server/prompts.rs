@@ -9,9 +9,9 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 
-use crate::handler::ConformanceServer;
-use crate::inputs::form;
-use crate::tools::PIXEL_PNG;
+use super::handler::ConformanceServer;
+use super::inputs::form;
+use super::tools::PIXEL_PNG;
 
 /// Names, descriptions and arguments; all arguments are required.
 const PROMPT_TEMPLATES: &[(&str, &str, &[&str])] = &[

@@ -3,7 +3,7 @@
 use rmcp::model::{CacheScope, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 
-use crate::tools::PIXEL_PNG;
+use super::tools::PIXEL_PNG;
 
 const TEXT_URI: &str = "test://static-text";
 const BINARY_URI: &str = "test://static-binary";

@@ -1,0 +1,191 @@
+/** The client against servers that break the protocol, and with callers who close it during a request. */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { createServer as createHttpsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+
+import { Deadline } from "../src/deadline.js";
+import {
+  CommandEnd,
+  DeniedError,
+  Dray,
+  DrayageError,
+  InternalError,
+  type RetryPolicy,
+  UnavailableError,
+} from "../src/index.js";
+import { Transfers } from "../src/transfers.js";
+import { ExecSandboxEventSchema, FetchReplySchema } from "../src/v1/index.js";
+
+const FAST_RETRY: RetryPolicy = { maxAttempts: 3, firstDelayMs: 1, maxDelayMs: 10 };
+const HEADERS = { ":status": 200, "content-type": "application/grpc+proto" };
+
+/** A server of HTTP/2 that answers with one function, and counts the requests. */
+class RawEndpoint {
+  count = 0;
+  readonly #server: Http2Server;
+  readonly #sessions = new Set<ServerHttp2Session>();
+
+  constructor(handle: (number: number, stream: ServerHttp2Stream) => void) {
+    this.#server = createServer();
+    this.#server.on("session", (session) => this.#sessions.add(session));
+    this.#server.on("stream", (stream) => {
+      // A client that leaves resets its stream.
+      stream.on("error", () => undefined);
+      handle(++this.count, stream);
+    });
+  }
+
+  async start(): Promise<string> {
+    await new Promise<void>((resolve) => this.#server.listen(0, "127.0.0.1", resolve));
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  stop(): void {
+    for (const session of this.#sessions) session.destroy();
+    this.#server.close();
+  }
+}
+
+async function connected(
+  t: TestContext,
+  handle: (number: number, stream: ServerHttp2Stream) => void,
+): Promise<{ endpoint: RawEndpoint; dray: Dray }> {
+  const endpoint = new RawEndpoint(handle);
+  const dray = new Dray(await endpoint.start(), { tenant: "acme", plaintext: true, retry: FAST_RETRY });
+  t.after(() => {
+    dray.close();
+    endpoint.stop();
+  });
+  return { endpoint, dray };
+}
+
+/** A message with its length, as it travels. */
+function frame(message: Uint8Array): Buffer {
+  const prefix = Buffer.alloc(5);
+  prefix.writeUInt32BE(message.byteLength, 1);
+  return Buffer.concat([prefix, message]);
+}
+
+function event(body: NonNullable<MessageInitShape<typeof ExecSandboxEventSchema>["event"]>): Buffer {
+  return frame(toBinary(ExecSandboxEventSchema, create(ExecSandboxEventSchema, { event: body })));
+}
+
+const CHUNK = event({ case: "stdout", value: Buffer.from("one") });
+const END = event({ case: "end", value: {} });
+
+/** Sends bytes and the status of a success. */
+function succeed(stream: ServerHttp2Stream, body: Uint8Array): void {
+  stream.respond(HEADERS, { waitForTrailers: true });
+  stream.on("wantTrailers", () => stream.sendTrailers({ "grpc-status": "0" }));
+  stream.end(body);
+}
+
+/** The events of a program and the error at its end. */
+async function run(dray: Dray): Promise<{ events: unknown[]; error: unknown }> {
+  const events: unknown[] = [];
+  try {
+    for await (const received of dray.sandbox("local:/x").execStream(["a"])) events.push(received);
+    return { events, error: undefined };
+  } catch (error) {
+    return { events, error };
+  }
+}
+
+test("a stream without the end of its program is an error", async (t) => {
+  const { endpoint, dray } = await connected(t, (_number, stream) => succeed(stream, CHUNK));
+  const { events, error } = await run(dray);
+  assert.ok(error instanceof UnavailableError);
+  assert.deepEqual([events.length, error.fault.detail, endpoint.count], [1, "incomplete_reply", 1]);
+});
+
+test("a stream without messages is repeated", async (t) => {
+  const { endpoint, dray } = await connected(t, (number, stream) => {
+    succeed(stream, number === 1 ? Buffer.alloc(0) : Buffer.concat([CHUNK, END]));
+  });
+  const { events, error } = await run(dray);
+  assert.equal(error, undefined);
+  assert.equal(endpoint.count, 2);
+  assert.ok(events[1] instanceof CommandEnd);
+});
+
+test("a reply that breaks off is requested again", async (t) => {
+  const reply = frame(toBinary(FetchReplySchema, create(FetchReplySchema, { name: "a" })));
+  const { endpoint, dray } = await connected(t, (number, stream) => {
+    if (number === 1) {
+      stream.respond(HEADERS);
+      stream.end(reply);
+    } else {
+      succeed(stream, number === 2 ? reply.subarray(0, 6) : reply);
+    }
+  });
+  assert.equal((await dray.fetch("http://a/")).name, "a");
+  assert.equal(endpoint.count, 3);
+});
+
+test("a reply that is too large is not requested again", async (t) => {
+  const { endpoint, dray } = await connected(t, (_number, stream) => succeed(stream, frame(Buffer.alloc(5 << 20))));
+  await assert.rejects(dray.fetch("http://a/"), (error) => {
+    assert.ok(error instanceof InternalError);
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["reply_too_large", false]);
+    return true;
+  });
+  assert.equal(endpoint.count, 1);
+});
+
+test("a fault that is not readable leaves its status", async (t) => {
+  const packed = (number: number, data: Uint8Array) => Buffer.concat([Buffer.from([(number << 3) | 2, data.byteLength]), data]);
+  const fault = Buffer.concat([packed(1, Buffer.from("type.googleapis.com/dray.v1.Fault")), packed(2, Buffer.alloc(3, 0xff))]);
+  const status = Buffer.concat([Buffer.from([1 << 3, Code.PermissionDenied]), packed(3, fault)]);
+  const details = status.toString("base64").replaceAll("=", "");
+  const { dray } = await connected(t, (_number, stream) => {
+    const trailers = { "grpc-status": String(Code.PermissionDenied), "grpc-status-details-bin": details };
+    stream.respond({ ...HEADERS, ...trailers }, { endStream: true });
+  });
+  await assert.rejects(dray.fetch("http://a/"), DeniedError);
+});
+
+test("closing a client ends its requests and names the reason", async (t) => {
+  let waiting!: () => void;
+  const isWaiting = new Promise<void>((resolve) => (waiting = resolve));
+  const { endpoint, dray } = await connected(t, (number) => {
+    if (number === 2) waiting();
+  });
+  const fetching = dray.fetch("http://a/");
+  const running = run(dray);
+  await isWaiting;
+  dray.close();
+  const isClosed = (error: unknown) => error instanceof Error && !(error instanceof DrayageError) && /the client is closed/.test(error.message);
+  await assert.rejects(fetching, isClosed);
+  assert.ok(isClosed((await running).error));
+  assert.equal(endpoint.count, 2);
+});
+
+test("a certificate of the store that is not trusted is named", async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "drayage-test-"));
+  t.after(() => rm(directory, { recursive: true }));
+  const [certificate, key] = [join(directory, "certificate.pem"), join(directory, "key.pem")];
+  const request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=store"];
+  execFileSync("openssl", [...request, "-keyout", key, "-out", certificate], { stdio: "ignore" });
+  const store = createHttpsServer({ cert: await readFile(certificate), key: await readFile(key) });
+  await new Promise<void>((resolve) => store.listen(0, "127.0.0.1", resolve));
+  t.after(() => store.close());
+  const url = `https://127.0.0.1:${(store.address() as AddressInfo).port}/object`;
+  const deadline = new Deadline(60_000);
+  t.after(() => deadline.end());
+  await assert.rejects(new Transfers(undefined).downloadBytes(url, undefined, deadline, FAST_RETRY), (error) => {
+    assert.ok(error instanceof UnavailableError);
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["untrusted_certificate", false]);
+    assert.match(error.fault.advice, /storeCa/);
+    return true;
+  });
+});

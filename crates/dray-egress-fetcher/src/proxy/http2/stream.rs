@@ -1,0 +1,336 @@
+//! One stream of HTTP/2: its request over HTTP/1.1 to the rest of the proxy, and the response back.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, Method, Request, Response, Version};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, Either, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::proxy::certificate::ClientCertificate;
+use crate::proxy::response::client_builder;
+use crate::proxy::serve::ForwardProxy;
+
+/// Bytes of each direction between a stream and the rest of the proxy.
+const PIPE_BYTES: usize = 16 * 1024;
+/// Fields that belong to a connection of HTTP/1.1 and that HTTP/2 does not allow (RFC 9113, section 8.2.2).
+const CONNECTION_FIELDS: [HeaderName; 5] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The reason why a stream is reset.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    /// The client reset its stream, or its connection broke.
+    #[error("the client gave up the stream")]
+    Http2(#[from] h2::Error),
+    /// The rest of the proxy closed in the middle of a response.
+    #[error("the response broke off")]
+    Http1(#[from] hyper::Error),
+    /// A tunnel broke off.
+    #[error("the tunnel broke off")]
+    Tunnel(#[from] io::Error),
+    /// The fields are no head of HTTP/1.1.
+    #[error("the request has no form in HTTP/1.1")]
+    Head(#[from] http::Error),
+}
+
+impl StreamError {
+    /// The reason that the client gets (RFC 9113, sections 7 and 8.5).
+    const fn reason(&self) -> Reason {
+        match self {
+            Self::Http2(_) => Reason::CANCEL,
+            Self::Http1(_) => Reason::INTERNAL_ERROR,
+            Self::Tunnel(_) => Reason::CONNECT_ERROR,
+            Self::Head(_) => Reason::PROTOCOL_ERROR,
+        }
+    }
+}
+
+impl ForwardProxy {
+    /// Serves one stream to its end.
+    pub(super) async fn serve_stream(
+        &self,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        certificate: Option<ClientCertificate>,
+    ) {
+        let (near, far) = tokio::io::duplex(PIPE_BYTES);
+        let (served, ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let far = StreamIo {
+            io: far,
+            is_ended: Arc::clone(&ended),
+        };
+        let exchanging = async {
+            if let Err(error) = exchange(near, request, &mut respond, (&served, &ended)).await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a stream of the proxy is reset"
+                );
+                respond.send_reset(error.reason());
+            }
+        };
+        // Boxed: a connection holds the states of many streams.
+        let serving = Box::pin(self.serve_certified(far, certificate, None));
+        let serving = async {
+            serving.await;
+            served.cancel();
+        };
+        tokio::join!(serving, Box::pin(exchanging));
+    }
+}
+
+/// Sends the request to the proxy behind `io`, and its response to the client. `served`: the proxy has finished. `ended`: the
+/// client has sent everything.
+async fn exchange(
+    io: DuplexStream,
+    request: Request<RecvStream>,
+    respond: &mut SendResponse<Bytes>,
+    (served, ended): (&CancellationToken, &AtomicBool),
+) -> Result<(), StreamError> {
+    let (mut sender, connection) = client_builder().handshake(TokioIo::new(io)).await?;
+    let passing = async {
+        let (parts, body) = request.into_parts();
+        let is_tunnel = parts.method == Method::CONNECT;
+        let head = http1_head(parts)?;
+        let (inner_body, tunnel) = if is_tunnel {
+            (Either::Right(Empty::<Bytes>::new()), Some(body))
+        } else {
+            (Either::Left(RequestBody(body)), None)
+        };
+        let request = Request::from_parts(head, inner_body);
+        let response = sender.send_request(request).await?;
+        match tunnel {
+            Some(up) if response.status().is_success() => {
+                open_tunnel(response, up, respond, (served, ended)).await?;
+            }
+            _ => send_response(response, respond).await?,
+        }
+        ended.store(true, Ordering::Release);
+        Ok(())
+    };
+    let running = async {
+        // Its failures reach the request or the body that waits for it.
+        let _ = connection.with_upgrades().await;
+        std::future::pending::<std::convert::Infallible>().await
+    };
+    tokio::select! {
+        biased;
+        passed = passing => passed,
+        never = running => match never {},
+    }
+}
+
+/// The same head over HTTP/1.1: the authority becomes `Host`, and parts of a cookie one field (RFC 9113, sections 8.2.3 and
+/// 8.3.1).
+fn http1_head(mut parts: http::request::Parts) -> Result<http::request::Parts, http::Error> {
+    parts.version = Version::HTTP_11;
+    if !parts.headers.contains_key(HOST)
+        && let Some(authority) = parts.uri.authority()
+    {
+        let host = HeaderValue::from_str(authority.as_str())?;
+        parts.headers.insert(HOST, host);
+    }
+    let crumbs: Vec<&[u8]> = parts
+        .headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if crumbs.len() > 1 {
+        let cookie = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))?;
+        parts.headers.insert(COOKIE, cookie);
+    }
+    Ok(parts)
+}
+
+/// Grants a tunnel and moves its bytes until both sides have ended.
+async fn open_tunnel(
+    response: Response<Incoming>,
+    mut up: RecvStream,
+    respond: &mut SendResponse<Bytes>,
+    (served, ended): (&CancellationToken, &AtomicBool),
+) -> Result<(), StreamError> {
+    let upgraded = hyper::upgrade::on(response).await?;
+    let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
+    let mut down = respond.send_response(Response::new(()), false)?;
+    let upward = async {
+        // A client that keeps its side open does not keep a tunnel that has ended.
+        while let Some(chunk) = served.run_until_cancelled(up.data()).await.flatten() {
+            let chunk = chunk?;
+            if writer.write_all(&chunk).await.is_err() {
+                // The tunnel has ended; what came down still reaches the client.
+                return Ok(());
+            }
+            // Only now may the client send more.
+            up.flow_control().release_capacity(chunk.len())?;
+        }
+        ended.store(true, Ordering::Release);
+        // As above, a tunnel that has ended needs no end of this side.
+        let _ = writer.shutdown().await;
+        Ok::<(), StreamError>(())
+    };
+    let downward = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(PIPE_BYTES);
+            let count = tokio::select! {
+                biased;
+                reset = poll_fn(|cx| down.poll_reset(cx)) => return Err(given_up(reset)),
+                count = reader.read_buf(&mut buffer) => count?,
+            };
+            if count == 0 {
+                down.send_data(Bytes::new(), true)?;
+                return Ok(());
+            }
+            send_bytes(&mut down, buffer.split().freeze()).await?;
+        }
+    };
+    tokio::try_join!(upward, downward)?;
+    Ok(())
+}
+
+/// Sends a response that is no tunnel. A body that breaks off resets the stream, so that it does not look complete.
+async fn send_response(
+    response: Response<Incoming>,
+    respond: &mut SendResponse<Bytes>,
+) -> Result<(), StreamError> {
+    let (mut parts, mut body) = response.into_parts();
+    remove_connection_fields(&mut parts.headers);
+    let is_empty = body.is_end_stream();
+    let mut stream = respond.send_response(Response::from_parts(parts, ()), is_empty)?;
+    if is_empty {
+        return Ok(());
+    }
+    loop {
+        let frame = tokio::select! {
+            biased;
+            reset = poll_fn(|cx| stream.poll_reset(cx)) => return Err(given_up(reset)),
+            frame = body.frame() => frame,
+        };
+        let Some(frame) = frame.transpose()? else {
+            stream.send_data(Bytes::new(), true)?;
+            return Ok(());
+        };
+        match frame.into_data() {
+            Ok(bytes) => send_bytes(&mut stream, bytes).await?,
+            // Trailers are the last frame.
+            Err(frame) => {
+                stream.send_trailers(frame.into_trailers().unwrap_or_default())?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn remove_connection_fields(fields: &mut HeaderMap) {
+    for name in &CONNECTION_FIELDS {
+        fields.remove(name);
+    }
+}
+
+fn given_up(reset: Result<Reason, h2::Error>) -> StreamError {
+    StreamError::Http2(reset.map_or_else(|error| error, h2::Error::from))
+}
+
+/// Sends bytes as fast as the client takes them.
+async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), StreamError> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let capacity = poll_fn(|cx| stream.poll_capacity(cx)).await;
+        // Without a next capacity the stream is closed.
+        let capacity = capacity.unwrap_or_else(|| Err(Reason::CANCEL.into()))?;
+        stream.send_data(bytes.split_to(capacity.min(bytes.len())), false)?;
+    }
+    Ok(())
+}
+
+/// The connection of one stream to the rest of the proxy. A client that gives its stream up shows as a reset connection, as
+/// over TCP; otherwise it would look like one that has sent everything and still reads.
+struct StreamIo {
+    io: DuplexStream,
+    /// Whether the client has sent everything.
+    is_ended: Arc<AtomicBool>,
+}
+
+impl AsyncRead for StreamIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
+        if is_end && !self.is_ended.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for StreamIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// The body of a request. A body that breaks off has an error and no end.
+struct RequestBody(RecvStream);
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let Some(chunk) = ready!(self.0.poll_data(cx)) else {
+            return Poll::Ready(None);
+        };
+        let released = chunk.and_then(|chunk| {
+            self.0.flow_control().release_capacity(chunk.len())?;
+            Ok(Frame::data(chunk))
+        });
+        Poll::Ready(Some(released))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::default()
+    }
+}
