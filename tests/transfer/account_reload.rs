@@ -129,7 +129,7 @@ async fn accounts_change_while_deliveries_run_and_nothing_is_lost() {
     let shown = shown.filter_map(|message| message.file);
     assert_eq!(shown.filter(|file| file.sha256 == digest).count(), 2);
 
-    // A removed account is polled no more, and its name is refused.
+    // A removed account is no longer polled, and its name is refused.
     fixture.configure(&builds_section);
     wait_for_metric(&delivery, "dray_delivery_config_stale", "0").await;
     fixture.submit("r-5", "a.txt", second_bot(chat)).await;

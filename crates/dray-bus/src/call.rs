@@ -247,7 +247,13 @@ impl<'a> CallAttempt<'a> {
                     (Duration::ZERO, failure)
                 }
             };
-            if self.remaining() <= delay + MIN_RETRY_TIME || !self.area.admit_retry() {
+            // After silence there is no delay, and the attempt named no cause: any time that is left is used.
+            let needed = if delay.is_zero() {
+                Duration::ZERO
+            } else {
+                delay + MIN_RETRY_TIME
+            };
+            if self.remaining() <= needed || !self.area.admit_retry() {
                 return Err(failure);
             }
             self.bus.inner.metrics.retried(self.area_name);

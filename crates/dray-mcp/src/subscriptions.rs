@@ -224,7 +224,7 @@ impl SessionSubscriptions {
         Ok(())
     }
 
-    /// Runs a subscription; one to the same resource ends.
+    /// Runs a subscription. An earlier one to the same resource ends.
     pub(crate) fn begin(&self, uri: String, task: impl Future<Output = ()> + Send + 'static) {
         let mut state = self.state();
         let handle = state.tasks.spawn(task);

@@ -21,7 +21,7 @@ use crate::view::SandboxView;
 const PAGE_ENTRIES: usize = 1000;
 /// Entries of a directory that all pages list together.
 const MAX_LISTED_ENTRIES: usize = 10_000;
-/// Name of the query of a page with the entries after these.
+/// Query parameter with the number of entries before those of a page.
 const AFTER_QUERY: &str = "after=";
 /// Longest text that is shown, in bytes; the rest is left out.
 const MAX_SHOWN_TEXT_BYTES: u64 = 1 << 20;

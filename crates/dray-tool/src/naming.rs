@@ -1,4 +1,4 @@
-//! Names of tools as models accept them (quickapps 19.1), each once (R10).
+//! Makes names of tools that models accept (quickapps 19.1), and drops tools with repeated names (R10).
 
 use std::collections::HashSet;
 use std::sync::Arc;

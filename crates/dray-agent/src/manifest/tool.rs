@@ -53,7 +53,7 @@ pub struct RestEndpoint {
     /// Settings that all kinds of tools have.
     #[serde(flatten)]
     pub common: Common,
-    /// Answers as files.
+    /// Which responses become files.
     pub response_as_attachment: Option<ResponseAsAttachment>,
 }
 
@@ -80,13 +80,13 @@ pub enum Method {
     Delete,
 }
 
-/// Answers as files.
+/// Responses that become files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ResponseAsAttachment {
-    /// Whether the tool is enabled.
+    /// Whether responses become files.
     #[serde(default)]
     pub enabled: bool,
-    /// Their media types; all if empty.
+    /// Media types of responses that become files; all if empty.
     #[serde(default)]
     pub content_types: Vec<String>,
     /// Whether the model sees the text as well.
@@ -267,9 +267,9 @@ pub struct ParameterInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterLocation {
-    /// Behind the question mark.
+    /// In the query of the URL.
     Query,
-    /// In the path.
+    /// In the path of the URL.
     Url,
     /// As a member of the JSON body.
     Body,

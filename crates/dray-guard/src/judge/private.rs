@@ -104,11 +104,11 @@ impl PrivateRanges {
 fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
     let entry = networks::read_network(text)
         .ok_or_else(|| PrivateRangeError::NotANetwork(text.to_owned()))?;
-    // Refused, not truncated: a mistyped length would open more than was meant.
+    // Set bits after the prefix are refused and not cleared: a mistyped length would open more than was meant.
     if entry.trunc() != entry {
         return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
     }
-    // Inside one block as a whole: a range may not reach beyond it on either side (I-9).
+    // The whole range must be inside one block (I-9).
     if OPENABLE_BLOCKS.iter().any(|range| range.contains(&entry)) {
         Ok(entry)
     } else {
