@@ -298,7 +298,14 @@ impl<'a> CallAttempt<'a> {
             Ok(Err(error)) => return Err(CallError::Transport(error)),
             Err(_elapsed) => return Ok(AttemptResult::Silence),
         }
-        self.await_reply(until).await
+        let result = self.await_reply(until).await?;
+        let is_silent = matches!(result, AttemptResult::Silence);
+        if is_silent && !self.mode.watched && self.remaining() < self.total / 2 {
+            // A busy machine noticed the end of the attempt late. No other attempt follows, so the rest of the time
+            // belongs to the reply to this one.
+            return self.await_reply(self.until).await;
+        }
+        Ok(result)
     }
 
     async fn await_reply(&mut self, until: Instant) -> Result<AttemptResult, CallError> {

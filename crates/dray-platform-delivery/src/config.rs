@@ -183,16 +183,16 @@ impl Section for Config {
                 "must be 5m to 7d",
             );
         }
-        unless(
-            (Period::secs(1)..=Period::secs(3600)).contains(&self.order_timeout),
-            "order_timeout",
-            "must be 1s to 1h",
-        );
-        unless(
-            (Period::secs(1)..=Period::secs(3600)).contains(&self.reload_interval),
-            "reload_interval",
-            "must be 1s to 1h",
-        );
+        for (field, period) in [
+            ("order_timeout", self.order_timeout),
+            ("reload_interval", self.reload_interval),
+        ] {
+            unless(
+                (Period::secs(1)..=Period::secs(3600)).contains(&period),
+                field,
+                "must be 1s to 1h",
+            );
+        }
         for (index, target) in self.allowed_targets.iter().enumerate() {
             unless(
                 target.parse::<DeliveryTarget>().is_ok(),

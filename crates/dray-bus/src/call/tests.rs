@@ -229,6 +229,21 @@ async fn no_attempt_begins_so_late_that_a_busy_machine_ends_it_at_the_deadline()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_timer_that_is_late_does_not_end_a_call_before_its_deadline() {
+    let mut fixture = fixture().await;
+    let request = v1::FetchRequest::default();
+    let responding = async {
+        let first = fixture.responder.next().await.unwrap();
+        // The first attempt has 4 of 10 minutes. On a busy machine its timer is late, here by 2 minutes.
+        tokio::time::advance(Duration::from_mins(6)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        answer(first, "late").await;
+    };
+    let (result, ()) = tokio::join!(fixture.bus.call(&fixture.meta, &request), responding);
+    assert_eq!(result.unwrap().name, "late");
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_are_watched_only_on_request() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();

@@ -154,13 +154,7 @@ impl Sender {
                 .find(&meta.tenant, &target.platform, &target.account)
             {
                 Ok(account) => account,
-                // The replica that accepted it found the account, which this one may be about to read.
-                Err(error)
-                    if self.context.clock.now_ms()
-                        < run.record().begun_at_ms.saturating_add(ACCOUNT_GRACE_MS) =>
-                {
-                    return Err(error);
-                }
+                Err(error) if self.may_have_account_elsewhere(run.record()) => return Err(error),
                 Err(error) => {
                     error.log("a delivery has no account");
                     return run
@@ -193,6 +187,12 @@ impl Sender {
             Err(_) => {}
         }
         ended
+    }
+
+    /// Whether the replica that accepted a delivery has its account, which this one is about to read.
+    fn may_have_account_elsewhere(&self, record: &DeliveryRecord) -> bool {
+        let until_ms = record.begun_at_ms.saturating_add(ACCOUNT_GRACE_MS);
+        self.context.clock.now_ms() < until_ms
     }
 
     /// Waits for earlier deliveries to the chat, then for the right to send, and runs the steps.
