@@ -188,7 +188,7 @@ mod tests {
         year.bbox = Rect::new(400.0, year.y - 2.0, 412.0, year.y + 10.0);
         spans.insert(5, year);
         spans.push(plain("Page 1", 50.0, 20.0, 10.0));
-        let beside = turn(&mut spans).unwrap();
+        let beside = rotate_vertical_text(&mut spans).unwrap();
         assert_eq!(read(&spans), "灯台は海を38見ている。");
         assert_eq!(read(&beside), "Page 1");
     }
@@ -198,7 +198,7 @@ mod tests {
         let mut spans: Vec<_> = (0_u8..20)
             .map(|at| plain("港", 50.0 + 12.0 * f32::from(at), 700.0, 12.0))
             .collect();
-        assert!(turn(&mut spans).is_none());
+        assert!(rotate_vertical_text(&mut spans).is_none());
         assert_eq!(spans.len(), 20);
     }
 }
