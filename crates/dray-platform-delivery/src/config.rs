@@ -193,13 +193,7 @@ impl Section for Config {
                 "must be 1s to 1h",
             );
         }
-        for (index, target) in self.allowed_targets.iter().enumerate() {
-            unless(
-                target.parse::<DeliveryTarget>().is_ok(),
-                &format!("allowed_targets.{index}"),
-                "must be written like telegram:12345 or telegram:*",
-            );
-        }
+        problems.extend(self.target_problems());
         problems.extend(self.upload_problems());
         problems.extend(question_problems(&self.question_chats, &self.accounts));
         problems.extend(rule_problems(&self.web_files));
@@ -208,6 +202,17 @@ impl Section for Config {
 }
 
 impl Config {
+    /// Problems of `allowed_targets`; empty when all can be read.
+    fn target_problems(&self) -> Vec<ConfigProblem> {
+        let targets = self.allowed_targets.iter().enumerate();
+        let unreadable = targets.filter(|(_, target)| target.parse::<DeliveryTarget>().is_err());
+        let problems = unreadable.map(|(index, _)| {
+            let message = "must be written like telegram:12345 or telegram:*";
+            ConfigProblem::new(format!("allowed_targets.{index}"), message)
+        });
+        problems.collect()
+    }
+
     /// Problems of the settings for uploads over HTTP; empty when they are valid.
     fn upload_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();

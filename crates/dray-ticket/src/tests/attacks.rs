@@ -156,6 +156,7 @@ async fn a_head_that_arrives_byte_by_byte_times_out() {
     let fixture = TestEndpoint::with(limits, u64::MAX).await;
     let (mut reader, mut writer) = connect(fixture.address).await.into_split();
     // No pause between two bytes is as long as the limit, which holds for the whole head.
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
     let dripping = async {
         for byte in b"GET /t/x HTTP/1.1\r\nx: "
             .iter()
@@ -164,7 +165,7 @@ async fn a_head_that_arrives_byte_by_byte_times_out() {
             if writer.write_all(&[*byte]).await.is_err() {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pace.tick().await;
         }
     };
     // The server closes by itself; without a limit this would wait forever.

@@ -7,7 +7,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{AUTHORIZATION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use http::{Request, Response};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::certificates::{AGENT_NAME, CertifiedProxy, client_certificate, pem_of};
 use super::*;
@@ -15,7 +15,7 @@ use super::*;
 /// A connection of a client, and the task that drives it.
 struct Http2Client {
     sender: SendRequest<Bytes>,
-    driving: JoinHandle<()>,
+    driving: JoinSet<()>,
 }
 
 /// A response with its whole body.
@@ -50,7 +50,8 @@ impl Http2Client {
         let stream = stream.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let (sender, connection) = h2::client::handshake(stream).await.unwrap();
-        let driving = tokio::spawn(async move {
+        let mut driving = JoinSet::new();
+        driving.spawn(async move {
             // Its end shows at the streams.
             let _ = connection.await;
         });
@@ -147,10 +148,10 @@ async fn each_request_needs_an_identity_and_nothing_of_another_reaches_the_targe
 #[tokio::test]
 async fn a_client_that_is_never_identified_loses_its_connection() {
     let fixture = open_proxy(&[("head_timeout", "1s")]).await;
-    let client = Http2Client::start(&fixture).await;
+    let mut client = Http2Client::start(&fixture).await;
     let refused = client.get(&format!("http://{NAME}/"), "wrong").await;
     assert_eq!(refused.unwrap().head.status(), 407);
-    client.driving.await.unwrap();
+    client.driving.join_next().await.unwrap().unwrap();
     assert!(fixture.proxy.fake_network.dialled().is_empty());
 }
 
