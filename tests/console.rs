@@ -139,7 +139,7 @@ fn check_store_outage(fixture: &ConsoleFixture, report: &Value) {
     assert!(text("setup").contains("does not work"), "{outage}");
     for (page, notice) in [
         ("files", "Stored files cannot be listed."),
-        ("file", "The store cannot be asked."),
+        ("file", "The store does not respond."),
     ] {
         assert!(text(page).contains(notice), "{page}: {outage}");
     }
