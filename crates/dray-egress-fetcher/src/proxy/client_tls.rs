@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use super::certificate::ClientCertificate;
 use super::http2::HTTP2_PROTOCOL;
@@ -33,8 +34,25 @@ pub use files::{ClientTlsError, ClientTlsWatcher, check_files};
 /// Accepts TLS from clients, and knows who they are. Clones share the files in force.
 #[derive(Clone)]
 pub struct ClientTls {
-    acceptor: Arc<RwLock<TlsAcceptor>>,
+    in_force: Arc<RwLock<AcceptedFiles>>,
     clients: Vec<CertificateClient>,
+}
+
+/// What handshakes use.
+#[derive(Clone)]
+struct AcceptedFiles {
+    acceptor: TlsAcceptor,
+    /// Cancelled when other files are in force.
+    replaced: CancellationToken,
+}
+
+impl AcceptedFiles {
+    fn new(config: ServerConfig) -> Self {
+        Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            replaced: CancellationToken::new(),
+        }
+    }
 }
 
 impl std::fmt::Debug for ClientTls {
@@ -48,25 +66,25 @@ impl std::fmt::Debug for ClientTls {
 impl ClientTls {
     /// TLS with the content of the files, for clients with these certificates.
     fn new(config: ServerConfig, clients: Vec<CertificateClient>) -> Self {
-        let acceptor = TlsAcceptor::from(Arc::new(config));
         Self {
-            acceptor: Arc::new(RwLock::new(acceptor)),
+            in_force: Arc::new(RwLock::new(AcceptedFiles::new(config))),
             clients,
         }
     }
 
     /// Uses other files from the next connection on.
     fn replace(&self, config: ServerConfig) {
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        *self
-            .acceptor
+        let later = AcceptedFiles::new(config);
+        let mut in_force = self
+            .in_force
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = acceptor;
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *in_force, later).replaced.cancel();
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
-        let acceptor = self.acceptor.read();
-        acceptor.unwrap_or_else(PoisonError::into_inner).clone()
+    fn in_force(&self) -> AcceptedFiles {
+        let in_force = self.in_force.read();
+        in_force.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The client to which this certificate belongs; `None` for a certificate that the configuration does not name.
@@ -102,8 +120,9 @@ impl ForwardProxy {
             let plain = ClientSocket::Plain(stream);
             return self.serve_client(plain, Some(permit)).await;
         };
+        let AcceptedFiles { acceptor, replaced } = tls.in_force();
         // Boxed: the handshake is not part of the state of a tunnel.
-        let accepting = Box::pin(tls.acceptor().accept(stream));
+        let accepting = Box::pin(acceptor.accept(stream));
         let accepted = timeout(self.settings().head_timeout, accepting).await;
         let stream = match accepted {
             Ok(Ok(stream)) => stream,
@@ -121,7 +140,8 @@ impl ForwardProxy {
             None => None,
         };
         if session.alpn_protocol() == Some(HTTP2_PROTOCOL) {
-            return Box::pin(self.serve_http2(stream, certificate, permit)).await;
+            let serving = self.serve_http2(stream, certificate, permit, replaced);
+            return Box::pin(serving).await;
         }
         let client = ClientSocket::Tls(Box::new(stream));
         self.serve_certified(client, certificate, Some(permit))

@@ -17,6 +17,7 @@ use h2::server::Connection;
 use http::header::PROXY_AUTHORIZATION;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::certificate::ClientCertificate;
 use super::head::MAX_HEAD_BYTES;
@@ -41,14 +42,18 @@ const MAX_SEND_BUFFER_BYTES: usize = 64 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// Longest time that a connection stays without a stream.
 const MAX_IDLE_TIME: Duration = Duration::from_mins(1);
+/// Longest time that a client without streams has to close a connection that begins no more of them.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ForwardProxy {
     /// Serves the streams of a client until its connection ends. `permit` is given back once a request is identified.
+    /// `replaced`: other files for TLS are in force, so the certificate may be revoked.
     pub(super) async fn serve_http2<S>(
         &self,
         io: S,
         certificate: Option<ClientCertificate>,
         permit: UnidentifiedPermit,
+        replaced: CancellationToken,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -64,7 +69,11 @@ impl ForwardProxy {
         match timeout_at(identified_by, handshake).await {
             Ok(Ok(connection)) => {
                 let unidentified = Some((permit, identified_by));
-                self.serve_streams(connection, certificate, unidentified)
+                let expires_s = certificate
+                    .as_ref()
+                    .map(|certificate| certificate.expires_s);
+                let last_stream = self.last_stream(expires_s, &replaced);
+                self.serve_streams(connection, certificate, unidentified, last_stream)
                     .await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "no HTTP/2 with a client of the proxy"),
@@ -72,22 +81,44 @@ impl ForwardProxy {
         }
     }
 
+    /// Waits until a connection may begin no further stream: the process stops, the certificate has expired or may be
+    /// revoked, or the connection is as old as a tunnel may be. A handshake then judges the client again.
+    async fn last_stream(&self, expires_s: Option<u64>, replaced: &CancellationToken) {
+        let now_ms = self.now_ms();
+        let valid = expires_s.map_or(Duration::MAX, |expires_s| {
+            Duration::from_millis(expires_s.saturating_mul(1000).saturating_sub(now_ms))
+        });
+        tokio::select! {
+            () = self.draining().cancelled() => {}
+            () = replaced.cancelled() => {}
+            () = sleep(self.settings().tunnel_timeout.min(valid)) => {}
+        }
+    }
+
     /// Serves streams beside each other. `unidentified`: the place of the client, and the instant until which it keeps it.
+    /// After `last_stream` the streams that are open are served to their end, and no other.
     async fn serve_streams<S>(
         &self,
         mut connection: Connection<S, Bytes>,
         certificate: Option<ClientCertificate>,
         mut unidentified: Option<(UnidentifiedPermit, Instant)>,
+        last_stream: impl Future<Output = ()> + Send,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let mut streams = FuturesUnordered::new();
         let mut is_closing = false;
+        tokio::pin!(last_stream);
         loop {
+            let idle_time = if is_closing {
+                CLOSE_TIMEOUT
+            } else {
+                MAX_IDLE_TIME
+            };
             let identified_by = unidentified.as_ref().map(|(_, until)| *until);
             tokio::select! {
                 biased;
-                () = self.draining().cancelled(), if !is_closing => {
+                () = &mut last_stream, if !is_closing => {
                     is_closing = true;
                     connection.graceful_shutdown();
                 }
@@ -104,7 +135,10 @@ impl ForwardProxy {
                     }
                     streams.push(self.serve_stream(request, respond, certificate.clone()));
                 }
-                () = sleep(MAX_IDLE_TIME), if streams.is_empty() && !is_closing => {
+                () = sleep(idle_time), if streams.is_empty() => {
+                    if is_closing {
+                        return;
+                    }
                     is_closing = true;
                     connection.graceful_shutdown();
                 }

@@ -12,6 +12,7 @@ use super::certificates::{
     AGENT_NAME, CertifiedProxy, Issuer, PROXY_NAME, Pair, client_certificate, issue, new_issuer,
     pem_of,
 };
+use super::http2::Http2Client;
 use super::*;
 
 /// Serial number of the certificate that a list revokes.
@@ -100,6 +101,23 @@ async fn a_revoked_certificate_is_refused_from_the_change_of_the_list_on() {
     fs::write(&path, list).unwrap();
     certified.wait_for_acceptance(true).await;
     certified.wait_for_stale(0).await;
+    fs::remove_file(path).unwrap();
+}
+
+#[tokio::test]
+async fn an_open_connection_of_http2_begins_no_stream_with_a_revoked_certificate() {
+    let clients = new_issuer();
+    let list = revocation_list(&clients, 2100, &[]);
+    let (certified, path) = start_with_lists(clients, &list).await;
+    let certificate = numbered_certificate(&certified.clients, REVOKED_SERIAL);
+    let client = Http2Client::start_as(&certified, certificate).await;
+    let url = format!("http://{NAME}/");
+    assert_eq!(client.get_certified(&url).await.unwrap().body, "hello");
+    let list = revocation_list(&certified.clients, 2100, &[REVOKED_SERIAL]);
+    fs::write(&path, list).unwrap();
+    // Requests without a pause, so that the connection does not end because it is idle.
+    while client.get_certified(&url).await.is_ok() {}
+    assert!(!certified.accepts(REVOKED_SERIAL).await);
     fs::remove_file(path).unwrap();
 }
 

@@ -9,19 +9,19 @@ use http::header::{AUTHORIZATION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION}
 use http::{Request, Response};
 use tokio::task::JoinSet;
 
-use super::certificates::{AGENT_NAME, CertifiedProxy, client_certificate, pem_of};
+use super::certificates::{AGENT_NAME, CertifiedProxy, Pair, client_certificate, pem_of};
 use super::*;
 
 /// A connection of a client, and the task that drives it.
-struct Http2Client {
+pub(super) struct Http2Client {
     sender: SendRequest<Bytes>,
     driving: JoinSet<()>,
 }
 
 /// A response with its whole body.
-struct WholeResponse {
+pub(super) struct WholeResponse {
     head: Response<()>,
-    body: String,
+    pub(super) body: String,
 }
 
 async fn whole(response: ResponseFuture) -> Result<WholeResponse, h2::Error> {
@@ -45,7 +45,11 @@ async fn read_stream(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
 
 impl Http2Client {
     async fn start(fixture: &CertifiedProxy) -> Self {
-        let certificate = client_certificate(&fixture.clients, AGENT_NAME);
+        Self::start_as(fixture, client_certificate(&fixture.clients, AGENT_NAME)).await
+    }
+
+    /// A client with this certificate.
+    pub(super) async fn start_as(fixture: &CertifiedProxy, certificate: Pair) -> Self {
         let stream = fixture.connect_with(Some(certificate), &[b"h2"]).await;
         let stream = stream.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
@@ -71,6 +75,19 @@ impl Http2Client {
         let request = Request::get(url).header(PROXY_AUTHORIZATION, bearer(token));
         let (response, _) = self.send(request.body(()).unwrap(), true).await;
         whole(response).await
+    }
+
+    /// A request without a token, or the reason why the connection carries none.
+    pub(super) async fn get_certified(&self, url: &str) -> Result<WholeResponse, h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let request = Request::get(url).body(()).unwrap();
+        let (response, _) = sender.send_request(request, true)?;
+        whole(response).await
+    }
+
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&mut self) {
+        self.driving.join_next().await.unwrap().unwrap();
     }
 
     async fn connect(&self, authority: &str, token: &str) -> (ResponseFuture, SendStream<Bytes>) {
@@ -151,7 +168,7 @@ async fn a_client_that_is_never_identified_loses_its_connection() {
     let mut client = Http2Client::start(&fixture).await;
     let refused = client.get(&format!("http://{NAME}/"), "wrong").await;
     assert_eq!(refused.unwrap().head.status(), 407);
-    client.driving.join_next().await.unwrap().unwrap();
+    client.ended().await;
     assert!(fixture.proxy.fake_network.dialled().is_empty());
 }
 
