@@ -117,7 +117,11 @@ async fn exchange(
             (Either::Left(RequestBody(body)), None)
         };
         let request = Request::from_parts(head, inner_body);
-        let response = sender.send_request(request).await?;
+        let response = tokio::select! {
+            biased;
+            reset = poll_fn(|cx| respond.poll_reset(cx)) => return Err(given_up(reset)),
+            response = sender.send_request(request) => response?,
+        };
         match tunnel {
             Some(up) if response.status().is_success() => {
                 open_tunnel(response, up, respond, (served, ended)).await?;

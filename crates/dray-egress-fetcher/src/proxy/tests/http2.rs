@@ -400,3 +400,22 @@ async fn an_upload_that_the_client_resets_has_no_end_at_the_target() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_request_that_the_client_resets_before_its_response_ends_at_the_target() {
+    // A target that is silent ends its request after this time, too.
+    let fixture = open_proxy(&[("idle_timeout", "10m")]).await;
+    let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
+    let client = Http2Client::start(&fixture).await;
+    let token = fixture.proxy.token();
+    let request =
+        Request::get(format!("http://{NAME}/slow")).header(PROXY_AUTHORIZATION, bearer(&token));
+    let (_response, mut stream) = client.send(request.body(()).unwrap(), true).await;
+    let mut server = servers.recv().await.unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        server.read_buf(&mut received).await.unwrap();
+    }
+    stream.send_reset(Reason::CANCEL);
+    server.read_to_end(&mut received).await.unwrap();
+}
