@@ -247,7 +247,7 @@ impl<'a> CallAttempt<'a> {
                     (Duration::ZERO, failure)
                 }
             };
-            // After silence there is no delay, and the attempt named no cause: any time that is left is used.
+            // A silent attempt named no cause that could be lost, so another one may use any remaining time.
             let needed = if delay.is_zero() {
                 Duration::ZERO
             } else {

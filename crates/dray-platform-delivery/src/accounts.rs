@@ -8,7 +8,7 @@ use dray_types::TenantId;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::error::DeliveryError;
-use crate::live::Live;
+use crate::replaceable::ReplaceableValue;
 
 /// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;
@@ -71,14 +71,14 @@ impl PlatformAccount {
 /// All accounts that are configured. Clones share them, and see accounts that are added, changed or removed later.
 #[derive(Clone, Debug, Default)]
 pub struct AccountRegistry {
-    all: Live<Vec<Arc<PlatformAccount>>>,
+    all: ReplaceableValue<Vec<Arc<PlatformAccount>>>,
 }
 
 impl AccountRegistry {
     /// Takes the accounts of the configuration.
     pub fn new(all: impl IntoIterator<Item = PlatformAccount>) -> Self {
         Self {
-            all: Live::new(all.into_iter().map(Arc::new).collect()),
+            all: ReplaceableValue::new(all.into_iter().map(Arc::new).collect()),
         }
     }
 

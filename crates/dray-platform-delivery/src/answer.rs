@@ -18,10 +18,10 @@ use crate::accept::RequestIntake;
 use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::failed_call;
-use crate::live::Live;
 use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
+use crate::replaceable::ReplaceableValue;
 
 /// Longest text inside a message, so that the message with its other fields fits into 256 KiB.
 const MAX_INLINE_TEXT_BYTES: usize = 100 * 1024;
@@ -38,7 +38,7 @@ type SentPaths = Vec<(String, String)>;
 pub(crate) struct TextSender {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) records: RecordStore,
     /// Stores the paths that the tool sent in a turn.
     pub(crate) platform_cache: PlatformCache,

@@ -20,7 +20,6 @@ use crate::gather::{Gatherer, RequestContext};
 use crate::inbound::{InboundService, MAX_BACKGROUND_PRESSES, MessageReceiver};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
-use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
@@ -31,6 +30,7 @@ use crate::rate_limit::RateLimiter;
 use crate::receipts::ReceiptService;
 use crate::reconciler::Reconciler;
 use crate::records::RecordStore;
+use crate::replaceable::ReplaceableValue;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 
@@ -130,7 +130,7 @@ impl DeliveryService {
 /// Handles that several parts share, only for their construction.
 struct ServiceParts<'a> {
     cx: &'a ServiceContext,
-    config: Live<Config>,
+    config: ReplaceableValue<Config>,
     accounts: AccountRegistry,
     log: DeliveryLog,
     platform_cache: PlatformCache,
@@ -144,7 +144,7 @@ impl<'a> ServiceParts<'a> {
         let index = Arc::new(DeliveryIndex::new(records.clone()));
         Self {
             cx,
-            config: Live::new(config),
+            config: ReplaceableValue::new(config),
             accounts,
             log: DeliveryLog { records, index },
             platform_cache: PlatformCache::new(&cx.bus, cx.clock.clone()),

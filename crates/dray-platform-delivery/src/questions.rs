@@ -21,8 +21,8 @@ use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, Quest
 use self::watch::OutcomeWatch;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
-use crate::live::Live;
 use crate::rate_limit::RateLimiter;
+use crate::replaceable::ReplaceableValue;
 
 mod buttons;
 mod chats;
@@ -64,7 +64,7 @@ const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. 
 pub(crate) struct QuestionService {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) accounts: AccountRegistry,
     /// Shared with deliveries.
     pub(crate) limiter: Arc<RateLimiter>,

@@ -11,11 +11,11 @@ use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::IndexEntry;
-use crate::live::Live;
 use crate::machine::{DeliveryStep, StepConfirmation};
 use crate::platform_cache::PlatformCache;
 use crate::reconciler::{log_failure, mark_unpublished, publish_end};
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
+use crate::replaceable::ReplaceableValue;
 use crate::report;
 
 /// Corrects records after status reports of platforms.
@@ -23,7 +23,7 @@ use crate::report;
 pub(crate) struct StatusUpdates {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
 }

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::failed_call;
-use crate::live::Live;
 use crate::platform_cache::PlatformCache;
+use crate::replaceable::ReplaceableValue;
 
 /// Lifetime of a presigned PUT (messaging-reliability L-2).
 const PUT_LIFETIME: Duration = Duration::from_mins(10);
@@ -42,7 +42,7 @@ pub(crate) struct UploadService {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     /// Stores uploads between their two calls.
     pub(crate) platform_cache: PlatformCache,
 }

@@ -33,11 +33,11 @@ use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::WaitingDelivery;
-use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, WaitingReason};
 use crate::records::{self, RecordError, RevisionedRecord};
+use crate::replaceable::ReplaceableValue;
 
 pub(crate) use self::finish::{audit, conclude};
 use self::run::DeliveryRun;
@@ -62,7 +62,7 @@ pub(crate) struct SendContext {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
     pub(crate) pace: SendPace,

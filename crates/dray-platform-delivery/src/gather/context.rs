@@ -12,14 +12,14 @@ use super::GatherRequest;
 use crate::config::Config;
 use crate::deliver::target_of;
 use crate::error::DeliveryError;
-use crate::live::Live;
+use crate::replaceable::ReplaceableValue;
 
 /// Handles that requests use: the bus, the time and the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
 }
 
 impl RequestContext {

@@ -25,9 +25,9 @@ use tokio_util::task::TaskTracker;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::wire_target;
-use crate::live::Live;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
+use crate::replaceable::ReplaceableValue;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 
@@ -51,7 +51,7 @@ pub(crate) const MAX_BACKGROUND_PRESSES: usize = 64;
 pub(crate) struct InboundService {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) accounts: AccountRegistry,
     /// Stores the leases of pollers.
     pub(crate) platform_cache: PlatformCache,

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::error::DeliveryError;
-use crate::live::Live;
 use crate::metrics::DeliveryMetrics;
+use crate::replaceable::ReplaceableValue;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
@@ -46,7 +46,7 @@ pub(crate) struct MessageReceiver {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Live<Config>,
+    pub(crate) config: ReplaceableValue<Config>,
     pub(crate) accounts: AccountRegistry,
     pub(crate) metrics: DeliveryMetrics,
 }

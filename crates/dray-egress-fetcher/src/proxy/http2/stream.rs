@@ -48,7 +48,7 @@ enum StreamError {
     /// A tunnel broke off.
     #[error("the tunnel broke off")]
     Tunnel(#[from] io::Error),
-    /// The fields are no head of HTTP/1.1.
+    /// The header fields cannot be written as a head of HTTP/1.1.
     #[error("the request has no form in HTTP/1.1")]
     Head(#[from] http::Error),
 }
@@ -212,7 +212,8 @@ async fn open_tunnel(
     Ok(())
 }
 
-/// Sends a response that is no tunnel. A body that breaks off resets the stream, so that it does not look complete.
+/// Sends every response but the grant of a tunnel. A body that breaks off resets the stream, because an orderly end would
+/// make it look complete.
 async fn send_response(
     response: Response<Incoming>,
     respond: &mut SendResponse<Bytes>,

@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 ///
 /// A piece of work that needs the value several times takes it once, so that it does not see two values.
 #[derive(Debug, Default)]
-pub(crate) struct Live<T>(Arc<RwLock<Arc<T>>>);
+pub(crate) struct ReplaceableValue<T>(Arc<RwLock<Arc<T>>>);
 
-impl<T> Live<T> {
+impl<T> ReplaceableValue<T> {
     /// Starts with this value.
     pub(crate) fn new(value: T) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(value))))
@@ -26,7 +26,7 @@ impl<T> Live<T> {
     }
 }
 
-impl<T> Clone for Live<T> {
+impl<T> Clone for ReplaceableValue<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
