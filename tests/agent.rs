@@ -20,3 +20,4 @@ mod scenario;
 mod stops;
 mod telemetry;
 mod tool_questions;
+mod turn_events;

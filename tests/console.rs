@@ -101,6 +101,23 @@ fn check_playground(report: &Value) {
     );
 }
 
+/// Checks the turns of the chat: rows with their ends, and the page of one with its tool and its timeline.
+fn check_turns(report: &Value) {
+    let turns = &report["turns"];
+    assert_eq!(turns["marks"], 0, "{turns}");
+    let record = turns["record"].as_str().unwrap();
+    assert!(
+        record.contains("Turn of clerk finished") && record.contains("sandbox_list: 1 call"),
+        "{turns}"
+    );
+    let timeline = turns["timeline"].as_array().unwrap();
+    let has_row = |text: &str| {
+        let mut rows = timeline.iter().filter_map(Value::as_str);
+        rows.any(|row| row.contains(text))
+    };
+    assert!(has_row("Turn of clerk began") && has_row("Turn of clerk finished"));
+}
+
 /// Checks that the last entries of long lists were reached, and that a printed page is white.
 fn check_lists(report: &Value) {
     let last = report["lastEntry"].as_str().unwrap();
@@ -214,6 +231,7 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_outages_of_bu
     assert!(text("plan").contains("would be started again"), "{report}");
     assert_eq!(text("firstFocus"), "Skip to the content");
     check_playground(&report);
+    check_turns(&report);
     check_flood(&report);
     assert!(text("answered").contains("may reach"), "{report}");
     assert!(text("replay").contains("with another outcome"), "{report}");

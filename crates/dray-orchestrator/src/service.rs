@@ -36,6 +36,7 @@ use crate::turn::{
     AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans, SharedAdditions,
     SharedParts, ToolKinds, TurnRecords,
 };
+use crate::turn_events::TurnEvents;
 use dray_tool_files::FileServices;
 
 /// Delay before the first retry of a model call; it doubles with each attempt.
@@ -115,6 +116,8 @@ impl Service for Orchestrator {
             .calls::<v1::IssueTicketRequest>()
             .calls::<v1::AskInChatRequest>()
             .publishes_work::<v1::PlaceUpload>()
+            .publishes_event::<v1::TurnBegun>()
+            .publishes_event::<v1::TurnEnded>()
             .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
     }
@@ -230,6 +233,7 @@ fn http_surface(
     };
     let metrics = OrchestratorMetrics::new(&cx.meter);
     let parts = SharedParts {
+        turn_events: turn_events(&services.tenant, &metrics, cx),
         records,
         additions,
         prices: Arc::new(config.budgets.prices.clone()),
@@ -312,6 +316,16 @@ fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> Approva
     let timeout = config.approval_timeout.as_duration();
     let times = (timeout, config.response_lease);
     ApprovalStore::new(records, audits, times, cx.tasks.clone())
+}
+
+/// The queues of the events about turns.
+fn turn_events(
+    tenant: &TenantId,
+    metrics: &OrchestratorMetrics,
+    cx: &ServiceContext,
+) -> TurnEvents {
+    let source = (tenant, &cx.clock);
+    TurnEvents::start(&cx.bus, source, metrics, &cx.tasks, &cx.stop)
 }
 
 /// The trace of the span that runs.
