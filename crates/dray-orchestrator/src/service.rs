@@ -232,7 +232,7 @@ fn http_surface(
         plans: SetupPlans::default(),
     };
     let metrics = OrchestratorMetrics::new(&cx.meter);
-    let parts = SharedParts {
+    let parts = Arc::new(SharedParts {
         turn_events: turn_events(&services.tenant, &metrics, cx),
         records,
         additions,
@@ -250,10 +250,8 @@ fn http_surface(
         services,
         metrics: metrics.clone(),
         config,
-    };
-    let engine = AgentEngine {
-        parts: Arc::new(parts),
-    };
+    });
+    let engine = AgentEngine { parts };
     let background = BackgroundTasks {
         tasks: cx.listeners.tasks.clone(),
         stop: cx.listeners.stop.clone(),
