@@ -68,8 +68,8 @@ impl BrowserWalk {
     }
 }
 
-/// Checks the report's chat: a completed stage, an answer with a file, the request as a `curl` command, and a cancelled
-/// answer.
+/// Checks the report's chat: a completed stage, an answer with a file, the request as a `curl` command, a cancelled
+/// answer, and the turns of both.
 fn check_playground(report: &Value) {
     let chat = &report["chat"];
     assert!(
@@ -99,6 +99,7 @@ fn check_playground(report: &Value) {
         holder.contains("note.txt") && holder.contains("until"),
         "{holder}"
     );
+    check_turns(report);
 }
 
 /// Checks the turns of the chat: rows with their ends, and the page of one with its tool and its timeline.
@@ -231,7 +232,6 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_outages_of_bu
     assert!(text("plan").contains("would be started again"), "{report}");
     assert_eq!(text("firstFocus"), "Skip to the content");
     check_playground(&report);
-    check_turns(&report);
     check_flood(&report);
     assert!(text("answered").contains("may reach"), "{report}");
     assert!(text("replay").contains("with another outcome"), "{report}");

@@ -50,7 +50,7 @@ async fn the_fetches_transfers_and_deliveries_of_a_turn_have_its_trace_without_a
         {"reply": {"call": [{"name": "fetch_url", "arguments": {"url": format!("http://{HOST_NAME}/prices.csv")}}]}},
     ]);
     let fixture = AgentSetup::new(json!([]), rules)
-        .feature("web_fetch", json!({"enabled": true}))
+        .set("orchestrator.files.always_fetch", "true")
         .feature("external_url_fetch", json!({"enabled": true}))
         .start()
         .await;
@@ -59,7 +59,12 @@ async fn the_fetches_transfers_and_deliveries_of_a_turn_have_its_trace_without_a
     let question = json!([user(&format!("Send the prices, {SECRET_TEXT}."))]);
     let answer = fixture.ask_in(Some("desk"), question).await;
     assert!(answer.text().ends_with(SECRET_TEXT), "{answer:?}");
-    assert_eq!(fixture.outside.request_count(), 1, "{:?}", fixture.messages(1));
+    assert_eq!(
+        fixture.outside.request_count(),
+        1,
+        "{:?}",
+        fixture.messages(1)
+    );
     let wanted: BTreeSet<_> = [
         "dray.v1.TurnBegun",
         "dray.v1.EgressAudit",
