@@ -13,6 +13,7 @@ mod fixture;
 mod guarded_crashes;
 mod host_questions;
 mod key_reload;
+mod npm_packages;
 mod process;
 mod public_hosts;
 mod references;
