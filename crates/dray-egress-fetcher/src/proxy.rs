@@ -35,6 +35,8 @@ pub mod certificate;
 pub mod client;
 pub mod head;
 pub mod hello;
+#[cfg_attr(not(feature = "service"), allow(dead_code))]
+pub mod http2;
 // The fuzz targets use a part of it.
 pub mod meter;
 #[cfg_attr(not(feature = "service"), allow(dead_code))]
@@ -54,8 +56,6 @@ mod der;
 mod form;
 #[cfg(feature = "service")]
 mod forward;
-#[cfg(feature = "service")]
-mod http2;
 #[cfg(feature = "service")]
 mod identify;
 #[cfg(feature = "service")]
