@@ -154,77 +154,63 @@ async fn a_head_that_only_http2_allows_gets_the_refusal_of_the_strict_reader() {
     assert!(fixture.proxy.fake_network.dialled().is_empty());
 }
 
-#[tokio::test]
-async fn frames_out_of_place_end_the_connection() {
+/// A name, the frames of a client, and the reason with which they end its connection.
+type FrameCase = (&'static str, Vec<Vec<u8>>, Reason);
+
+async fn assert_each_ends_the_connection(cases: Vec<FrameCase>) {
     let fixture = open_proxy(&[]).await;
-    fixture
-        .proxy
-        .fake_network
-        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
-    let open = head(1, 0, &request_fields(":method=POST", &[]));
-    let maximum = 0x7fff_ffff_u32.to_be_bytes();
-    let settings = |id: u8, value: [u8; 4]| frame(SETTINGS, 0, 0, &[&[0, id], &value[..]].concat());
-    let protocol = Reason::PROTOCOL_ERROR;
-    for (name, frames, reason) in [
-        (
-            "data after the end",
-            vec![get(1), frame(DATA, 0, 1, b"x")],
-            protocol,
-        ),
-        ("data of no stream", vec![frame(DATA, 0, 1, b"x")], protocol),
-        (
-            "padding beyond the frame",
-            vec![open.clone(), frame(DATA, PADDED, 1, &[9, 1, 2])],
-            protocol,
-        ),
-        (
-            "padding without a length",
-            vec![open.clone(), frame(DATA, PADDED, 1, &[])],
-            protocol,
-        ),
-        (
-            "padding beyond the head",
-            vec![frame(HEADERS, PADDED | END_HEADERS, 1, &[200, 0x82])],
-            protocol,
-        ),
-        ("a stream of a server", vec![get(2)], protocol),
-        ("an older stream", vec![get(5), get(1)], protocol),
-        ("a head of the connection", vec![get(0)], protocol),
-        (
-            "a large frame",
-            vec![open.clone(), frame(DATA, 0, 1, &[0; 16 * 1024 + 1])],
-            Reason::FRAME_SIZE_ERROR,
-        ),
-        (
-            "a large window",
-            vec![open.clone(), frame(WINDOW_UPDATE, 0, 0, &maximum)],
-            Reason::FLOW_CONTROL_ERROR,
-        ),
-        (
-            "settings with a large window",
-            vec![settings(4, [0xff; 4])],
-            protocol,
-        ),
-        ("a short ping", vec![frame(PING, 0, 0, &[0; 7])], protocol),
-        (
-            "a continuation of nothing",
-            vec![frame(CONTINUATION, END_HEADERS, 1, &[0x82])],
-            protocol,
-        ),
-        (
-            "a frame within a head",
-            vec![frame(HEADERS, 0, 1, &[0x82]), frame(PING, 0, 0, &[0; 8])],
-            protocol,
-        ),
-        (
-            "an index of nothing",
-            vec![frame(HEADERS, END_HEADERS, 1, &[0xfe])],
-            protocol,
-        ),
-    ] {
+    let network = &fixture.proxy.fake_network;
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    for (name, frames, reason) in cases {
         let end = end_after(&fixture, &frames).await;
         assert_eq!(end, StreamEnd::GoAway(reason), "{name}");
     }
+}
+
+#[tokio::test]
+async fn frames_of_streams_that_break_the_rules_end_the_connection() {
+    let opened = |next| vec![head(1, 0, &request_fields(":method=POST", &[])), next];
+    let padded = |payload: &[u8]| frame(DATA, PADDED, 1, payload);
+    let padded_head = frame(HEADERS, PADDED | END_HEADERS, 1, &[200, 0x82]);
+    let large = frame(DATA, 0, 1, &vec![0; 16 * 1024 + 1]);
+    let data = frame(DATA, 0, 1, b"x");
+    let protocol = Reason::PROTOCOL_ERROR;
+    assert_each_ends_the_connection(vec![
+        ("data after the end", vec![get(1), data.clone()], protocol),
+        ("data of no stream", vec![data], protocol),
+        ("much padding", opened(padded(&[9, 1, 2])), protocol),
+        ("padding of no length", opened(padded(&[])), protocol),
+        ("much padding in a head", vec![padded_head], protocol),
+        ("a stream of a server", vec![get(2)], protocol),
+        ("an older stream", vec![get(5), get(1)], protocol),
+        ("a head of the connection", vec![get(0)], protocol),
+        ("a large frame", opened(large), Reason::FRAME_SIZE_ERROR),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn frames_of_the_connection_that_break_the_rules_end_it() {
+    let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffff_u32.to_be_bytes());
+    // SETTINGS_INITIAL_WINDOW_SIZE.
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0xff, 0xff, 0xff, 0xff]);
+    let ping = |length: usize| frame(PING, 0, 0, &vec![0; length]);
+    let continued = frame(CONTINUATION, END_HEADERS, 1, &[0x82]);
+    let unknown_index = frame(HEADERS, END_HEADERS, 1, &[0xfe]);
+    let protocol = Reason::PROTOCOL_ERROR;
+    assert_each_ends_the_connection(vec![
+        ("a large window", vec![window], Reason::FLOW_CONTROL_ERROR),
+        ("settings with a large window", vec![settings], protocol),
+        ("a short ping", vec![ping(7)], protocol),
+        ("a continuation of nothing", vec![continued], protocol),
+        (
+            "a frame within a head",
+            vec![frame(HEADERS, 0, 1, &[0x82]), ping(8)],
+            protocol,
+        ),
+        ("an index of nothing", vec![unknown_index], protocol),
+    ])
+    .await;
 }
 
 #[tokio::test]
@@ -237,7 +223,7 @@ async fn a_body_of_another_length_than_declared_never_looks_whole() {
         frame(DATA, END_STREAM, 1, b"ab"),
     ] {
         let mut client = FrameClient::start(&fixture, &[]).await;
-        client.send(&[open.clone()]).await;
+        client.send(std::slice::from_ref(&open)).await;
         let mut server = servers.recv().await.unwrap();
         client.send(&[body]).await;
         assert_eq!(
