@@ -240,13 +240,7 @@ impl AgentFixture {
 
     /// A POST request to the orchestrator.
     pub(crate) fn post(&self, path: &str) -> RequestBuilder {
-        let address = self
-            .running
-            .context()
-            .listen_addresses
-            .find("chat")
-            .unwrap();
-        self.client.post(&format!("http://{address}{path}"))
+        self.client.post(&format!("{}{path}", self.url()))
     }
 
     /// A POST request to the listener for events of platforms.
@@ -256,11 +250,15 @@ impl AgentFixture {
         self.client.post(&format!("http://{address}{path}"))
     }
 
+    /// The base address of the orchestrator.
+    pub(crate) fn url(&self) -> String {
+        let addresses = &self.running.context().listen_addresses;
+        format!("http://{}", addresses.find("chat").unwrap())
+    }
+
     /// A GET request to the orchestrator.
     pub(crate) fn get(&self, path: &str) -> RequestBuilder {
-        let addresses = &self.running.context().listen_addresses;
-        let address = addresses.find("chat").unwrap();
-        self.client.get(&format!("http://{address}{path}"))
+        self.client.get(&format!("{}{path}", self.url()))
     }
 
     /// The bus of the services.

@@ -149,7 +149,7 @@ fn check_sandbox(sandbox: &BackendSandbox) {
 }
 
 #[test]
-fn files_outside_the_directory_are_not_shown_of_a_local_sandbox() {
+fn files_outside_the_directory_are_not_shown_from_a_local_sandbox() {
     check_sandbox(&BackendSandbox::local());
 }
 
@@ -159,26 +159,26 @@ fn files_outside_the_directory_are_not_shown_behind_a_command() {
 }
 
 #[test]
-fn files_outside_the_directory_are_not_shown_of_an_apptainer_instance() {
+fn files_outside_the_directory_are_not_shown_from_an_apptainer_instance() {
     check_sandbox(&BackendSandbox::apptainer());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_outside_the_directory_are_not_shown_of_a_kubernetes_pod() {
+async fn files_outside_the_directory_are_not_shown_from_a_kubernetes_pod() {
     check_sandbox(&BackendSandbox::kubernetes().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_outside_the_directory_are_not_shown_of_a_modal_sandbox() {
+async fn files_outside_the_directory_are_not_shown_from_a_modal_sandbox() {
     check_sandbox(&BackendSandbox::modal().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_outside_the_directory_are_not_shown_of_an_e2b_sandbox() {
+async fn files_outside_the_directory_are_not_shown_from_an_e2b_sandbox() {
     check_sandbox(&BackendSandbox::e2b().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_outside_the_directory_are_not_shown_of_a_daytona_sandbox() {
+async fn files_outside_the_directory_are_not_shown_from_a_daytona_sandbox() {
     check_sandbox(&BackendSandbox::daytona().await);
 }

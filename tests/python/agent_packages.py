@@ -1,10 +1,11 @@
 """Runs agents of other packages, with their own tools, against the orchestrator, and prints a report as JSON.
 
-    python agent_packages.py URL {openai,pydantic_ai,agents,langchain}
+    python agent_packages.py URL {openai,pydantic_ai,agents,langchain,langgraph,litellm,aidial}
 """
 
 import asyncio
 import json
+import os
 import sys
 
 from pydantic import BaseModel
@@ -138,6 +139,76 @@ def of_langchain(url):
     }
 
 
+def of_langgraph(url):
+    from langchain.agents import create_agent
+    from langchain_openai import ChatOpenAI
+
+    report = {}
+    for kind, use_responses_api in (("chat", False), ("responses", True)):
+        model = ChatOpenAI(
+            model="agent",
+            base_url=url,
+            api_key="none",
+            max_retries=0,
+            use_responses_api=use_responses_api,
+        )
+        agent = create_agent(model, [weather], system_prompt="Be brief.")
+        question = {"messages": [("user", QUESTION)]}
+        pieces = [
+            message.text
+            for message, metadata in agent.stream(question, stream_mode="messages")
+            if metadata["langgraph_node"] == "model"
+        ]
+        report[kind] = {
+            "answer": agent.invoke(question)["messages"][-1].text,
+            "streamed": "".join(pieces),
+        }
+    return report
+
+
+def of_litellm(url):
+    # Prices would be downloaded otherwise.
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+
+    litellm.suppress_debug_info = True
+    common = {"model": "openai/agent", "api_base": url, "api_key": "none", "num_retries": 0}
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    messages = [{"role": "user", "content": QUESTION}]
+    message = litellm.completion(messages=messages, tools=tools, **common).choices[0].message
+    messages.append(message)
+    for call in message.tool_calls:
+        content = weather(**json.loads(call.function.arguments))
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+    whole = litellm.completion(messages=messages, tools=tools, **common)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    stream = litellm.completion(messages=messages, tools=tools, **options, **common)
+    streamed = litellm.stream_chunk_builder(list(stream))
+    structured = [{"role": "user", "content": STRUCTURED}]
+    parsed = litellm.completion(messages=structured, response_format=City, **common)
+    return {
+        "answer": whole.choices[0].message.content,
+        "streamed": streamed.choices[0].message.content,
+        "counted": streamed.usage.total_tokens > 0,
+        "parsed": json.loads(parsed.choices[0].message.content),
+        "response": litellm.responses(input=STRUCTURED, **common).output_text,
+    }
+
+
+def of_aidial(url):
+    from aidial_client import Dial
+
+    client = Dial(base_url=url.removesuffix("/v1"), api_key="none")
+    messages = [{"role": "user", "content": STRUCTURED}]
+    request = {"deployment_name": "agent", "messages": messages, "api_version": "2024-10-21"}
+    whole = client.chat.completions.create(stream=False, **request)
+    chunks = client.chat.completions.create(stream=True, **request)
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    # DIAL's agents begin each text of the model with a line end (quickapps 18).
+    return [whole.choices[0].message.content.strip(), "".join(pieces).strip()]
+
+
 def main():
     url, package = sys.argv[1:]
     run = {
@@ -145,6 +216,9 @@ def main():
         "pydantic_ai": of_pydantic_ai,
         "agents": of_agents,
         "langchain": of_langchain,
+        "langgraph": of_langgraph,
+        "litellm": of_litellm,
+        "aidial": of_aidial,
     }[package]
     print(json.dumps(run(f"{url}/v1")))
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// Names, texts and schemas, which people edit. In the Python package, because a package contains the files that it
-/// reads.
+/// Names, texts and schemas, which people edit. The file is in the Python package, because a package contains the files
+/// that it reads.
 const DEFINITIONS_PATH: &str = "clients/python/src/drayage/adapters/tools.json";
 /// The generated module of the TypeScript client.
 const TYPESCRIPT_MODULE: &str = "clients/typescript/src/tool_definitions.ts";

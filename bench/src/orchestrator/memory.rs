@@ -18,8 +18,8 @@ const CLIENT_COUNT: usize = 200;
 pub(super) const CROWD_COUNT: usize = 1_000;
 /// Uncounted chats before the measurement, one after the other.
 const WARM_UP_CHATS: usize = 20;
-/// Rounds of chats. The heap reaches its size in the first rounds, so only the second half counts.
-const ROUND_COUNT: usize = 8;
+/// Rounds of chats. The heap reaches its size within about eight rounds, so only the second half counts.
+const ROUND_COUNT: usize = 16;
 /// Delay of the model before each chunk, in milliseconds. A chat has about twelve chunks.
 const CHUNK_DELAY_MS: u64 = 100;
 /// Time at which all chats of a round are in the middle.

@@ -86,8 +86,8 @@ export const TOOL_DEFINITIONS = {
         "type": "object",
         "properties": {
           "argv": {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The program and its arguments"},
-          "directory": {"type": "string", "description": "Where it begins; the working directory by default"},
-          "stdin": {"type": "string", "description": "Its standard input"},
+          "directory": {"type": "string", "description": "Working directory of the program; that of the sandbox by default"},
+          "stdin": {"type": "string", "description": "Standard input of the program"},
           "timeout_seconds": {"type": "integer", "minimum": 1, "maximum": 3600, "description": "Time after which it is ended; 60 by default"}
         },
         "required": ["argv"],

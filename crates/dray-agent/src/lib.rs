@@ -10,7 +10,7 @@
 //!   call.
 //! - [`budget::BudgetLimits`] limits the use of a turn, a conversation or a client; [`budget::TokenPrice`] has the
 //!   prices.
-//! - [`citation::CitationIndex`] finds the pages and files in an answer that the tools of its turn had.
+//! - [`citation::CitationIndex`] finds the pages and files of the tools of a turn that its answer names.
 //! - [`compaction::CompactionPlan`] selects the old messages that are removed from a long prompt.
 //! - [`event::Event`] is one event for the client; [`wire::ChunkWriter`] turns events into chunks.
 //!

@@ -130,7 +130,7 @@ async fn drain_jobs(
         return;
     }
     hard_stop.cancel();
-    // The grace of the handlers, and time to release the lease and hand the message back.
+    // The grace of the handlers, and time to release the lease and return the message.
     let last = settings.grace + Duration::from_secs(5);
     if !join_within(jobs, last).await {
         tracing::warn!(left = jobs.len(), "deliveries did not stop and are cut off");

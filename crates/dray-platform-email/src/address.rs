@@ -35,7 +35,7 @@ fn is_address(text: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    // At the first `@`; a second one is not allowed in a label, and so fails below.
+    // The text is split at the first `@`; a second one is not allowed in a label, so it fails below.
     let Some((local, domain)) = text.split_once('@') else {
         return false;
     };

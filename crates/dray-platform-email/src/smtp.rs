@@ -111,7 +111,7 @@ impl SmtpConnection {
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.command(&format!("AUTH PLAIN {credentials}")).await?
         } else {
-            // Not in an RFC; two challenges for name and password, which some servers offer alone.
+            // `LOGIN` is in no RFC, but some servers offer nothing else. They ask for the name and then for the password.
             self.command("AUTH LOGIN")
                 .await?
                 .expect(334, SmtpStage::Login)?;

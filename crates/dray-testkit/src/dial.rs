@@ -82,16 +82,23 @@ impl ReceivedRequest {
     }
 }
 
-/// One stored file; its `ETag` is the SHA-256 of the content.
+/// One stored file.
 #[derive(Clone, Debug)]
 struct StoredFile {
     content: Bytes,
     media_type: String,
+    /// SHA-256 of the content, computed once, so that measured clients do not wait for it.
+    etag: String,
 }
 
 impl StoredFile {
-    fn etag(&self) -> String {
-        Sha256Digest::of(&self.content).to_hex()
+    fn new(content: Bytes, media_type: String) -> Self {
+        let etag = Sha256Digest::of(&content).to_hex();
+        Self {
+            content,
+            media_type,
+            etag,
+        }
     }
 }
 
@@ -146,10 +153,7 @@ impl DialCore {
 
     /// Stores a file. `path` is decoded: `bucket/folder/name`.
     pub fn put(&self, path: impl Into<String>, content: impl Into<Bytes>, media_type: &str) {
-        let file = StoredFile {
-            content: content.into(),
-            media_type: media_type.to_owned(),
-        };
+        let file = StoredFile::new(content.into(), media_type.to_owned());
         self.lock().files.insert(path.into(), file);
     }
 

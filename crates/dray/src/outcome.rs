@@ -146,11 +146,10 @@ impl CommandFailure {
             _ => tame_text(&fault.message),
         };
         let mut text = format!("{style}error:{style:#} {message}\n");
-        let reason = if fault.detail.is_empty() {
-            fault.code.to_string()
-        } else {
-            format!("{} ({})", fault.detail, fault.code)
-        };
+        let mut reason = fault.code.to_string();
+        if !fault.detail.is_empty() && fault.detail != reason {
+            reason = format!("{} ({reason})", fault.detail);
+        }
         let _ = writeln!(text, "  why:  {reason}");
         if !fault.advice.is_empty() {
             let _ = writeln!(text, "  do:   {}", tame_text(&fault.advice));
@@ -282,6 +281,13 @@ mod tests {
             "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
         );
         assert_eq!(fault_json(&fault)["retry_after_ms"], 5);
+    }
+
+    #[test]
+    fn a_reason_that_equals_its_code_is_said_once() {
+        let fault = Fault::new(FaultCode::NotFound, "It does not exist.").detail("not_found");
+        let text = CommandFailure::from(fault).to_text();
+        assert!(text.contains("  why:  not_found\n"), "{text}");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use dray_types::{Fault, FaultCode, TenantId};
 pub enum LetterState {
     /// The work failed and was not restarted.
     Open,
-    /// Started again. If that failed as well, a later letter reports it.
+    /// The work was started again. If it failed once more, a later letter reports that.
     Restarted,
-    /// Done in the end.
+    /// The work is done.
     Resolved,
     /// The ledger has forgotten the work, three days after its last change; or the original was never work.
     Unknown,
@@ -29,7 +29,7 @@ pub struct DeadLetterSummary {
     pub fault: Fault,
     /// Real attempts: redeliveries that did no work are not counted.
     pub attempts: u32,
-    /// How often the server handed it out.
+    /// How often the server delivered the original.
     pub delivered: u64,
     /// Unix milliseconds of the first failure.
     pub first_error_ms: u64,
@@ -59,7 +59,7 @@ impl LetterState {
     pub(super) fn of(redrives: u32, record: Option<&v1::LedgerRecord>) -> Self {
         match record {
             None => Self::Unknown,
-            // First, because a later restart that succeeded also has a higher count.
+            // This comes before the count, which is also higher after a later restart that succeeded.
             Some(record) if record.terminal() == TerminalState::Done => Self::Resolved,
             Some(record) if record.redrives > redrives => Self::Restarted,
             Some(_) => Self::Open,

@@ -184,7 +184,7 @@ impl AuditQueue {
             AuditFormat::Ocsf => (self.frame)(event, &ocsf_json(event).to_string()),
         };
         let size = frame.len();
-        // Counted before the check, so that two threads cannot both take the last place.
+        // The event is counted before the check, so that two threads cannot both take the last place.
         let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
         let is_taken = queued + size <= MAX_QUEUED_BYTES
             && self.tasks.try_send(QueueTask::Write(frame)).is_ok();

@@ -11,7 +11,7 @@ use super::compile::ProblemCollector;
 /// Longest `max_age` that an operator may configure. The bucket keeps records for longer.
 const MAX_RECORD_AGE: Period = Period::secs(7 * 24 * 3600);
 
-/// Stored responses of fetches, for each tenant apart; off by default.
+/// Stored responses of fetches, separate for each tenant; off by default.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
@@ -30,7 +30,7 @@ pub struct CacheConfig {
 /// The checked settings of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheSettings {
-    /// Responses of one tenant.
+    /// Most stored responses of one tenant.
     pub max_entries: u32,
     /// Largest file in bytes.
     pub max_file_bytes: u64,

@@ -16,11 +16,11 @@ use super::client_tools::{ClientTools, merge_parameters};
 /// The client's parameters for calls of the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientParameters {
-    /// Which tool the model shall call first.
+    /// The tool that the model must call first.
     pub(super) tool_choice: Option<Value>,
     /// Form of the answer.
     pub(super) response_format: Option<Value>,
-    /// Sampling and the like, as far as the manifest lets clients set it.
+    /// Other parameters, such as those of sampling, that the manifest lets clients set.
     pub(super) parameters: Map<String, Value>,
     /// Tools that the client calls itself.
     pub(super) tools: ClientTools,
@@ -286,7 +286,7 @@ struct StreamOptions {
 struct ToolList<'a> {
     own: &'a [Arc<dyn Tool>],
     statics: &'a [Value],
-    /// Last, so that the agent's own part of the prompt is the same for all clients.
+    /// They come last, so that the agent's own part of the prompt is the same for all clients.
     client: &'a [Value],
 }
 

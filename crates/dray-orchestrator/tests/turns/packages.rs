@@ -90,6 +90,37 @@ async fn langchain_runs_its_tools_and_its_structured_output() {
     assert_eq!(run.own_calls, 2, "once for each loop");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn langgraph_runs_its_tools_over_chat_completions_and_responses() {
+    let run = run("langgraph", "langgraph").await;
+    let expected = json!({"answer": MODEL_REPLY, "streamed": MODEL_REPLY});
+    assert_eq!(run.seen, json!({"chat": expected, "responses": expected}));
+    assert_eq!(run.own_calls, 4, "once for each loop");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn litellm_runs_its_tools_streams_and_gets_structured_output() {
+    let run = run("litellm", "litellm").await;
+    assert_eq!(
+        run.seen,
+        json!({
+            "answer": MODEL_REPLY, "streamed": MODEL_REPLY, "counted": true, "parsed": city(),
+            "response": city().to_string(),
+        })
+    );
+    assert_eq!(
+        run.own_calls, 1,
+        "the second and third request bring its result"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_of_dial_chats_and_streams() {
+    let run = run("aidial", "aidial_client").await;
+    let answer = city().to_string();
+    assert_eq!(run.seen, json!([answer, answer]));
+}
+
 /// Asks for a tool that needs approval, and says what it gave.
 const ORDER_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},

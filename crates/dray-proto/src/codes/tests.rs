@@ -1,6 +1,6 @@
-//! Codes before names, names without codes, and codes of newer peers.
+//! Tests of the order in which codes and names are read, and of codes of newer peers.
 
-#![expect(deprecated, reason = "the tests write what the version before wrote")]
+#![expect(deprecated, reason = "the tests write the fields of earlier versions")]
 
 use super::*;
 use crate::v1::{BackendState, SandboxCommandStage, SandboxCommandState};
@@ -93,7 +93,7 @@ fn every_code_has_a_unique_name_that_parses_to_the_code() {
 }
 
 #[test]
-fn work_of_the_version_before_says_its_task_by_its_fields() {
+fn the_fields_of_earlier_work_tell_its_task() {
     let work = v1::DeliverFiles::default();
     assert_eq!(work.delivery_task(), DeliveryTask::Continue);
     let notice = v1::DeliverFiles {
@@ -125,7 +125,7 @@ fn work_of_the_version_before_says_its_task_by_its_fields() {
         assert_eq!(
             old.delivery_task(),
             task,
-            "a worker of the version before does the same"
+            "a worker of an earlier version does the same"
         );
     }
 }

@@ -40,7 +40,7 @@ impl InstrumentCatalogue {
         Meter::new(Arc::new(self.clone()))
     }
 
-    /// The instruments that were created, sorted by name, each once.
+    /// The instruments that were created, sorted by name, without repetitions.
     pub fn instruments(&self) -> Vec<Instrument> {
         let mut instruments = self
             .instruments

@@ -175,7 +175,7 @@ fn content_response(file: &StoredFile, fault: Option<&InjectedFault>) -> Respons
         _ => (body::whole_body(all.clone()), promised()),
     };
     let mut response = with_header(Response::new(body), CONTENT_TYPE, &file.media_type);
-    response = with_header(response, ETAG, &file.etag());
+    response = with_header(response, ETAG, &file.etag);
     if let Some(length) = length {
         response = with_header(response, CONTENT_LENGTH, &length);
     }
@@ -220,7 +220,7 @@ fn metadata_item(path: &str, file: &StoredFile) -> Value {
         "resourceType": "FILE",
         "createdAt": CREATED_AT,
         "updatedAt": CREATED_AT,
-        "etag": file.etag(),
+        "etag": file.etag,
         "contentLength": file.content.len(),
         "contentType": file.media_type,
     })
@@ -302,10 +302,10 @@ async fn put_file(
         return status_response(400);
     }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let current = state.files.get(path).map(StoredFile::etag);
+    let current = state.files.get(path).map(|file| file.etag.as_str());
     let conflict = match (header(IF_MATCH), header(IF_NONE_MATCH)) {
         // A missing file fails `If-Match` too (RFC 9110, 13.1.1).
-        (Some(expected), _) => current.as_deref() != Some(expected),
+        (Some(expected), _) => current != Some(expected),
         (None, Some("*")) => current.is_some(),
         (None, _) => false,
     };
@@ -316,10 +316,7 @@ async fn put_file(
     let Some((content, media_type)) = body::first_part(content_type, &received.to_bytes()) else {
         return status_response(400);
     };
-    let file = StoredFile {
-        content,
-        media_type,
-    };
+    let file = StoredFile::new(content, media_type);
     let metadata = metadata_item(path, &file);
     state.files.insert(path.to_owned(), file);
     json_response(&metadata)

@@ -12,7 +12,7 @@ use super::tool_declaration;
 
 /// Most levels below the directory that one call lists.
 const MAX_DEPTH: u64 = 8;
-/// Most entries that a model is shown.
+/// Most entries in a result for a model.
 const MAX_ENTRIES: u32 = 500;
 
 pub(super) fn list_declaration() -> ToolDeclaration {

@@ -91,11 +91,11 @@ async fn refusals_say_what_to_do_and_nothing_of_the_key() {
             ["Unknown key (status 401)", "--api-key-file"],
         ),
         (
-            "too_large (too_large)",
+            "why:  too_large\n",
             ["Too much (status 413)", "Attach fewer"],
         ),
         (
-            "not_found (not_found)",
+            "why:  not_found\n",
             ["No such model (status 404)", "--manifest"],
         ),
         (

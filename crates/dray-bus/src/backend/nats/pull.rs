@@ -57,7 +57,7 @@ impl NatsBackend {
         let consumer = handle
             .create_consumer(pull::Config {
                 deliver_policy,
-                // Messages are not redelivered to a reader; it begins again by sequence after a loss of the connection.
+                // A reader gets no redeliveries; after a loss of the connection it continues at the next sequence.
                 ack_policy: AckPolicy::None,
                 filter_subject: filter.to_owned(),
                 inactive_threshold: INACTIVE_THRESHOLD,
@@ -148,7 +148,7 @@ async fn collect_batch(
         match next {
             Some(Ok(message)) => pulled.push(pulled_message(message)?),
             // If messages have arrived, an error is not reported: they must be handled, and the next
-            // fetch meets the error again.
+            // fetch gets the same error.
             Some(Err(error)) if pulled.is_empty() => return Err(TransportError::Other(error)),
             Some(Err(_)) | None => return Ok(pulled),
         }
@@ -225,7 +225,7 @@ impl NatsAcker {
 fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
-        // A plain `-NAK` is handed out again immediately; the client writes every `Some` as a delay in nanoseconds.
+        // The server delivers a message again immediately after a plain `-NAK`; the client writes every `Some` as a delay in nanoseconds.
         AckAction::Redeliver(delay) if delay.is_zero() => AckKind::Nak(None),
         AckAction::Redeliver(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,
