@@ -22,3 +22,4 @@ mod scenario;
 mod stops;
 mod telemetry;
 mod tool_questions;
+mod turn_events;

@@ -68,8 +68,8 @@ impl BrowserWalk {
     }
 }
 
-/// Checks the report's chat: a completed stage, an answer with a file, the request as a `curl` command, and a cancelled
-/// answer.
+/// Checks the report's chat: a completed stage, an answer with a file, the request as a `curl` command, a cancelled
+/// answer, and the turns of both.
 fn check_playground(report: &Value) {
     let chat = &report["chat"];
     assert!(
@@ -99,6 +99,24 @@ fn check_playground(report: &Value) {
         holder.contains("note.txt") && holder.contains("until"),
         "{holder}"
     );
+    check_turns(report);
+}
+
+/// Checks the turns of the chat: rows with their ends, and the page of one with its tool and its timeline.
+fn check_turns(report: &Value) {
+    let turns = &report["turns"];
+    assert_eq!(turns["marks"], 0, "{turns}");
+    let record = turns["record"].as_str().unwrap();
+    assert!(
+        record.contains("Turn of clerk finished") && record.contains("sandbox_list: 1 call"),
+        "{turns}"
+    );
+    let timeline = turns["timeline"].as_array().unwrap();
+    let has_row = |text: &str| {
+        let mut rows = timeline.iter().filter_map(Value::as_str);
+        rows.any(|row| row.contains(text))
+    };
+    assert!(has_row("Turn of clerk began") && has_row("Turn of clerk finished"));
 }
 
 /// Checks that the last entries of long lists were reached, and that a printed page is white.

@@ -329,6 +329,27 @@ async function chat(page, base) {
   report.chat = chatReport;
 }
 
+/// The turns of the chat as rows, and the page of one with its timeline. The cancelled one is neither finished nor failed.
+async function followTurn(page, base) {
+  const turns = {};
+  await page.goto(`${base}/live?service=orchestrator`);
+  await page.waitForSelector("#live-status:has-text('Live.')");
+  await page.waitForSelector("#live tbody tr:has-text('Turn of clerk was cancelled')");
+  turns.marks = await page.locator("#live [data-no-end]").count();
+  await checkAccessibility(page, "turns");
+  const row = page.locator("#live tbody tr:has-text('Turn of clerk finished')").first();
+  await row.getByRole("link").press("Enter");
+  await page.waitForURL(/operations/);
+  turns.record = await page.textContent("ol.steps");
+  turns.timeline = await page.locator("table.events tbody tr").allTextContents();
+  await checkAccessibility(page, "page of a turn");
+  await page.setViewportSize({ width: 400, height: 800 });
+  report.widths.turn = await page.evaluate(() => document.documentElement.scrollWidth);
+  await page.setViewportSize({ width: 1200, height: 800 });
+  await validate(page, "page of a turn", page.url());
+  report.turns = turns;
+}
+
 /// A policy that the browser sends, over the events that there are.
 async function replayPolicy(page, base) {
   await page.goto(`${base}/policy/replay`);
@@ -429,6 +450,7 @@ async function main() {
     await planRedrive(page, base);
     await useKeyboard(page, base);
     await chat(page, base);
+    await followTurn(page, base);
     await replayPolicy(page, base);
     await watchLive(page, base);
     await openManyTabs(page, base);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::accounts::server::password;
 use super::compose::SERVICE_NAMES;
+use super::console_attached::ConsoleProcess;
 use super::distributed::{DistributedSystem, ServiceProcess, printed};
 use crate::agent::chat_answer::AgentAnswer;
 use crate::support;
@@ -190,6 +191,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     trees_move_with_their_empty_directories(&fixture);
     files_reach_a_chat_and_an_attachment_arrives(&fixture).await;
     an_agent_reads_writes_and_sends(&fixture).await;
+    a_console_shows_the_turns_of_the_agent(&fixture).await;
     an_operator_lists_dead_letters_and_checks_the_topology(&fixture);
     fixture.check_permissions();
 }
@@ -375,6 +377,29 @@ async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {
     })
     .await;
     fixture.lines(&["session", "unbind", "crane"]);
+}
+
+/// The orchestrator's events reach the stream, and the identity of the console reads them.
+async fn a_console_shows_the_turns_of_the_agent(fixture: &DeployedSystem) {
+    let console = ConsoleProcess::start(&fixture.system, "console", "look");
+    let live = "/live?service=orchestrator&session=crane&outcome=done";
+    let finished = "Turn of agent finished";
+    let page = console.wait_for(live, finished).await;
+    // The oldest of both turns: the repeated request of the other replica sends no file a second time.
+    let (_, row) = page.rsplit_once(finished).unwrap();
+    let (_, link) = row.split_once("href=\"/operations/").unwrap();
+    let operation = format!("/operations/{}", link.split('"').next().unwrap());
+    // Without a collector of traces, the turn's own trace joins what it caused.
+    let page = console.wait_for(&operation, "Delivery ended").await;
+    for text in [
+        "Turns of agents",
+        "sandbox_put: 1 call",
+        "Turn of agent began",
+        "File note.md",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("no end seen"), "{page}");
 }
 
 fn an_operator_lists_dead_letters_and_checks_the_topology(fixture: &DeployedSystem) {

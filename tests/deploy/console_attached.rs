@@ -12,7 +12,7 @@ use super::mcp_attached::AttachedSystem;
 use crate::support;
 
 /// `dray console` with a login, until it is dropped.
-struct ConsoleProcess {
+pub(super) struct ConsoleProcess {
     process: Child,
     /// Kept open: a process that cannot write its messages would end.
     _messages: BufReader<ChildStderr>,
@@ -21,7 +21,7 @@ struct ConsoleProcess {
 }
 
 impl ConsoleProcess {
-    fn start(system: &DistributedSystem, user: &str, role: &str) -> Self {
+    pub(super) fn start(system: &DistributedSystem, user: &str, role: &str) -> Self {
         let arguments = ["console", "--listen", "127.0.0.1:0", "--role", role];
         let mut command = system.command_as(user, &arguments);
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -69,7 +69,7 @@ impl ConsoleProcess {
     }
 
     /// Opens a page until it contains this text.
-    async fn wait_for(&self, path: &str, text: &str) -> String {
+    pub(super) async fn wait_for(&self, path: &str, text: &str) -> String {
         eventually(text, async || {
             let page = self.open(path, &[]);
             page.contains(text).then_some(page)

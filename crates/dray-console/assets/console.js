@@ -71,7 +71,14 @@
       source.addEventListener("open", () => { status.textContent = "Live."; });
       source.addEventListener("rows", (event) => {
         last = event.lastEventId;
-        body.prepend(elementsOf(event.data));
+        const rows = elementsOf(event.data);
+        const ended = [...rows.querySelectorAll("[data-ended]")].map((row) => row.dataset.ended);
+        body.prepend(rows);
+        // The begin of a turn may be in the same message as its end, or on the page already.
+        for (const operation of ended) {
+          const begun = body.querySelector(`[data-begun="${CSS.escape(operation)}"]`);
+          begun?.querySelector("[data-no-end]")?.remove();
+        }
         let removed = 0;
         while (body.rows.length > maxRows) {
           body.lastElementChild.remove();

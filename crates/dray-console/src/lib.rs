@@ -57,6 +57,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod text;
+mod turns;
 mod upload;
 
 pub use link::{LINK_KEY_PURPOSE, LINK_LIFETIME, LoginLink};

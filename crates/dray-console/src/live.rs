@@ -185,7 +185,9 @@ fn table_since<'a>(
 
 fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
-        tr data-id=(row.id) {
+        // The script takes the mark of a begin away when the row of its end comes.
+        tr data-id=(row.id) data-begun=[row.is_open_turn().then_some(&row.operation)]
+            data-ended=[row.is_end_of_turn().then_some(&row.operation)] {
             td data-label="Time" { (time_element(row.time_ms)) }
             @if let Some(begin_ms) = begin_ms {
                 td data-label="After" { (duration_text(row.time_ms.saturating_sub(begin_ms))) }
@@ -196,6 +198,7 @@ fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
             }
             td data-label="What happened" {
                 (row.summary)
+                @if row.is_open_turn() { " " (no_end_mark()) }
                 @for (name, value) in &row.proofs { " " span.proof { (name) " " (proof_value(name, value)) } }
             }
             td data-label="Took" { @match row.duration_ms { Some(time) => (duration_text(time)), None => "–" } }
@@ -205,6 +208,11 @@ fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
             }
         }
     }
+}
+
+/// The mark of a turn whose end is not in the index. It says nothing about whether the turn still runs.
+pub(crate) fn no_end_mark() -> Markup {
+    html! { span.state data-state="working" data-no-end { "no end seen" } }
 }
 
 /// The value of a proof. A digest links to the page of its file.

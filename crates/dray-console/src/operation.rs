@@ -24,6 +24,7 @@ use crate::state::ConsoleState;
 use crate::text::{
     digest_link, duration_text, offset_text, operation_path, position_text, shown, time_element,
 };
+use crate::turns;
 
 /// Events on one page.
 const PAGE_EVENTS: usize = 500;
@@ -52,6 +53,7 @@ pub(crate) async fn operation_page(
         p { "Operation " code { (shown(&operation)) } }
         (record_part("Delivery", "platform-delivery", &delivery, delivery_record))
         (record_part("Tool call", "file-resolver", &tool_call, tool_call_record))
+        (turns::turn_list(&events.rows, &operation))
         (timeline(&state, &operation, &events, begin))
     };
     PageFrame {

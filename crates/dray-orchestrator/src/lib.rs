@@ -39,6 +39,7 @@ mod responses;
 mod service;
 mod sign_ins;
 mod turn;
+mod turn_events;
 
 pub use config::Config;
 pub use service::Orchestrator;

@@ -55,6 +55,7 @@ pub struct OrchestratorMetrics {
     tokens: Counter<u64>,
     cost: Counter<f64>,
     unreadable_runs: Counter<u64>,
+    lost_turn_events: Counter<u64>,
     names: Arc<LabelNames>,
 }
 
@@ -94,6 +95,15 @@ fn unreadable_runs(meter: &Meter) -> Counter<u64> {
         .with_description(
             "Records of responses in the background that this version could not read when it looked for those without a \
              process; they are left as they are.",
+        )
+        .build()
+}
+
+fn lost_turn_events(meter: &Meter) -> Counter<u64> {
+    meter
+        .u64_counter("dray_chat_turn_events_lost_total")
+        .with_description(
+            "Events about turns that were not published, by reason: queue_full, publish_failed, stopped.",
         )
         .build()
 }
@@ -157,6 +167,7 @@ impl OrchestratorMetrics {
                 )
                 .build(),
             unreadable_runs: unreadable_runs(meter),
+            lost_turn_events: lost_turn_events(meter),
             names: Arc::default(),
         }
     }
@@ -221,6 +232,12 @@ impl OrchestratorMetrics {
     pub(crate) fn unreadable_runs(&self, count: usize) {
         self.unreadable_runs
             .add(u64::try_from(count).unwrap_or(u64::MAX), &[]);
+    }
+
+    /// Counts events about turns that were not published.
+    pub(crate) fn lost_turn_events(&self, reason: &'static str, count: u64) {
+        self.lost_turn_events
+            .add(count, &[KeyValue::new("reason", reason)]);
     }
 
     /// Counts a turn from here on.

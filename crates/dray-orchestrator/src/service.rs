@@ -100,6 +100,8 @@ impl Service for Orchestrator {
             .calls::<v1::IssueTicketRequest>()
             .calls::<v1::AskInChatRequest>()
             .publishes_work::<v1::PlaceUpload>()
+            .publishes_event::<v1::TurnBegun>()
+            .publishes_event::<v1::TurnEnded>()
             .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
     }

@@ -15,7 +15,7 @@
 //! - `mcp_report`: calls of MCP servers as items of responses.
 //! - `budget`: the limits of a turn.
 //! - `hooks`: calls of tools by the runtime itself; `guardrails`: those that judge the others, and the model.
-//! - `telemetry`: spans and metrics of a turn.
+//! - `telemetry`: spans and metrics of a turn; `report`: its events on the bus.
 //! - `checkpoint`: the stored progress of a response that another replica may have to finish.
 //! - `pause`: the stored progress of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
@@ -53,6 +53,7 @@ mod plain;
 mod prepare;
 mod question_forms;
 mod relay;
+mod report;
 mod rounds;
 mod session;
 mod settle;
@@ -85,6 +86,7 @@ use dray_agent::skill::Skill;
 use dray_dial::DialClient;
 use dray_dial::chat::ChatClient;
 use dray_tool::EventSink;
+use dray_types::TraceContext;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tracing::Instrument as _;
@@ -97,12 +99,14 @@ use crate::http::{Agent, CheckedChatRequest, ManifestSource};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
 use crate::progress::ProgressStore;
+use crate::turn_events::TurnEvents;
 use dray_tool_files::FileServices;
 
 use agent_tool::AgentLineage;
 pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::{PausedTurns, checkpoint_messages};
+use report::TurnEnd;
 pub(crate) use setup::ToolKinds;
 pub(crate) use setup_plan::SetupPlans;
 use telemetry::TurnTelemetry;
@@ -120,6 +124,7 @@ pub(crate) struct SharedParts {
     /// Prices of models.
     pub(crate) prices: Arc<BTreeMap<String, TokenPrice>>,
     pub(crate) metrics: OrchestratorMetrics,
+    pub(crate) turn_events: TurnEvents,
 }
 
 /// The additions of the operator's layers to each manifest.
@@ -216,18 +221,23 @@ impl Agent for AgentEngine {
 impl AgentEngine {
     async fn turn(
         &self,
-        request: CheckedChatRequest,
+        mut request: CheckedChatRequest,
         sink: &EventSink,
         lineage: Option<AgentLineage>,
     ) -> Result<AnswerEnd, RequestFailure> {
-        let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &request));
+        if request.trace.is_empty() {
+            // The events of the turn and of its calls have this trace where no span is recorded.
+            request.trace = TraceContext::unrecorded();
+        }
+        let parent = lineage.as_ref().map(|lineage| lineage.parent.clone());
+        let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &request, parent));
         let span = telemetry.agent_span();
         // As a trait object: turns contain turns, of called agents.
         let running: BoxFuture<'_, _> =
             Box::pin(self.run_turn(request, sink, lineage, Arc::clone(&telemetry)));
         let ended = running.instrument(span.clone()).await;
         telemetry.end_turn(&span, &ended);
-        ended
+        ended.map(|end| end.answer)
     }
 
     async fn run_turn(
@@ -236,7 +246,7 @@ impl AgentEngine {
         sink: &EventSink,
         lineage: Option<AgentLineage>,
         telemetry: Arc<TurnTelemetry>,
-    ) -> Result<AnswerEnd, RequestFailure> {
+    ) -> Result<TurnEnd, RequestFailure> {
         if request.is_dial && !request.request.tools.is_empty() {
             tracing::warn!(
                 "tools of a client of DIAL are not offered: only those of the manifest are"

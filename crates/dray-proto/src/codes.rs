@@ -82,6 +82,7 @@ macro_rules! names {
 // Declared after the macro `names`, which these modules use.
 mod question;
 mod sandbox;
+mod turn;
 
 names!(ConsoleAction {
     Login => "login",

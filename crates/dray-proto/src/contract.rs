@@ -310,6 +310,16 @@ impl Event for v1::ToolCallRejected {
     const PAST_PARTICIPLE: &'static str = "rejected";
 }
 
+impl Event for v1::TurnBegun {
+    const AREA: &'static str = "turn";
+    const PAST_PARTICIPLE: &'static str = "begun";
+}
+
+impl Event for v1::TurnEnded {
+    const AREA: &'static str = "turn";
+    const PAST_PARTICIPLE: &'static str = "ended";
+}
+
 impl Audit for v1::ApprovalAudit {
     const AREA: &'static str = "approval";
     const PAST_PARTICIPLE: &'static str = "decided";

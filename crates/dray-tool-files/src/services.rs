@@ -11,7 +11,9 @@ use dray_proto::convert::ContentSource;
 use dray_proto::{Call, INLINE_LIMIT, v1};
 use dray_store::{ArtifactLabel, ArtifactReader, PresignedLink, ReadError, Store};
 use dray_tool::UrlClass;
-use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, SessionId, TenantId};
+use dray_types::{
+    ByteSize, Claim, Clock, Deadline, OperationId, SessionId, TenantId, TraceContext,
+};
 
 use super::ask::{CallFailure, PeerService};
 use super::config::Config;
@@ -36,6 +38,8 @@ pub struct FileServices {
     pub drive: Option<Drive>,
     /// Names of stored files.
     pub(super) name_key: NameKey,
+    /// The trace to which calls belong where no span is recorded; empty outside a turn.
+    trace: TraceContext,
     /// Unix milliseconds until which sessions are not requested.
     absent_until: Arc<AtomicU64>,
 }
@@ -57,6 +61,7 @@ impl FileServices {
             tenant,
             config: Arc::new(config),
             drive: None,
+            trace: TraceContext::default(),
             absent_until: Arc::default(),
         }
     }
@@ -65,6 +70,13 @@ impl FileServices {
     #[must_use]
     pub fn with_dial(mut self, dial: Arc<dyn DialPort>) -> Self {
         self.drive = Some(Drive::new(dial));
+        self
+    }
+
+    /// The same services for calls in this trace.
+    #[must_use]
+    pub fn with_trace(mut self, trace: TraceContext) -> Self {
+        self.trace = trace;
         self
     }
 
@@ -81,6 +93,7 @@ impl FileServices {
     /// The envelope of a new operation.
     pub(super) fn meta(&self, time: Duration, session: Option<&SessionId>) -> Meta {
         let meta = Meta::new(self.tenant.clone(), self.deadline(time));
+        let meta = meta.with_trace(self.trace.clone());
         match session {
             Some(session) => meta.with_session(session.clone()),
             None => meta,

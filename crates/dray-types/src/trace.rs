@@ -29,6 +29,16 @@ impl TraceContext {
         }
     }
 
+    /// A new trace of which no span is recorded, so that messages and log lines of one operation can be found together.
+    pub fn unrecorded() -> Self {
+        let trace = uuid::Uuid::new_v4().simple();
+        let parent = uuid::Uuid::new_v4().simple().to_string();
+        // A span id has 16 hexadecimal digits, half of a trace id (W3C Trace Context, section 3.2.2).
+        let parent = parent.get(..16).unwrap_or_default();
+        // Flags 00: not sampled.
+        Self::new(&format!("00-{trace}-{parent}-00"), "")
+    }
+
     /// The 32 hexadecimal digits of the trace id; `None` without a trace.
     pub fn trace_id(&self) -> Option<&str> {
         // The digits after `00-`; `None` for an empty text.
@@ -72,6 +82,14 @@ fn is_traceparent(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unrecorded_trace_is_valid_new_and_not_sampled() {
+        let trace = TraceContext::unrecorded();
+        assert_eq!(TraceContext::new(&trace.traceparent, ""), trace);
+        assert!(trace.traceparent.ends_with("-00"), "{trace:?}");
+        assert_ne!(trace.trace_id(), TraceContext::unrecorded().trace_id());
+    }
 
     #[test]
     fn malformed_headers_start_a_new_trace() {

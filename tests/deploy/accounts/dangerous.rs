@@ -69,6 +69,15 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         &["file-resolver", "sweeper"],
     ),
     (
+        "dray.event.turn.v1.begun.acme",
+        &["orchestrator", "sweeper"],
+    ),
+    (
+        "dray.event.turn.v1.ended.acme",
+        &["orchestrator", "sweeper"],
+    ),
+    ("dray.event.turn.v1.dead-lettered.acme", &["sweeper"]),
+    (
         "dray.dead.toolcall.v1.resolve.acme",
         &["file-resolver", "sweeper"],
     ),

@@ -14,3 +14,4 @@ export * from "./sandbox_pb.js";
 export * from "./session_pb.js";
 export * from "./ticket_pb.js";
 export * from "./toolcall_pb.js";
+export * from "./turn_pb.js";

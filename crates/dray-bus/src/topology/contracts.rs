@@ -51,6 +51,8 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         event::<v1::DeliveryProgressed>(),
         event::<v1::MessageReceived>(),
         event::<v1::MessageRefused>(),
+        event::<v1::TurnBegun>(),
+        event::<v1::TurnEnded>(),
         audit::<v1::EgressAudit>(),
         audit::<v1::EgressQuestionAudit>(),
         audit::<v1::DeliveryAudit>(),

@@ -9,8 +9,9 @@ mod read;
 mod reader;
 mod row;
 mod sequences;
+mod turns;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -40,6 +41,40 @@ struct IndexContent {
     next_id: u64,
     minutes: MinuteSeries,
     audit: MinuteSequences,
+    /// Operations of the turns without an end, with the ids of the rows of their begin.
+    open_turns: HashMap<String, u64>,
+}
+
+impl IndexContent {
+    fn remove_oldest(&mut self) {
+        let Some(oldest) = self.rows.pop_front() else {
+            return;
+        };
+        if self.open_turns.get(&oldest.operation) == Some(&oldest.id) {
+            self.open_turns.remove(&oldest.operation);
+        }
+    }
+
+    /// Ties the end of a turn to the row of its begin. The row of a begin is open until its end comes.
+    fn pair_turn(&mut self, row: &mut EventRow) {
+        let Some(turn) = &mut row.turn else { return };
+        turn.is_open = !turn.is_end;
+        let begin = if turn.is_end {
+            self.open_turns.remove(&row.operation)
+        } else {
+            // A stream that lost messages is read again: the newer row of the same begin takes the place of the older one.
+            self.open_turns.insert(row.operation.clone(), row.id)
+        };
+        let (Some(begin), Some(oldest)) = (begin, self.rows.front()) else {
+            return;
+        };
+        // Ids have no gaps inside the index.
+        let position = usize::try_from(begin.saturating_sub(oldest.id)).unwrap_or(usize::MAX);
+        let begin = self.rows.get_mut(position).map(Arc::make_mut);
+        if let Some(turn) = begin.and_then(|begin| begin.turn.as_mut()) {
+            turn.is_open = false;
+        }
+    }
 }
 
 /// Rows of the index and how many are missing before them.
@@ -71,8 +106,9 @@ impl EventIndex {
         row.id = content.next_id;
         content.minutes.count(&row);
         if content.rows.len() >= self.max_rows {
-            content.rows.pop_front();
+            content.remove_oldest();
         }
+        content.pair_turn(&mut row);
         let id = row.id;
         content.rows.push_back(Arc::new(row));
         // Notified after the lock is released, because the readers that this wakes take the lock.
@@ -184,6 +220,7 @@ impl EventIndex {
 
 #[cfg(test)]
 mod tests {
+    use super::row::TurnFacts;
     use super::*;
 
     pub(super) fn row(operation: &str, time_ms: u64) -> EventRow {
@@ -254,6 +291,45 @@ mod tests {
         };
         let slice = index.after(0, &filter, 10);
         assert_eq!((ids(&slice), slice.read_to), (vec![50], 50));
+    }
+
+    fn turn_row(operation: &str, is_end: bool) -> EventRow {
+        let turn = TurnFacts {
+            is_end,
+            ..TurnFacts::default()
+        };
+        EventRow {
+            turn: Some(turn),
+            ..row(operation, 1)
+        }
+    }
+
+    #[test]
+    fn a_turn_is_open_until_its_end_comes() {
+        let index = EventIndex::new(4);
+        let open = || {
+            let slice = index.newest(&RowFilter::default(), 10);
+            let open = slice.rows.iter().filter(|row| row.is_open_turn());
+            open.map(|row| row.operation.clone()).collect::<Vec<_>>()
+        };
+        index.add(turn_row("a", false));
+        index.add(turn_row("b", false));
+        assert_eq!(open(), ["b", "a"]);
+        index.add(turn_row("a", true));
+        assert_eq!(open(), ["b"]);
+        // The begin of `b` leaves the index before its end comes, and does not count as known any more.
+        for _ in 0..3 {
+            index.add(row("o", 2));
+        }
+        index.add(turn_row("b", true));
+        assert_eq!(open(), Vec::<String>::new());
+        assert!(index.lock().open_turns.is_empty());
+        // A stream that is read again from its begin has each event again.
+        index.add(turn_row("c", false));
+        index.add(turn_row("c", false));
+        assert_eq!(open(), ["c"]);
+        index.add(turn_row("c", true));
+        assert_eq!(open(), Vec::<String>::new());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use dray_types::hex::hex_digits;
 use prost::{Message, Name};
 
 use super::row::{EventRow, EventSource, RowOutcome};
+use super::turns;
 use crate::text::shown;
 
 /// Files of one event that are named.
@@ -45,7 +46,8 @@ pub(super) fn read_row(event: &ObservedEvent, source: EventSource) -> EventRow {
         "An event that this version does not know.".clone_into(&mut row.summary);
     }
     row.summary = shown(&row.summary);
-    for (_, value) in &mut row.proofs {
+    let details = row.turn.iter_mut().flat_map(|turn| &mut turn.details);
+    for (_, value) in row.proofs.iter_mut().chain(details) {
         *value = shown(&*value);
     }
     row
@@ -58,7 +60,7 @@ fn service_of(area: &str) -> &'static str {
         "egress" | "question" => "egress-fetcher",
         "sandbox" | "preview" => "sandbox-transfer",
         "console" => "console",
-        "approval" => "orchestrator",
+        "approval" | "turn" => "orchestrator",
         "inbound" => "platform-delivery",
         "ticket" => "tickets",
         _ if area.starts_with("delivery") => "platform-delivery",
@@ -96,6 +98,10 @@ fn fill_row(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         message_received(row, &received);
     } else if let Some(refused) = decode::<v1::MessageRefused>(event, schema) {
         rejection(row, "Message of a user", refused.fault.as_ref());
+    } else if let Some(begun) = decode::<v1::TurnBegun>(event, schema) {
+        turns::turn_begun(row, &begun);
+    } else if let Some(ended) = decode::<v1::TurnEnded>(event, schema) {
+        turns::turn_ended(row, &ended);
     } else if let Some(dead) = decode::<v1::WorkDeadLettered>(event, schema) {
         rejection(row, "Work was given up", dead.fault.as_ref());
         row.prove("subject", dead.subject);
@@ -195,7 +201,7 @@ fn question_audit(row: &mut EventRow, audit: &v1::EgressQuestionAudit) {
     row.prove("rule", question.rule.as_str());
 }
 
-fn set_session(row: &mut EventRow, session: &str) {
+pub(super) fn set_session(row: &mut EventRow, session: &str) {
     if row.session.is_empty() {
         // Most events carry the same session in a header, which was read first.
         row.session = shown(session);

@@ -87,9 +87,37 @@ pub(crate) struct EventRow {
     pub(crate) summary: String,
     /// Evidence by name: digests, message ids, addresses.
     pub(crate) proofs: Vec<(&'static str, String)>,
+    /// The turn of an agent that began or ended.
+    pub(crate) turn: Option<TurnFacts>,
+}
+
+/// The facts that an event of a turn has beside those of its row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TurnFacts {
+    /// Name of the agent's manifest.
+    pub(crate) agent: String,
+    /// Operation of the turn that called this agent or handed over to it; empty for the turn of a request.
+    pub(crate) parent: String,
+    /// Whether the event is the end of the turn.
+    pub(crate) is_end: bool,
+    /// Whether the event is the begin of a turn whose end is not in the index: the turn runs, its process died, or the
+    /// event of its end was lost.
+    pub(crate) is_open: bool,
+    /// What else the event says, by name, for the page of the operation.
+    pub(crate) details: Vec<(&'static str, String)>,
 }
 
 impl EventRow {
+    /// Whether the row begins a turn whose end is not in the index.
+    pub(crate) fn is_open_turn(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_open)
+    }
+
+    /// Whether the row ends a turn.
+    pub(crate) fn is_end_of_turn(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_end)
+    }
+
     /// Adds a proof, unless the event has no value for it.
     pub(crate) fn prove(&mut self, name: &'static str, value: impl Into<String>) {
         let value = value.into();

@@ -12,6 +12,7 @@ mod playground;
 mod questions;
 mod replay;
 mod sandbox;
+mod turns;
 
 use std::net::SocketAddr;
 use std::time::Duration;

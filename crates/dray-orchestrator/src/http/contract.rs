@@ -9,6 +9,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
 use dray_agent::message::Message;
 use dray_tool::EventSink;
+use dray_types::TraceContext;
 use serde_json::{Map, Value};
 
 use crate::permissions::CallerIdentity;
@@ -77,6 +78,8 @@ pub struct CheckedChatRequest {
     pub is_dial: bool,
     /// Id of the request in the log; the client has it in `x-request-id`.
     pub request_id: String,
+    /// The trace that the client names; empty if it names none.
+    pub trace: TraceContext,
 }
 
 /// The source of a manifest (quickapps 2.2).

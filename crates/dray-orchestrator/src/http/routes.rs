@@ -29,7 +29,7 @@ use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers, add_request_id};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
-use super::trace::trace_request;
+use super::trace::{trace_of, trace_request};
 use super::{body, credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
@@ -231,6 +231,7 @@ impl HttpSurface {
             deployment,
             is_dial: model.is_none(),
             request_id,
+            trace: trace_of(&headers),
         };
         // The permit is held until the whole answer is streamed.
         let run = AnswerRun::begin(Arc::clone(&self.agent), checked, permit);

@@ -41,7 +41,7 @@ fn turn_route(method: &Method, path: &str) -> Option<&'static str> {
 }
 
 /// The trace that the headers name; an empty one if they name none or are malformed.
-fn trace_of(headers: &HeaderMap) -> TraceContext {
+pub(super) fn trace_of(headers: &HeaderMap) -> TraceContext {
     let text = |name: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default()

@@ -32,6 +32,7 @@ use crate::turn::{
     AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans, SharedAdditions,
     SharedParts, ToolKinds, TurnRecords,
 };
+use crate::turn_events::TurnEvents;
 
 /// Delay before the first retry of a model call; it doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -42,15 +43,19 @@ pub(super) struct LastingParts {
     pub(super) cx: ServiceContext,
     state: ClientState,
     metrics: OrchestratorMetrics,
+    turn_events: TurnEvents,
 }
 
 impl LastingParts {
     /// The parts for a service with the settings of the start, which listens on `address`.
     pub(super) fn new(config: &Config, address: SocketAddr, cx: &ServiceContext) -> Self {
+        let (tenant, metrics) = (config.tenant(), OrchestratorMetrics::new(&cx.meter));
+        let source = (&tenant, &cx.clock);
         Self {
             cx: cx.clone(),
-            state: client_state(config, address, cx, &config.tenant()),
-            metrics: OrchestratorMetrics::new(&cx.meter),
+            state: client_state(config, address, cx, &tenant),
+            turn_events: TurnEvents::start(&cx.bus, source, &metrics, &cx.tasks, &cx.stop),
+            metrics,
         }
     }
 
@@ -99,6 +104,7 @@ impl LastingParts {
             plans: SetupPlans::default(),
         };
         let parts = SharedParts {
+            turn_events: self.turn_events.clone(),
             records: turn_records(&config, cx, &services.tenant, &self.state),
             additions,
             prices: Arc::new(config.budgets.prices.clone()),

@@ -12,15 +12,18 @@ use dray_agent::event::{Event, ModelUsage, StageStatus};
 use dray_agent::issues::ToolIssue;
 use dray_agent::manifest::toolset::{AgentRef, AgentSet, ToolSet};
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_proto::v1::TurnCause;
 use dray_tool::{
     CallRules, EventSink, HandledFailure, StageWriter, Tool, ToolCall, ToolDeclaration,
     ToolFailure, ToolOutput, Turn, naming, timeout,
 };
 use dray_tool_files::TurnStart;
+use dray_types::TraceContext;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::budget::TurnBudget;
+use super::report::{ParentTurn, TurnReport};
 use super::setup_plan::PlannedSet;
 use super::tool_sources::ToolSources;
 use super::{AgentEngine, SharedParts};
@@ -43,6 +46,10 @@ pub(super) struct AgentLineage {
     pub(super) conversation: String,
     /// Budgets of the calling agent.
     pub(super) budget: Arc<TurnBudget>,
+    /// The turn of the calling agent.
+    pub(super) parent: ParentTurn,
+    /// The trace of that turn.
+    pub(super) trace: TraceContext,
 }
 
 /// The state that all called agents of a turn share.
@@ -67,7 +74,7 @@ impl fmt::Debug for AgentCalls {
 pub(super) fn agent_calls(
     parts: &Arc<SharedParts>,
     request: &CheckedChatRequest,
-    opening: &TurnStart,
+    (opening, report): (&TurnStart, &TurnReport),
     budget: &Arc<TurnBudget>,
     agent: String,
     lineage: Option<AgentLineage>,
@@ -84,6 +91,8 @@ pub(super) fn agent_calls(
             session: opening.session.clone(),
             conversation: opening.conversation.clone(),
             budget: Arc::clone(budget),
+            parent: report.as_parent(TurnCause::Call),
+            trace: report.trace(),
         },
     }
 }
@@ -263,6 +272,7 @@ impl AgentTool {
             deployment: self.agent.clone(),
             is_dial: false,
             request_id: calls.request_id.clone(),
+            trace: calls.lineage.trace.clone(),
         };
         let engine = AgentEngine {
             parts: Arc::clone(&calls.parts),

@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Code of a request for which no budget is left.
-const EXHAUSTED_CODE: &str = "budget_exhausted";
+pub(super) const EXHAUSTED_CODE: &str = "budget_exhausted";
 /// Scope of the budgets of one turn, for messages to people.
 const THIS_TURN: &str = "this turn";
 

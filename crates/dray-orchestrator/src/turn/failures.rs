@@ -5,6 +5,14 @@ use dray_agent::layer;
 use dray_agent::user_error::ErrorSource;
 use dray_dial::chat::{ChatError, ChatKind};
 
+/// Status of nginx for a client that has disconnected; it is not in RFC 9110 and is never sent.
+pub(super) const CLIENT_GONE_STATUS: u16 = 499;
+
+/// A failure that is never sent, because the client has disconnected.
+pub(super) fn client_gone_failure() -> RequestFailure {
+    RequestFailure::new(CLIENT_GONE_STATUS, "The client is gone.")
+}
+
 /// The model was called as often as allowed.
 pub(super) fn call_limit_failure() -> RequestFailure {
     let text = "Agent stopped due to max iterations.";

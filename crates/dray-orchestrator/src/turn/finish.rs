@@ -17,12 +17,14 @@ use super::body::{BodyTemplate, ClientParameters};
 use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::compactor::Compactor;
+use super::failures::client_gone_failure;
 use super::file_links::files_text;
 use super::model_caller::{CalledModel, ModelCaller};
 use super::open::OpenTurn;
 use super::pause::Questions;
 use super::prepare::with_stable_names;
-use super::rounds::{LoopEnd, LoopError, ToolLoop, stop_with};
+use super::report::{TurnEnd, loop_outcome};
+use super::rounds::{LoopEnd, LoopError, ToolLoop};
 use super::settle::Settlement;
 use super::speech::TextRelay;
 use super::tally::{TurnTally, execution_time};
@@ -37,18 +39,35 @@ const HANDED_OVER_TEXT: &str = "The conversation was handed over to this agent, 
 
 impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
-    pub(super) async fn run(self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
+    pub(super) async fn run(self, sink: &EventSink) -> Result<TurnEnd, RequestFailure> {
         let mut tally = TurnTally::default();
-        let (last, mut outcome) = Box::pin(self.run_agents(sink, &mut tally)).await?;
-        last.end(sink, &tally, &mut outcome).await?;
+        let (last, outcome) = Box::pin(self.run_agents(sink, &mut tally)).await?;
+        let ended = last.finish(sink, &tally, outcome).await;
+        last.telemetry.report.end(ended.as_ref());
+        ended
+    }
+
+    async fn finish(
+        &self,
+        sink: &EventSink,
+        tally: &TurnTally,
+        mut outcome: Result<LoopEnd, RequestFailure>,
+    ) -> Result<TurnEnd, RequestFailure> {
+        // Before the calls of the client are taken out of it.
+        let ended_as = outcome.as_ref().map(loop_outcome).unwrap_or_default();
+        self.end(sink, tally, &mut outcome).await?;
         // Only here, because the state is sent before the error event (quickapps 4).
         let outcome = outcome?;
-        let counts = last.response.counts;
+        let counts = self.response.counts;
         let per_model = if counts { tally.per_model() } else { &[] };
-        Ok(AnswerEnd {
+        let answer = AnswerEnd {
             reason: outcome.reason,
             usage: tally.total().filter(|_| counts),
             per_model: per_model.to_vec(),
+        };
+        Ok(TurnEnd {
+            answer,
+            outcome: ended_as,
         })
     }
 
@@ -263,7 +282,8 @@ impl OpenTurn {
             },
         };
         let outcome =
-            run_with_time_limit(request, &mut rounds, &mut messages, &mut speech, tally).await;
+            hooks::run_with_time_limit(request, &mut rounds, &mut messages, &mut speech, tally)
+                .await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         outcome
@@ -447,25 +467,6 @@ impl StatePacker<'_> {
     }
 }
 
-/// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
-async fn run_with_time_limit(
-    request: hooks::HookedRequest<'_>,
-    rounds: &mut ToolLoop<'_>,
-    messages: &mut Vec<Message>,
-    speech: &mut TextRelay,
-    tally: &mut TurnTally,
-) -> Result<LoopEnd, LoopError> {
-    let (budget, sink) = (rounds.model.budget, rounds.sink);
-    let running = request.run(rounds, messages, speech, tally);
-    let Some(end) = budget.ends_at() else {
-        return running.await;
-    };
-    match tokio::time::timeout_at(end, running).await {
-        Ok(outcome) => outcome,
-        Err(_elapsed) => Ok(stop_with(&budget.timeout_text(), sink, speech, tally).await?),
-    }
-}
-
 /// The state that the model's own deployment returned last in this turn.
 fn orchestrator_state(messages: &[Message]) -> Option<Value> {
     let turn = state::messages_of_turn(messages);
@@ -479,9 +480,4 @@ async fn write_stage(sink: &EventSink, name: &str, text: String) -> Result<(), C
     let stage = sink.open(Some(name.to_owned())).await?;
     stage.content(text).await?;
     stage.close(StageStatus::Completed).await
-}
-
-/// A failure that is never sent, because the client has disconnected.
-fn client_gone_failure() -> RequestFailure {
-    RequestFailure::new(499, "The client is gone.")
 }

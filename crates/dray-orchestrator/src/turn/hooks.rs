@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::approval_policy::NO_QUESTION;
 use super::paused::ResumedCalls;
-use super::rounds::{LoopEnd, LoopError, ToolLoop};
+use super::rounds::{LoopEnd, LoopError, ToolLoop, stop_at_budget};
 use super::settle::Settlement;
 use super::speech::TextRelay;
 use super::tally::TurnTally;
@@ -213,6 +213,7 @@ impl HookedRequest<'_> {
                 has_text: false,
                 repeats_round: true,
                 handoff: None,
+                is_budget_reached: false,
             });
         }
         if !continues || takes_over {
@@ -313,6 +314,25 @@ fn failed_call(text: &str) -> CompletedCall {
         failed: true,
         milliseconds: 0,
         question: None,
+    }
+}
+
+/// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
+pub(super) async fn run_with_time_limit(
+    request: HookedRequest<'_>,
+    rounds: &mut ToolLoop<'_>,
+    messages: &mut Vec<Message>,
+    speech: &mut TextRelay,
+    tally: &mut TurnTally,
+) -> Result<LoopEnd, LoopError> {
+    let (budget, sink) = (rounds.model.budget, rounds.sink);
+    let running = request.run(rounds, messages, speech, tally);
+    let Some(end) = budget.ends_at() else {
+        return running.await;
+    };
+    match tokio::time::timeout_at(end, running).await {
+        Ok(outcome) => outcome,
+        Err(_elapsed) => Ok(stop_at_budget(&budget.timeout_text(), sink, speech, tally).await?),
     }
 }
 

@@ -11,6 +11,7 @@ use dray_agent::issues::IssueLog;
 use dray_agent::manifest::guardrail::GuardrailEvent;
 use dray_agent::manifest::{Context, Manifest, feature};
 use dray_agent::message::Message;
+use dray_proto::v1::TurnCause;
 use dray_tool::pipeline::PipelineSettings;
 use dray_tool::{Tool, Turn, timeout};
 use serde_json::Value;
@@ -90,6 +91,8 @@ pub(super) struct TurnEntry {
     pub(super) agents: Arc<TurnAgents>,
     /// The turn of another agent that this one continues.
     pub(super) inherited: Option<InheritedTurn>,
+    /// The turn of the agent that the request names, if another one answers from the begin.
+    pub(super) requested: Option<Arc<TurnTelemetry>>,
     pub(super) span: Span,
 }
 
@@ -176,9 +179,12 @@ pub(super) async fn open_turn(
     let messages = &request.request.messages;
     let agents = TurnAgents::new(parts, path, messages, above.unwrap_or_default());
     let mut span = Span::none();
+    let mut requested = None;
     if let Some(deputy) = agents.deputy() {
         request.manifest = ManifestSource::Named(deputy);
-        telemetry = Arc::new(TurnTelemetry::new(parts, &request));
+        let parent = telemetry.report.as_parent(TurnCause::Handoff);
+        let of_deputy = Arc::new(TurnTelemetry::new(parts, &request, Some(parent)));
+        requested = Some(std::mem::replace(&mut telemetry, of_deputy));
         span = telemetry.agent_span();
     }
     let entry = TurnEntry {
@@ -188,10 +194,20 @@ pub(super) async fn open_turn(
         agent: agents.current(),
         agents: Arc::new(agents),
         inherited: None,
+        requested,
         span: span.clone(),
     };
-    let opening = open_agent(parts, request, loaded, lineage, telemetry, entry);
-    Box::pin(opening.instrument(span)).await
+    let opening = open_agent(
+        parts,
+        request,
+        loaded,
+        lineage,
+        Arc::clone(&telemetry),
+        entry,
+    );
+    let opened = Box::pin(opening.instrument(span)).await;
+    telemetry.report_opening(&opened);
+    opened
 }
 
 /// Opens the turn of one agent: checks its budgets, sets up its tools, and prepares its messages.
@@ -212,7 +228,8 @@ pub(super) async fn open_agent(
         check_parameters(&loaded.manifest.orchestrator, &entry.client_parameters)?;
     }
     let basis = handoff_basis(&checked, &loaded, lineage.as_ref(), &entry);
-    let (opening, budget, calls) = begin_turn(parts, &checked, &loaded, lineage, &entry).await?;
+    let (opening, budget, calls) =
+        begin_turn(parts, &checked, &loaded, lineage, &entry, &telemetry).await?;
     let TurnEntry {
         client_parameters,
         part,
@@ -226,7 +243,8 @@ pub(super) async fn open_agent(
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", checked.identity.key());
     let pages = opening.conversation.clone();
-    let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
+    let services = parts.services.clone().with_trace(telemetry.report.trace());
+    let files = Arc::new(TurnFiles::new(services, opening));
     let named = (&caller, &checked.identity, principal.as_str());
     let audience = tool_audience(named, &conversation, &pages, &loaded);
     let messages = std::mem::take(&mut request.messages);
@@ -356,6 +374,7 @@ async fn begin_turn(
     loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
     entry: &TurnEntry,
+    telemetry: &TurnTelemetry,
 ) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, request, manifest).await?;
@@ -371,6 +390,13 @@ async fn begin_turn(
     }
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     describe_turn(&opening.conversation, deployment);
+    // In the span of the turn, whose trace its calls continue.
+    let recorded = dray_bus::trace::context_of(&Span::current());
+    let report = &telemetry.report;
+    let requested = entry.requested.as_ref().map(|requested| &requested.report);
+    for report in requested.into_iter().chain([report]) {
+        report.begin(&opening.session, entry.part.continues, recorded.clone());
+    }
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
     let budget = if let Some(inherited) = &entry.inherited {
         inherited.budget.succeed(parts, manifest)?
@@ -380,7 +406,7 @@ async fn begin_turn(
     };
     let budget = Arc::new(budget);
     let agent = entry.agent.clone();
-    let calls = agent_calls(parts, request, &opening, &budget, agent, lineage);
+    let calls = agent_calls(parts, request, (&opening, report), &budget, agent, lineage);
     Ok((opening, budget, calls))
 }
 

@@ -60,6 +60,8 @@ pub(super) struct LoopEnd {
     pub(super) repeats_round: bool,
     /// The agent that continues the turn.
     pub(super) handoff: Option<HandoffRequest>,
+    /// Whether a budget ended the loop.
+    pub(super) is_budget_reached: bool,
 }
 
 impl LoopEnd {
@@ -72,6 +74,7 @@ impl LoopEnd {
             has_text,
             repeats_round: false,
             handoff: None,
+            is_budget_reached: false,
         }
     }
 
@@ -107,6 +110,19 @@ pub(super) async fn stop_with(
     speech.next();
     speech.send_text(sink, text).await?;
     Ok(LoopEnd::complete(FinishReason::Length, true))
+}
+
+/// Ends an answer because a budget is used up.
+pub(super) async fn stop_at_budget(
+    text: &str,
+    sink: &EventSink,
+    speech: &mut TextRelay,
+    tally: &mut TurnTally,
+) -> Result<LoopEnd, ClientGone> {
+    Ok(LoopEnd {
+        is_budget_reached: true,
+        ..stop_with(text, sink, speech, tally).await?
+    })
 }
 
 /// The calls of a round that this service makes.
@@ -147,7 +163,7 @@ impl<'a> ToolLoop<'a> {
                 return Err(LoopError::Failed(super::failures::call_limit_failure()));
             }
             if let Some(text) = self.model.budget.exhausted() {
-                return Ok(stop_with(&text, self.sink, speech, tally).await?);
+                return Ok(stop_at_budget(&text, self.sink, speech, tally).await?);
             }
             speech.next();
             let rounds = (round, &mut judged);
@@ -239,6 +255,7 @@ impl<'a> ToolLoop<'a> {
             has_text: false,
             repeats_round: false,
             handoff: None,
+            is_budget_reached: false,
         })
     }
 

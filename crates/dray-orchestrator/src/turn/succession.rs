@@ -8,6 +8,7 @@ use dray_agent::message::{Message, Role};
 use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair;
 use dray_agent::skill::READ_SKILL_TOOL;
+use dray_proto::v1::TurnCause;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -33,6 +34,7 @@ impl OpenTurn {
         };
         match Box::pin(self.successor(&handoff, &basis, has_text)).await {
             Ok(mut next) => {
+                self.telemetry.report.hand_over();
                 next.agents.hand_over(&handoff.agent);
                 next.resumed = self.resumed.take();
                 if let Some(interpreter) = self.session.turn.interpreter() {
@@ -91,7 +93,8 @@ impl OpenTurn {
             .loader
             .load(&asked.caller, &asked.identity, &asked.manifest);
         let loaded = loading.await?;
-        let telemetry = Arc::new(TurnTelemetry::new(parts, &asked));
+        let parent = self.telemetry.report.as_parent(TurnCause::Handoff);
+        let telemetry = Arc::new(TurnTelemetry::new(parts, &asked, Some(parent)));
         let span = telemetry.agent_span();
         let entry = TurnEntry {
             started_at: Instant::now(),
@@ -110,11 +113,14 @@ impl OpenTurn {
                 rounds: rounds.len(),
                 has_text,
             }),
+            requested: None,
             span: span.clone(),
         };
         let lineage = basis.lineage.clone();
-        let opening = open_agent(parts, asked, loaded, lineage, telemetry, entry);
-        Box::pin(opening.instrument(span)).await
+        let opening = open_agent(parts, asked, loaded, lineage, Arc::clone(&telemetry), entry);
+        let opened = Box::pin(opening.instrument(span)).await;
+        telemetry.report_opening(&opened);
+        opened
     }
 
     /// The messages before those of this request, and the rounds of tools in it.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_agent::budget::TokenPrice;
-use dray_agent::event::{AnswerEnd, ModelUsage, TokenUsage};
+use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, Message};
 use dray_dial::chat::{ChatError, ChatKind};
@@ -21,6 +21,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::SharedParts;
 use super::relay::ModelAnswer;
+use super::report::{ParentTurn, TurnEnd, TurnReport};
 use crate::http::{CheckedChatRequest, ManifestSource};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
@@ -51,10 +52,17 @@ pub(super) struct TurnTelemetry {
     /// Most characters of a content in a span; `None` if spans contain no contents.
     max_content: Option<usize>,
     used: Mutex<TokenUsage>,
+    /// The events of the turn.
+    pub(super) report: TurnReport,
 }
 
 impl TurnTelemetry {
-    pub(super) fn new(parts: &SharedParts, request: &CheckedChatRequest) -> Self {
+    /// A turn that begins now. `parent` is the agent that called this one or handed over to it.
+    pub(super) fn new(
+        parts: &SharedParts,
+        request: &CheckedChatRequest,
+        parent: Option<ParentTurn>,
+    ) -> Self {
         let agent = match &request.manifest {
             ManifestSource::Named(name) | ManifestSource::Application(name) => name.clone(),
             ManifestSource::Given(_) => GIVEN_AGENT.to_owned(),
@@ -69,7 +77,14 @@ impl TurnTelemetry {
             // One name for all users, because their number has no limit.
             CallerIdentity::Dial(_) => "dial",
         };
+        let report = TurnReport::new(
+            (&agent, client, &request.request_id),
+            request.trace.clone(),
+            parent,
+            || parts.turn_events.queue(),
+        );
         Self {
+            report,
             labels: parts.metrics.turn_labels(&agent, client),
             metrics: parts.metrics.clone(),
             agent,
@@ -98,12 +113,20 @@ impl TurnTelemetry {
     }
 
     /// Ends the span of the turn.
-    pub(super) fn end_turn(&self, span: &Span, ended: &Result<AnswerEnd, RequestFailure>) {
+    pub(super) fn end_turn(&self, span: &Span, ended: &Result<TurnEnd, RequestFailure>) {
+        self.report.end(ended.as_ref());
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         note_tokens(span, used);
         match ended {
-            Ok(end) => note_reason(span, end.reason.as_str()),
+            Ok(end) => note_reason(span, end.answer.reason.as_str()),
             Err(failure) => note_failure(span, failure.status.to_string()),
+        }
+    }
+
+    /// Reports a turn that failed before it could run.
+    pub(super) fn report_opening<T>(&self, opened: &Result<T, RequestFailure>) {
+        if let Err(failure) = opened {
+            self.report.end(Err(failure));
         }
     }
 
@@ -168,6 +191,7 @@ impl TurnTelemetry {
             Err(kind) => note_failure(span, kind.to_owned()),
         }
         let (provider, kind) = (self.provider, ended.err());
+        self.report.model_call(model, kind.is_some());
         self.metrics.chat_duration(provider, model, kind, elapsed);
     }
 
@@ -193,6 +217,11 @@ impl TurnTelemetry {
                 .or_else(|| self.prices.get(model));
             let cost = price.map(|price| price.cost(usage.tokens));
             self.metrics.turn_usage(&self.labels, usage.tokens, cost);
+            let name = match usage.model.as_str() {
+                "" => model,
+                name => name,
+            };
+            self.report.usage(name, usage.tokens, cost);
             let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
             *used = used.plus(usage.tokens);
         }
@@ -211,7 +240,14 @@ impl TurnTelemetry {
     }
 
     /// Ends the span of a call of a tool.
-    pub(super) fn end_tool(&self, span: &Span, ended: &Result<CompletedCall, RequestEnd>) {
+    pub(super) fn end_tool(
+        &self,
+        span: &Span,
+        (tool, elapsed): (&str, Duration),
+        ended: &Result<CompletedCall, RequestEnd>,
+    ) {
+        let is_failed = ended.as_ref().map_or(true, |ran| ran.failed);
+        self.report.tool_call(tool, is_failed, elapsed);
         match ended {
             Ok(ran) if ran.failed => note_failure(span, "tool_error".to_owned()),
             Ok(ran) => self.note_content(span, "gen_ai.tool.call.result", text_of(&ran.message)),

@@ -232,10 +232,12 @@ impl ToolRunner<'_> {
             settings.level = StageLevel::None;
         }
         let span = self.telemetry.tool_span(name, &request);
+        let started_at = tokio::time::Instant::now();
         let ran = pipeline::run_call(tool, request, self.turn, resolver, &settings, self.sink)
             .instrument(span.clone())
             .await;
-        self.telemetry.end_tool(&span, &ran);
+        let call = (name.as_str(), started_at.elapsed());
+        self.telemetry.end_tool(&span, call, &ran);
         let ran = ran?;
         // A called agent counts what it uses itself.
         if !self.approvals.is_agent(name) {

@@ -41,6 +41,11 @@ async fn fixture(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnFixtur
     .await
 }
 
+/// The lead and its helper, with the usual settings.
+pub(crate) async fn team_fixture(endpoint: &CountingEndpoint) -> TurnFixture {
+    fixture(&helper(endpoint), |_| {}).await
+}
+
 fn stage_text(seen: &ChatResult, name: &str) -> String {
     let stages = seen.stages();
     let found = stages.iter().find(|stage| stage.0.starts_with(name));

@@ -40,7 +40,7 @@ impl CountingEndpoint {
     }
 }
 
-fn weather() -> Value {
+pub(crate) fn weather() -> Value {
     json!({"type": "function", "function": {"name": "weather", "description": "The weather",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}})
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_bus::test_bus;
+use dray_bus::{Bus, test_bus};
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::{Config, Orchestrator};
 use dray_service::{Service as _, ServiceContext};
@@ -139,20 +139,21 @@ impl TurnFixture {
         script: &str,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let manifests = write_manifests(directory.path(), &[("agent", manifest)]).unwrap();
-        let model = RehearsalServer::start(Script::from_json(script).unwrap())
-            .await
-            .unwrap();
-        let mut config = Config {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            model_url: Some(format!("{}/v1", model.url())),
-            manifests: Some(manifests),
-            ..Config::default()
-        };
-        config.files.sessions = false;
+        let (directory, model, mut config) = prepare(manifest, script).await;
         change(&mut config);
-        let (cx, s3) = context(directory.path()).await;
+        let bus = test_bus::in_process(&Clock::system()).await;
+        Self::start(directory, model, config, bus).await
+    }
+
+    /// Starts the fixture on a bus without streams, which takes no events.
+    pub(crate) async fn without_streams(manifest: &Value, script: &str) -> Self {
+        let (directory, model, config) = prepare(manifest, script).await;
+        let bus = test_bus::without_streams(&Clock::system());
+        Self::start(directory, model, config, bus).await
+    }
+
+    async fn start(directory: TempDir, model: RehearsalServer, config: Config, bus: Bus) -> Self {
+        let (cx, s3) = context(directory.path(), bus).await;
         let orchestrator = Orchestrator::start(config.clone(), &cx).await.unwrap();
         let limits = HttpTimeouts {
             idle: Duration::from_mins(1),
@@ -187,7 +188,8 @@ impl TurnFixture {
     pub(crate) async fn restart(&mut self) {
         self.cx.stop.cancel();
         self.stop_store().await;
-        let (cx, s3) = context(self.directory.path()).await;
+        let bus = test_bus::in_process(&Clock::system()).await;
+        let (cx, s3) = context(self.directory.path(), bus).await;
         self.orchestrator = Orchestrator::start(self.config.clone(), &cx).await.unwrap();
         self.url = format!("http://{}", self.orchestrator.address());
         (self.cx, self.s3) = (cx, Some(s3));
@@ -198,6 +200,11 @@ impl TurnFixture {
         if let Some(s3) = self.s3.take() {
             s3.stop().await;
         }
+    }
+
+    /// The bus of the orchestrator.
+    pub(crate) const fn bus(&self) -> &Bus {
+        &self.cx.bus
     }
 
     /// A directory of the test.
@@ -292,11 +299,27 @@ impl Drop for TurnFixture {
     }
 }
 
-async fn context(directory: &Path) -> (ServiceContext, EmbeddedS3) {
+/// A directory with the manifest, the model, and the configuration of an orchestrator with both.
+async fn prepare(manifest: &Value, script: &str) -> (TempDir, RehearsalServer, Config) {
+    let directory = tempfile::tempdir().unwrap();
+    let manifests = write_manifests(directory.path(), &[("agent", manifest)]).unwrap();
+    let model = RehearsalServer::start(Script::from_json(script).unwrap())
+        .await
+        .unwrap();
+    let mut config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        model_url: Some(format!("{}/v1", model.url())),
+        manifests: Some(manifests),
+        ..Config::default()
+    };
+    config.files.sessions = false;
+    (directory, model, config)
+}
+
+async fn context(directory: &Path, bus: Bus) -> (ServiceContext, EmbeddedS3) {
     let clock = Clock::system();
     let (s3, options) = EmbeddedS3::start(directory).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    let bus = test_bus::in_process(&clock).await;
     (ServiceContext::new(bus, store, clock), s3)
 }
 

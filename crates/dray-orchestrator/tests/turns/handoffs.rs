@@ -36,7 +36,7 @@ pub(crate) fn billing(endpoint: &CountingEndpoint) -> Value {
     billing
 }
 
-async fn lead_and_billing(
+pub(crate) async fn lead_and_billing(
     endpoint: &CountingEndpoint,
     billing: &Value,
     change: impl FnOnce(&mut Config),

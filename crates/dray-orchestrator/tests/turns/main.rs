@@ -35,3 +35,4 @@ mod sign_in;
 mod sign_in_users;
 mod tool_access;
 mod tools;
+mod turn_events;

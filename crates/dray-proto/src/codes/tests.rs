@@ -3,7 +3,7 @@
 #![expect(deprecated, reason = "the tests write the fields of earlier versions")]
 
 use super::*;
-use crate::v1::{BackendState, SandboxCommandStage, SandboxCommandState};
+use crate::v1::{BackendState, SandboxCommandStage, SandboxCommandState, TurnCause, TurnOutcome};
 
 #[test]
 fn a_code_is_read_before_its_name_and_a_name_where_there_is_no_code() {
@@ -90,6 +90,8 @@ fn every_code_has_a_unique_name_that_parses_to_the_code() {
     check::<PreviewLinkState>(3);
     check::<PolicyStep>(14);
     check::<StepVerdict>(3);
+    check::<TurnCause>(3);
+    check::<TurnOutcome>(7);
 }
 
 #[test]

@@ -5771,3 +5771,259 @@ impl crate::contract::Call for ToolCallOutcomeRequest {
     const VERB: &'static str = "outcome";
     const GRPC_PATH: &'static str = "/dray.v1.ToolCalls/Outcome";
 }
+/// The turn of one agent: its part in the answer to one request of a client.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentTurn {
+    /// Name of the agent's manifest, at most 128 characters; `given` for a manifest that came in the request.
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// How the agent got the turn.
+    #[prost(enumeration = "TurnCause", tag = "2")]
+    pub cause: i32,
+    /// Operation of the turn of the agent that called this one or handed over to it; empty for the turn of a request.
+    #[prost(string, tag = "3")]
+    pub parent_operation_id: ::prost::alloc::string::String,
+    /// Name of that agent; empty for the turn of a request.
+    #[prost(string, tag = "4")]
+    pub parent_agent: ::prost::alloc::string::String,
+    /// Name of the client in the orchestrator's configuration; `local` without clients, `dial` for all users of DIAL.
+    #[prost(string, tag = "5")]
+    pub client: ::prost::alloc::string::String,
+    /// Session of the conversation; empty if the turn ended before it was known.
+    #[prost(string, tag = "6")]
+    pub session: ::prost::alloc::string::String,
+    /// Id of the request; its client has it in the header `x-request-id`.
+    #[prost(string, tag = "7")]
+    pub request_id: ::prost::alloc::string::String,
+    /// Whether the turn continues one that waited for its client or for a person.
+    #[prost(bool, tag = "8")]
+    pub continues: bool,
+    /// Unix milliseconds at which the turn began.
+    #[prost(uint64, tag = "9")]
+    pub begun_at_ms: u64,
+}
+impl ::prost::Name for AgentTurn {
+const NAME: &'static str = "AgentTurn";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.AgentTurn".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AgentTurn".into() }}
+/// Tokens, as the services of models report them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenCounts {
+    /// Tokens of prompts, cached ones included.
+    #[prost(uint64, tag = "1")]
+    pub input: u64,
+    /// Tokens of answers, those of reasoning included.
+    #[prost(uint64, tag = "2")]
+    pub output: u64,
+    /// Tokens of prompts that the model's service had cached.
+    #[prost(uint64, tag = "3")]
+    pub cached_input: u64,
+    /// Tokens of answers that were used for reasoning.
+    #[prost(uint64, tag = "4")]
+    pub reasoning: u64,
+}
+impl ::prost::Name for TokenCounts {
+const NAME: &'static str = "TokenCounts";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TokenCounts".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TokenCounts".into() }}
+/// The use of one model in a turn.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnModel {
+    /// Name of the model or deployment, at most 128 characters; empty for tokens that a tool reported without a model. The
+    /// 16th entry and further ones are together in one with the name `other`.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Calls of the model, failed ones included.
+    #[prost(uint32, tag = "2")]
+    pub calls: u32,
+    /// Calls that failed.
+    #[prost(uint32, tag = "3")]
+    pub failed_calls: u32,
+    /// Tokens of these calls.
+    #[prost(message, optional, tag = "4")]
+    pub tokens: ::core::option::Option<TokenCounts>,
+    /// Their cost in millionths of the currency of `budgets.prices`; absent for a model without a price.
+    #[prost(uint64, optional, tag = "5")]
+    pub cost_micros: ::core::option::Option<u64>,
+}
+impl ::prost::Name for TurnModel {
+const NAME: &'static str = "TurnModel";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnModel".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnModel".into() }}
+/// The calls of one tool in a turn.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnTool {
+    /// Name of the tool for the model, at most 128 characters. The 32nd entry and further ones are together in one with the
+    /// name `other`.
+    #[prost(string, tag = "1")]
+    pub tool: ::prost::alloc::string::String,
+    /// Calls of the tool that this service made, those of hooks and guardrails included. Calls of the client's tools do not
+    /// count.
+    #[prost(uint32, tag = "2")]
+    pub calls: u32,
+    /// Calls that failed.
+    #[prost(uint32, tag = "3")]
+    pub failed_calls: u32,
+    /// Sum of their durations in milliseconds. Calls of one round run concurrently.
+    #[prost(uint64, tag = "4")]
+    pub duration_ms: u64,
+}
+impl ::prost::Name for TurnTool {
+const NAME: &'static str = "TurnTool";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnTool".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnTool".into() }}
+/// Event `dray.event.turn.v1.begun.<tenant>`: an agent began a turn. It is published in the background, and lost while the
+/// bus does not take it. A turn without the event of its end runs, or its process died.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnBegun {
+    /// Operation of the turn. Its trace, in the header `traceparent`, is that of all fetches, transfers and deliveries that
+    /// the turn makes.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// The turn.
+    #[prost(message, optional, tag = "2")]
+    pub turn: ::core::option::Option<AgentTurn>,
+}
+impl ::prost::Name for TurnBegun {
+const NAME: &'static str = "TurnBegun";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnBegun".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnBegun".into() }}
+/// Event `dray.event.turn.v1.ended.<tenant>`: the turn of an agent ended. Numbers are those of this agent alone: agents that
+/// it called and agents that took over have events of their own.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TurnEnded {
+    /// Operation of the turn.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// The turn.
+    #[prost(message, optional, tag = "2")]
+    pub turn: ::core::option::Option<AgentTurn>,
+    /// How it ended.
+    #[prost(enumeration = "TurnOutcome", tag = "3")]
+    pub outcome: i32,
+    /// Kind of the failure; set for `failed`, and for a budget that was used up before the turn could begin.
+    #[prost(enumeration = "FaultCode", tag = "4")]
+    pub fault_code: i32,
+    /// HTTP status of the failure, as the client gets it unless a part of the answer was sent before; 0 without a failure.
+    #[prost(uint32, tag = "5")]
+    pub http_status: u32,
+    /// The client's `finish_reason`: `stop`, `length`, `tool_calls` or `content_filter`; empty where no answer ended.
+    #[prost(string, tag = "6")]
+    pub finish_reason: ::prost::alloc::string::String,
+    /// Use of each model, in order of first use.
+    #[prost(message, repeated, tag = "7")]
+    pub models: ::prost::alloc::vec::Vec<TurnModel>,
+    /// Calls of each tool, in order of first use.
+    #[prost(message, repeated, tag = "8")]
+    pub tools: ::prost::alloc::vec::Vec<TurnTool>,
+    /// Sum of the calls of models.
+    #[prost(uint32, tag = "9")]
+    pub model_calls: u32,
+    /// Sum of the calls of tools.
+    #[prost(uint32, tag = "10")]
+    pub tool_calls: u32,
+    /// Sum of the tokens.
+    #[prost(message, optional, tag = "11")]
+    pub tokens: ::core::option::Option<TokenCounts>,
+    /// Sum of the costs in millionths of the currency of `budgets.prices`; absent if no used model has a price.
+    #[prost(uint64, optional, tag = "12")]
+    pub cost_micros: ::core::option::Option<u64>,
+    /// Milliseconds from the begin of the turn to its end.
+    #[prost(uint64, tag = "13")]
+    pub duration_ms: u64,
+}
+impl ::prost::Name for TurnEnded {
+const NAME: &'static str = "TurnEnded";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnEnded".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnEnded".into() }}
+/// How an agent got its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TurnCause {
+    /// A cause that a newer orchestrator reports.
+    Unspecified = 0,
+    /// The request of a client: `request`.
+    Request = 1,
+    /// Another agent called it as a tool: `call`.
+    Call = 2,
+    /// Another agent handed the conversation over to it, in this request or in an earlier one: `handoff`.
+    Handoff = 3,
+}
+impl TurnCause {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TURN_CAUSE_UNSPECIFIED",
+            Self::Request => "TURN_CAUSE_REQUEST",
+            Self::Call => "TURN_CAUSE_CALL",
+            Self::Handoff => "TURN_CAUSE_HANDOFF",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TURN_CAUSE_UNSPECIFIED" => Some(Self::Unspecified),
+            "TURN_CAUSE_REQUEST" => Some(Self::Request),
+            "TURN_CAUSE_CALL" => Some(Self::Call),
+            "TURN_CAUSE_HANDOFF" => Some(Self::Handoff),
+            _ => None,
+        }
+    }
+}
+/// How a turn ended. That of a request ends with the request, also where other agents answered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TurnOutcome {
+    /// An outcome that a newer orchestrator reports.
+    Unspecified = 0,
+    /// The answer is complete: `finished`.
+    Finished = 1,
+    /// The client has to make calls of its own tools; a later request continues the turn: `waits_for_client`.
+    WaitsForClient = 2,
+    /// A person has to approve a call, or to answer a question of a tool; a later request continues the turn:
+    /// `waits_for_person`.
+    WaitsForPerson = 3,
+    /// The request failed: `failed`.
+    Failed = 4,
+    /// The client disconnected or cancelled the turn, or the process was stopped: `cancelled`.
+    Cancelled = 5,
+    /// A budget of the turn, the conversation or the client was used up: `budget_reached`.
+    BudgetReached = 6,
+    /// The agent handed the rest to another agent, whose turn has an end of its own: `handed_over`.
+    HandedOver = 7,
+}
+impl TurnOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TURN_OUTCOME_UNSPECIFIED",
+            Self::Finished => "TURN_OUTCOME_FINISHED",
+            Self::WaitsForClient => "TURN_OUTCOME_WAITS_FOR_CLIENT",
+            Self::WaitsForPerson => "TURN_OUTCOME_WAITS_FOR_PERSON",
+            Self::Failed => "TURN_OUTCOME_FAILED",
+            Self::Cancelled => "TURN_OUTCOME_CANCELLED",
+            Self::BudgetReached => "TURN_OUTCOME_BUDGET_REACHED",
+            Self::HandedOver => "TURN_OUTCOME_HANDED_OVER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TURN_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "TURN_OUTCOME_FINISHED" => Some(Self::Finished),
+            "TURN_OUTCOME_WAITS_FOR_CLIENT" => Some(Self::WaitsForClient),
+            "TURN_OUTCOME_WAITS_FOR_PERSON" => Some(Self::WaitsForPerson),
+            "TURN_OUTCOME_FAILED" => Some(Self::Failed),
+            "TURN_OUTCOME_CANCELLED" => Some(Self::Cancelled),
+            "TURN_OUTCOME_BUDGET_REACHED" => Some(Self::BudgetReached),
+            "TURN_OUTCOME_HANDED_OVER" => Some(Self::HandedOver),
+            _ => None,
+        }
+    }
+}

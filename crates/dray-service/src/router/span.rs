@@ -76,12 +76,7 @@ fn context_of(span: &Span, received: &TraceContext) -> TraceContext {
         return own;
     }
     if received.is_empty() {
-        let trace = uuid::Uuid::new_v4().simple().to_string();
-        let parent = uuid::Uuid::new_v4().simple().to_string();
-        // A span id has 16 hexadecimal digits, half of a trace id (W3C Trace Context, section 3.2.2).
-        let parent = parent.get(..16).unwrap_or_default();
-        // Flags 00: not sampled, because no span is recorded.
-        return TraceContext::new(&format!("00-{trace}-{parent}-00"), "");
+        return TraceContext::unrecorded();
     }
     received.clone()
 }

@@ -3401,3 +3401,153 @@ class ToolCallOutcome(Message):
         """The rejection."""
         ...
     def __init__(self, *, state: TerminalState | None = ..., resolved: ToolCallResolved | None = ..., rejected: ToolCallRejected | None = ...) -> None: ...
+
+class TurnCause(_int):
+    """How an agent got its turn."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TurnCause: ...
+
+TURN_CAUSE_UNSPECIFIED: TurnCause
+"""A cause that a newer orchestrator reports."""
+TURN_CAUSE_REQUEST: TurnCause
+"""The request of a client: `request`."""
+TURN_CAUSE_CALL: TurnCause
+"""Another agent called it as a tool: `call`."""
+TURN_CAUSE_HANDOFF: TurnCause
+"""Another agent handed the conversation over to it, in this request or in an earlier one: `handoff`."""
+
+class TurnOutcome(_int):
+    """How a turn ended. That of a request ends with the request, also where other agents answered it."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TurnOutcome: ...
+
+TURN_OUTCOME_UNSPECIFIED: TurnOutcome
+"""An outcome that a newer orchestrator reports."""
+TURN_OUTCOME_FINISHED: TurnOutcome
+"""The answer is complete: `finished`."""
+TURN_OUTCOME_WAITS_FOR_CLIENT: TurnOutcome
+"""The client has to make calls of its own tools; a later request continues the turn: `waits_for_client`."""
+TURN_OUTCOME_WAITS_FOR_PERSON: TurnOutcome
+"""A person has to approve a call, or to answer a question of a tool; a later request continues the turn: `waits_for_person`."""
+TURN_OUTCOME_FAILED: TurnOutcome
+"""The request failed: `failed`."""
+TURN_OUTCOME_CANCELLED: TurnOutcome
+"""The client disconnected or cancelled the turn, or the process was stopped: `cancelled`."""
+TURN_OUTCOME_BUDGET_REACHED: TurnOutcome
+"""A budget of the turn, the conversation or the client was used up: `budget_reached`."""
+TURN_OUTCOME_HANDED_OVER: TurnOutcome
+"""The agent handed the rest to another agent, whose turn has an end of its own: `handed_over`."""
+
+class AgentTurn(Message):
+    """The turn of one agent: its part in the answer to one request of a client."""
+    agent: _str
+    """Name of the agent's manifest, at most 128 characters; `given` for a manifest that came in the request."""
+    cause: TurnCause
+    """How the agent got the turn."""
+    parent_operation_id: _str
+    """Operation of the turn of the agent that called this one or handed over to it; empty for the turn of a request."""
+    parent_agent: _str
+    """Name of that agent; empty for the turn of a request."""
+    client: _str
+    """Name of the client in the orchestrator's configuration; `local` without clients, `dial` for all users of DIAL."""
+    session: _str
+    """Session of the conversation; empty if the turn ended before it was known."""
+    request_id: _str
+    """Id of the request; its client has it in the header `x-request-id`."""
+    continues: _bool
+    """Whether the turn continues one that waited for its client or for a person."""
+    begun_at_ms: _int
+    """Unix milliseconds at which the turn began."""
+    def __init__(self, *, agent: _str | None = ..., cause: TurnCause | None = ..., parent_operation_id: _str | None = ..., parent_agent: _str | None = ..., client: _str | None = ..., session: _str | None = ..., request_id: _str | None = ..., continues: _bool | None = ..., begun_at_ms: _int | None = ...) -> None: ...
+
+class TokenCounts(Message):
+    """Tokens, as the services of models report them."""
+    input: _int
+    """Tokens of prompts, cached ones included."""
+    output: _int
+    """Tokens of answers, those of reasoning included."""
+    cached_input: _int
+    """Tokens of prompts that the model's service had cached."""
+    reasoning: _int
+    """Tokens of answers that were used for reasoning."""
+    def __init__(self, *, input: _int | None = ..., output: _int | None = ..., cached_input: _int | None = ..., reasoning: _int | None = ...) -> None: ...
+
+class TurnModel(Message):
+    """The use of one model in a turn."""
+    model: _str
+    """Name of the model or deployment, at most 128 characters; empty for tokens that a tool reported without a model. The 16th entry and further ones are together in one with the name `other`."""
+    calls: _int
+    """Calls of the model, failed ones included."""
+    failed_calls: _int
+    """Calls that failed."""
+    @property
+    def tokens(self) -> TokenCounts:
+        """Tokens of these calls."""
+        ...
+    cost_micros: _int
+    """Their cost in millionths of the currency of `budgets.prices`; absent for a model without a price."""
+    def __init__(self, *, model: _str | None = ..., calls: _int | None = ..., failed_calls: _int | None = ..., tokens: TokenCounts | None = ..., cost_micros: _int | None = ...) -> None: ...
+
+class TurnTool(Message):
+    """The calls of one tool in a turn."""
+    tool: _str
+    """Name of the tool for the model, at most 128 characters. The 32nd entry and further ones are together in one with the name `other`."""
+    calls: _int
+    """Calls of the tool that this service made, those of hooks and guardrails included. Calls of the client's tools do not count."""
+    failed_calls: _int
+    """Calls that failed."""
+    duration_ms: _int
+    """Sum of their durations in milliseconds. Calls of one round run concurrently."""
+    def __init__(self, *, tool: _str | None = ..., calls: _int | None = ..., failed_calls: _int | None = ..., duration_ms: _int | None = ...) -> None: ...
+
+class TurnBegun(Message):
+    """Event `dray.event.turn.v1.begun.<tenant>`: an agent began a turn. It is published in the background, and lost while the bus does not take it. A turn without the event of its end runs, or its process died."""
+    operation_id: _str
+    """Operation of the turn. Its trace, in the header `traceparent`, is that of all fetches, transfers and deliveries that the turn makes."""
+    @property
+    def turn(self) -> AgentTurn:
+        """The turn."""
+        ...
+    def __init__(self, *, operation_id: _str | None = ..., turn: AgentTurn | None = ...) -> None: ...
+
+class TurnEnded(Message):
+    """Event `dray.event.turn.v1.ended.<tenant>`: the turn of an agent ended. Numbers are those of this agent alone: agents that it called and agents that took over have events of their own."""
+    operation_id: _str
+    """Operation of the turn."""
+    @property
+    def turn(self) -> AgentTurn:
+        """The turn."""
+        ...
+    outcome: TurnOutcome
+    """How it ended."""
+    fault_code: FaultCode
+    """Kind of the failure; set for `failed`, and for a budget that was used up before the turn could begin."""
+    http_status: _int
+    """HTTP status of the failure, as the client gets it unless a part of the answer was sent before; 0 without a failure."""
+    finish_reason: _str
+    """The client's `finish_reason`: `stop`, `length`, `tool_calls` or `content_filter`; empty where no answer ended."""
+    @property
+    def models(self) -> RepeatedCompositeFieldContainer[TurnModel]:
+        """Use of each model, in order of first use."""
+        ...
+    @property
+    def tools(self) -> RepeatedCompositeFieldContainer[TurnTool]:
+        """Calls of each tool, in order of first use."""
+        ...
+    model_calls: _int
+    """Sum of the calls of models."""
+    tool_calls: _int
+    """Sum of the calls of tools."""
+    @property
+    def tokens(self) -> TokenCounts:
+        """Sum of the tokens."""
+        ...
+    cost_micros: _int
+    """Sum of the costs in millionths of the currency of `budgets.prices`; absent if no used model has a price."""
+    duration_ms: _int
+    """Milliseconds from the begin of the turn to its end."""
+    def __init__(self, *, operation_id: _str | None = ..., turn: AgentTurn | None = ..., outcome: TurnOutcome | None = ..., fault_code: FaultCode | None = ..., http_status: _int | None = ..., finish_reason: _str | None = ..., models: Iterable[TurnModel] | None = ..., tools: Iterable[TurnTool] | None = ..., model_calls: _int | None = ..., tool_calls: _int | None = ..., tokens: TokenCounts | None = ..., cost_micros: _int | None = ..., duration_ms: _int | None = ...) -> None: ...

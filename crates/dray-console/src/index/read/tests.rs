@@ -42,6 +42,7 @@ fn the_service_of_every_row_can_be_chosen_in_the_filter() {
         ("sandbox", "sandbox-transfer"),
         ("ticket", "tickets"),
         ("toolcall", "file-resolver"),
+        ("turn", "orchestrator"),
     ] {
         assert_eq!(service_of(area), service, "{area}");
         assert!(

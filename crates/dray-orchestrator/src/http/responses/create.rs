@@ -22,6 +22,7 @@ use crate::http::contract::{ApprovalForm, ChatRequest, CheckedChatRequest, Manif
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
+use crate::http::trace::trace_of;
 use crate::http::{body, credentials, models, plain_request, reply};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
@@ -128,6 +129,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         deployment: request.model.clone(),
         is_dial: false,
         request_id,
+        trace: trace_of(&head.headers),
     };
     let begin = BeginningResponse {
         id,

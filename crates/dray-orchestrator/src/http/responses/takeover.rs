@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
+use dray_types::TraceContext;
 use serde_json::{Map, Value};
 
 use super::create::chat_request;
@@ -192,6 +193,7 @@ fn asked_again(
         deployment: model,
         is_dial: false,
         request_id,
+        trace: TraceContext::default(),
     };
     Ok((checked_request, places))
 }
