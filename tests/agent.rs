@@ -12,6 +12,7 @@ mod faults;
 mod fixture;
 mod guarded_crashes;
 mod host_questions;
+mod key_reload;
 mod npm_packages;
 mod process;
 mod public_hosts;

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::support;
 
 mod asked;
+mod clients;
 mod kills;
 mod provenance;
 mod target;
@@ -82,9 +83,14 @@ struct EgressFixture {
 
 impl EgressFixture {
     async fn start() -> Self {
+        Self::start_with("", None).await
+    }
+
+    /// With further fields of the proxy, and files of the server outside.
+    async fn start_with(proxy_fields: &str, files: Option<&Path>) -> Self {
         let engine = DockerEngine::start_with_network();
         count_packets(&engine);
-        let outside = start_outside(&engine);
+        let outside = start_outside(&engine, files);
         engine.internal_network(NETWORK_NAME, INTERNAL_SUBNET, PROXY_ADDRESS);
         let container = engine.container(ContainerOptions {
             name: "agent-1".to_owned(),
@@ -92,7 +98,7 @@ impl EgressFixture {
             ..ContainerOptions::default()
         });
         let home = tempfile::tempdir().unwrap();
-        let text = configuration(&engine.socket());
+        let text = configuration(&engine.socket(), proxy_fields);
         std::fs::write(home.path().join("dray.toml"), text).unwrap();
         let ports = ["--http", "--grpc", "--chat"].map(|port| [port, "127.0.0.1:0"]);
         let mut up = dray(&engine, home.path());
@@ -154,7 +160,7 @@ fn dray(engine: &DockerEngine, home: &Path) -> Command {
     command
 }
 
-fn configuration(socket: &Path) -> String {
+fn configuration(socket: &Path, proxy_fields: &str) -> String {
     let key = "the key of these tokens, 32 bytes or more";
     format!(
         r#"
@@ -165,6 +171,7 @@ fn configuration(socket: &Path) -> String {
         [egress-fetcher.proxy]
         listen = "{PROXY_ADDRESS}:3128"
         token_key = "{key}"
+        {proxy_fields}
         [sandbox-transfer.docker]
         endpoint = "unix://{}"
         [sandbox-transfer.egress_proxy]
@@ -178,8 +185,8 @@ fn configuration(socket: &Path) -> String {
     )
 }
 
-/// A web server and a name server outside.
-fn start_outside(engine: &DockerEngine) -> KilledProcess {
+/// A web server and a name server outside. `files` are below `/files/` of the web server.
+fn start_outside(engine: &DockerEngine, files: Option<&Path>) -> KilledProcess {
     let mut server = engine
         .network()
         .outside_command(support::python().to_str().unwrap());
@@ -187,6 +194,7 @@ fn start_outside(engine: &DockerEngine) -> KilledProcess {
         .arg(support::root().join("tests/python/outside_server.py"))
         .args([&OUTSIDE_ADDRESS.to_string(), NAME_SERVER])
         .args([ALLOWED_NAME, REFUSED_NAME])
+        .envs(files.map(|files| ("OUTSIDE_FILES", files)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut server = server.spawn().unwrap();

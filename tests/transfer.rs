@@ -5,6 +5,7 @@ mod account_reload;
 mod faults;
 mod kills;
 mod platforms;
+mod sandbox_reload;
 mod scenario;
 mod transfer_fixture;
 

@@ -1,7 +1,7 @@
 //! The forward proxy as a program, compared with a plain TCP relay (`socat`), Squid and Stripe's Smokescreen.
 //!
 //! (t) the throughput of one tunnel and of eight, (u) new connections: `CONNECT`, SOCKS5 and requests in absolute form,
-//! (v) memory of idle and of busy tunnels in one process. The guard opens no loopback address, so the target is a
+//! (v) memory of idle and of busy tunnels in one process, (w) streams of HTTP/2 over TLS beside connections of HTTP/1.1. The guard opens no loopback address, so the target is a
 //! process in a separate network namespace, behind a pair of virtual interfaces; all programs connect to it there. The
 //! namespace needs root. Ours checks a token, a policy file and the address, and publishes two audit events for a
 //! connection, the first of them before a byte passes; the other programs are configured to allow only the target.
@@ -12,6 +12,7 @@
 
 mod client;
 mod fixture;
+mod http2;
 mod load;
 mod memory;
 mod peers;
@@ -73,5 +74,6 @@ pub(crate) async fn run(
     memory::run(&fixture, sizes).await?;
     let peers = PeerProxies::start(&fixture, smokescreen).await?;
     load::measure_throughput(&fixture, &peers, sizes).await?;
-    load::measure_connections(&fixture, &peers, sizes).await
+    load::measure_connections(&fixture, &peers, sizes).await?;
+    http2::run(dray, &fixture, sizes).await
 }

@@ -91,7 +91,7 @@ async fn start_resolver(fixture: &AgentFixture) -> ServiceProcess {
     ];
     let (store, options) = fixture.store.as_ref().unwrap();
     let nats = fixture.nats.as_ref().unwrap();
-    ServiceProcess::start("file-resolver", nats, (store, options), &settings).await
+    ServiceProcess::start("file-resolver", nats, (store, options), &settings, None).await
 }
 
 async fn wait_until_dial_is_asked(fixture: &AgentFixture) {

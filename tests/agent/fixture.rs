@@ -272,6 +272,16 @@ impl AgentFixture {
         service: &str,
         settings: &[(&'static str, String)],
     ) -> ServiceProcess {
+        self.process_of(service, settings, None).await
+    }
+
+    /// As [`Self::process`], with the settings of a file, which the service reads again when it changes.
+    pub(crate) async fn process_of(
+        &self,
+        service: &str,
+        settings: &[(&'static str, String)],
+        config: Option<&Path>,
+    ) -> ServiceProcess {
         let (store, options) = self.store.as_ref().unwrap();
         let mut all = match service {
             "orchestrator" => vec![
@@ -287,7 +297,7 @@ impl AgentFixture {
         };
         all.extend_from_slice(settings);
         let nats = self.nats.as_ref().unwrap();
-        ServiceProcess::start(service, nats, (store, options), &all).await
+        ServiceProcess::start(service, nats, (store, options), &all, config).await
     }
 
     /// A POST request to a process of the orchestrator.

@@ -1,5 +1,6 @@
 //! A service of the tests of agents as a separate process.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dray_testkit::nats::NatsServer;
@@ -9,12 +10,14 @@ use crate::support;
 pub(crate) use crate::support::service_process::ServiceProcess;
 
 impl ServiceProcess {
-    /// Starts a service on this bus and store, with these settings, and waits until it serves.
+    /// Starts a service on this bus and store, with these settings beside those of the file `config`, and waits until it
+    /// serves.
     pub(crate) async fn start(
         service: &str,
         nats: &NatsServer,
         (store, options): (&FaultyS3, &dray_store::StoreOptions),
         settings: &[(&str, String)],
+        config: Option<&Path>,
     ) -> Self {
         let mut command = Command::new(support::dray());
         command
@@ -27,6 +30,9 @@ impl ServiceProcess {
             .args(["--nats", &nats.url(), "--s3", &store.endpoint()])
             .args(["up", "--json", "--only", service])
             .stdin(Stdio::null());
+        if let Some(config) = config {
+            command.env("DRAY_CONFIG", config);
+        }
         for (key, value) in settings {
             command.args(["--set", &format!("{key}={value}")]);
         }

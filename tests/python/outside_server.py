@@ -2,10 +2,13 @@
 
 Prints `ready`, then the path of each request when it arrives. Requests for `/held/...` get a response after a line was
 written to standard input; all others immediately. The program ends when its standard input closes. With a second
-address it is also the name server there: ADDRESS is the address of every NAME, and no other name exists.
+address it is also the name server there: ADDRESS is the address of every NAME, and no other name exists. Paths below
+`/files/` are the files of the directory in the variable OUTSIDE_FILES, where it is set.
 """
 
 import http.server
+import os
+import pathlib
 import socket
 import socketserver
 import sys
@@ -13,6 +16,7 @@ import threading
 
 RELEASED = threading.Event()
 OUTPUT = threading.Lock()
+FILES = os.environ.get("OUTSIDE_FILES")
 
 
 def show(line):
@@ -26,7 +30,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/held/"):
             RELEASED.wait()
         body = f"This is {self.path}.\n".encode()
-        self.send_response(200)
+        status = 200
+        if FILES and self.path.startswith("/files/"):
+            file = pathlib.Path(FILES, self.path.removeprefix("/files/"))
+            status = 200 if file.is_file() else 404
+            body = file.read_bytes() if file.is_file() else b""
+        self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

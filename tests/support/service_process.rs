@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use dray_http::HttpClient;
+use dray_http::{HttpClient, HttpTimeouts};
 use dray_testkit::eventually;
 use serde_json::Value;
 
@@ -54,6 +54,19 @@ impl ServiceProcess {
         let request = client.get(&format!("http://{}/metrics", self.http));
         let page = request.send(&|_| ()).await.unwrap();
         String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
+    }
+
+    /// Waits until a line of its metrics begins with `name` and ends with `value`.
+    pub(crate) async fn wait_for_metric(&self, name: &str, value: &str) {
+        let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+        eventually(name, async || {
+            let page = self.metrics(&client).await;
+            let mut lines = page.lines();
+            lines
+                .any(|line| line.starts_with(name) && line.ends_with(&format!(" {value}")))
+                .then_some(())
+        })
+        .await;
     }
 
     /// Stops it with SIGSTOP: it keeps its connections, and does nothing until it is killed.

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpTimeouts};
 use dray_platform_telegram::fake_server::FakeTelegram;
 use dray_platform_webhook::fake_server::FakeReceiver;
 use dray_proto::v1::{self, FileState};
@@ -12,7 +11,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::transfer_fixture::{TransferFixture, target};
-use crate::support::service_process::ServiceProcess;
 
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const FILE_TEXT: &str = "a file that travels while its account changes";
@@ -47,19 +45,6 @@ fn second_bot(chat: i64) -> v1::ChatTarget {
     }
 }
 
-/// Waits until a line of the metrics begins with `name` and ends with `value`.
-async fn wait_for_metric(process: &ServiceProcess, name: &str, value: &str) {
-    let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
-    eventually(name, async || {
-        let page = process.metrics(&client).await;
-        let mut lines = page.lines();
-        lines
-            .any(|line| line.starts_with(name) && line.ends_with(&format!(" {value}")))
-            .then_some(())
-    })
-    .await;
-}
-
 /// Reads a request until it contains the file's text, and the end of its body.
 async fn read_request(connection: &mut TcpStream) {
     let mut received = Vec::new();
@@ -92,7 +77,7 @@ async fn accounts_change_while_deliveries_run_and_nothing_is_lost() {
     let with_bot = |token: &str| format!("{builds_section}{}", bot_section(&bot, token));
     fixture.configure(&with_bot("1:wrong"));
     let reloads = "dray_delivery_config_reloads_total{";
-    wait_for_metric(&delivery, reloads, "1").await;
+    delivery.wait_for_metric(reloads, "1").await;
     connection
         .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         .await
@@ -107,7 +92,7 @@ async fn accounts_change_while_deliveries_run_and_nothing_is_lost() {
     assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
     assert_eq!(receiver.received_events("/hooks/ci").len(), 1);
     fixture.configure(&with_bot(bot.token().expose()));
-    wait_for_metric(&delivery, reloads, "2").await;
+    delivery.wait_for_metric(reloads, "2").await;
     let chat = bot.chat();
     fixture.submit("r-3", "a.txt", second_bot(chat)).await;
     let file = fixture.wait_for_file("r-3", WAIT_TIMEOUT).await;
@@ -121,7 +106,9 @@ async fn accounts_change_while_deliveries_run_and_nothing_is_lost() {
 
     // A configuration that is not valid changes nothing, and is reported.
     fixture.configure("[platform-delivery.accounts.second.telegram]\ntokn = 'x'\n");
-    wait_for_metric(&delivery, "dray_delivery_config_stale", "1").await;
+    delivery
+        .wait_for_metric("dray_delivery_config_stale", "1")
+        .await;
     fixture.submit("r-4", "a.txt", second_bot(chat)).await;
     let file = fixture.wait_for_file("r-4", WAIT_TIMEOUT).await;
     assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
@@ -131,7 +118,9 @@ async fn accounts_change_while_deliveries_run_and_nothing_is_lost() {
 
     // A removed account is no longer polled, and its name is refused.
     fixture.configure(&builds_section);
-    wait_for_metric(&delivery, "dray_delivery_config_stale", "0").await;
+    delivery
+        .wait_for_metric("dray_delivery_config_stale", "0")
+        .await;
     fixture.submit("r-5", "a.txt", second_bot(chat)).await;
     let file = fixture.wait_for_file("r-5", WAIT_TIMEOUT).await;
     assert_eq!(file.file_state(), FileState::Rejected, "{file:?}");

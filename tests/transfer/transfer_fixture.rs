@@ -87,18 +87,18 @@ impl TransferFixture {
 
     /// Writes the configuration with further sections. Services that run read it again.
     pub(crate) fn configure(&self, sections: &str) {
-        let text = format!("{}{sections}", self.configuration());
-        std::fs::write(self.config(), text).unwrap();
+        self.configure_roots(&[&self.sandbox()], sections);
     }
 
-    fn configuration(&self) -> String {
-        format!(
+    /// As [`Self::configure`], with these directories as sandboxes.
+    pub(crate) fn configure_roots(&self, roots: &[&Path], sections: &str) {
+        let text = format!(
             "[platform-delivery]\nallow_targets = true\n\
              [sandbox-transfer]\nkinds = [\"local\"]\n\
-             [sandbox-transfer.local]\nroots = ['{}']\n{}",
-            self.sandbox().display(),
+             [sandbox-transfer.local]\nroots = {roots:?}\n{}{sections}",
             self.platforms.configuration()
-        )
+        );
+        std::fs::write(self.config(), text).unwrap();
     }
 
     /// Applies the standard topology, with another ack wait.
@@ -203,15 +203,17 @@ impl TransferFixture {
 
     /// Starts one service as a separate process and waits until it serves.
     pub(crate) async fn up(&self, service: &str) -> ServiceProcess {
-        // Services refuse to start on another topology than the standard one.
-        self.provision(None).await;
-        self.start_service(service).await
+        self.up_with(service, &[]).await
     }
 
-    async fn start_service(&self, service: &str) -> ServiceProcess {
+    /// As [`Self::up`], with further flags.
+    pub(crate) async fn up_with(&self, service: &str, flags: &[&str]) -> ServiceProcess {
+        // Services refuse to start on another topology than the standard one.
+        self.provision(None).await;
         let arguments = ["up", "--json", "--only", service, "--http", "127.0.0.1:0"];
         let mut command = self.command(&arguments);
         command
+            .args(flags)
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
             .env("DRAY_STATE__DIRECTORY", self.state(service));
         ServiceProcess::spawn(&mut command).await
@@ -309,7 +311,8 @@ fn parse(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn meta(timeout: Duration) -> Meta {
+/// The tenant of the command line, and a deadline.
+pub(crate) fn meta(timeout: Duration) -> Meta {
     Meta::new(
         TenantId::default(),
         Deadline::after(Clock::system().now_ms(), timeout),

@@ -129,13 +129,15 @@ enum XtaskCommand {
         #[arg(long)]
         write: bool,
     },
-    /// Create the files of a release: the program, a bill of materials, its provenance, and their digests.
+    /// Create the files of a release: the program, a bill of materials, its provenance, their digests and signatures.
     ///
     /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
-    /// with the profile `dist`, which takes several times as long as a release build. Signs nothing.
+    /// with the profile `dist`, which takes several times as long as a release build.
     #[command(after_help = "Examples:\n  \
         cargo xtask dist                  build the commit that is checked out\n  \
         cargo xtask dist --verify         build it twice, in two directories, and compare\n  \
+        cargo xtask dist --signing-key release.pem\n                                    \
+        sign each file (docs/releases.md)\n  \
         cargo xtask dist --target x86_64-unknown-linux-musl\n                                    \
         a static program; the target is installed with rustup")]
     Dist(dist::DistOptions),

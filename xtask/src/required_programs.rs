@@ -44,6 +44,18 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "URL parsing is compared with curl's",
     },
     NeededProgram {
+        program: "wget",
+        probes: &[&["wget", "--version"]],
+        package: "wget",
+        reason: "goes through the forward proxy as programs in sandboxes do",
+    },
+    NeededProgram {
+        program: "apt-get",
+        probes: &[&["apt-get", "--version"]],
+        package: "apt",
+        reason: "gets a package through the forward proxy",
+    },
+    NeededProgram {
         program: "python3 with venv",
         probes: &[&["python3", "-c", "import venv, ensurepip"]],
         package: "python3-venv",

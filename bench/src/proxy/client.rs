@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::target::{ECHO_ORDER, HTTP_PORT, RESPONSE_BODY, TUNNEL_PORT};
 
 /// Bytes of a small exchange in a tunnel.
-const EXCHANGE_BYTES: u64 = 64;
+pub(super) const EXCHANGE_BYTES: u64 = 64;
 /// Most bytes that one read of a download takes.
 const DOWNLOAD_BUFFER_BYTES: usize = 256 << 10;
 /// Most bytes of the response to `CONNECT`.
@@ -67,19 +67,7 @@ impl ProxyRoute {
 
     /// Receives `size` bytes through a tunnel, to its end.
     pub(super) async fn download(&self, size: u64) -> anyhow::Result<()> {
-        let mut stream = self.open().await?;
-        stream.write_u64(size).await?;
-        let mut buffer = vec![0; DOWNLOAD_BUFFER_BYTES];
-        let mut received = 0;
-        // To the end of the stream, so that closing is part of the time.
-        loop {
-            match stream.read(&mut buffer).await? {
-                0 => break,
-                count => received += count as u64,
-            }
-        }
-        anyhow::ensure!(received == size, "{received} of {size} bytes arrived");
-        Ok(())
+        receive(self.open().await?, size).await
     }
 
     /// A new connection with a small exchange, to its end.
@@ -90,7 +78,11 @@ impl ProxyRoute {
         }
     }
 
-    async fn connect(&self, stream: &mut TcpStream) -> anyhow::Result<()> {
+    /// Asks for a tunnel with `CONNECT`.
+    pub(super) async fn connect(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> anyhow::Result<()> {
         let authority = format!("{}:{TUNNEL_PORT}", self.target);
         let authorization = self.authorization();
         let request =
@@ -158,6 +150,26 @@ impl ProxyRoute {
         }
         format!("Proxy-Authorization: Bearer {}\r\n", self.token)
     }
+}
+
+/// Receives `size` bytes through an open tunnel, to its end.
+pub(super) async fn receive(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    size: u64,
+) -> anyhow::Result<()> {
+    stream.write_u64(size).await?;
+    stream.flush().await?;
+    let mut buffer = vec![0; DOWNLOAD_BUFFER_BYTES];
+    let mut received = 0;
+    // To the end of the stream, so that closing is part of the time.
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            count => received += count as u64,
+        }
+    }
+    anyhow::ensure!(received == size, "{received} of {size} bytes arrived");
+    Ok(())
 }
 
 /// Sends a message through an echo tunnel and waits for its echo.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
 use dray_testkit::port::unassigned_address;
+use dray_testkit::tls::IssuedCertificate;
 use dray_types::{Clock, Secret, SessionId, TenantId};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -112,7 +113,7 @@ impl ProxyFixture {
         let namespace = TargetNamespace::create()?;
         let target = start_target(&namespace).await?;
         let address = unassigned_address();
-        let command = dray_command(dray, directory.path(), address)?;
+        let command = dray_command(dray, directory.path(), address, None)?;
         Ok(Self {
             dray: StartedProgram::start(command, address).await?,
             directory,
@@ -134,10 +135,17 @@ impl ProxyFixture {
     }
 }
 
-/// `dray up` with the one service, as it is shipped. Its log, with a line for each event, goes into a file.
-fn dray_command(dray: &Path, home: &Path, listen: SocketAddr) -> anyhow::Result<Command> {
+/// `dray up` with the one service, as it is shipped, and with TLS where there is a certificate. Its log, with a line for each
+/// event, goes into a file.
+pub(super) fn dray_command(
+    dray: &Path,
+    home: &Path,
+    listen: SocketAddr,
+    tls: Option<&IssuedCertificate>,
+) -> anyhow::Result<Command> {
     let policy = home.join("policy.toml");
     std::fs::write(&policy, POLICY)?;
+    let tls = tls.map_or(Ok(String::new()), |issued| tls_section(home, issued))?;
     let configuration = home.join("dray.toml");
     std::fs::write(
         &configuration,
@@ -158,6 +166,7 @@ fn dray_command(dray: &Path, home: &Path, listen: SocketAddr) -> anyhow::Result<
             max_per_host = 25000
             max_queue = 25000
             max_unidentified = 4096
+            {tls}
             "#,
             policy.display()
         ),
@@ -173,6 +182,18 @@ fn dray_command(dray: &Path, home: &Path, listen: SocketAddr) -> anyhow::Result<
         .stdout(Stdio::null())
         .stderr(File::create(home.join("dray.log"))?);
     Ok(command)
+}
+
+/// The listener of the proxy with TLS, whose files are written.
+fn tls_section(home: &Path, issued: &IssuedCertificate) -> anyhow::Result<String> {
+    let (certificate, private_key) = (home.join("proxy.pem"), home.join("proxy.key"));
+    std::fs::write(&certificate, &issued.certificate)?;
+    std::fs::write(&private_key, &issued.private_key)?;
+    Ok(format!(
+        "[egress-fetcher.proxy.tls]\ncertificate = \"{}\"\nprivate_key = \"{}\"",
+        certificate.display(),
+        private_key.display()
+    ))
 }
 
 fn mint_token() -> anyhow::Result<String> {

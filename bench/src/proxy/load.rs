@@ -12,9 +12,9 @@ use crate::print_line;
 /// Smallest ratio of our throughput to that of a plain relay.
 const MIN_THROUGHPUT: f64 = 0.9;
 /// Tunnels that are measured together.
-const TUNNEL_COUNTS: [u64; 2] = [1, 8];
+pub(super) const TUNNEL_COUNTS: [u64; 2] = [1, 8];
 /// Clients that open new connections concurrently. Each client opens one connection after the other.
-const CLIENT_COUNT: usize = 16;
+pub(super) const CLIENT_COUNT: usize = 16;
 
 /// Compares downloads.
 pub(super) async fn measure_throughput(
@@ -118,7 +118,8 @@ pub(super) async fn measure_connections(
     Ok(())
 }
 
-async fn download_all(route: &ProxyRoute, count: u64, size: u64) -> anyhow::Result<()> {
+/// Receives `size` bytes over `count` tunnels together.
+pub(super) async fn download_all(route: &ProxyRoute, count: u64, size: u64) -> anyhow::Result<()> {
     try_join_all((0..count).map(|_| {
         run_in_task(route.clone(), move |route| async move {
             route.download(size / count).await
@@ -128,7 +129,8 @@ async fn download_all(route: &ProxyRoute, count: u64, size: u64) -> anyhow::Resu
     Ok(())
 }
 
-async fn connect_all(route: &ProxyRoute, count: usize) -> anyhow::Result<()> {
+/// Opens `count` connections, one after the other for each client.
+pub(super) async fn connect_all(route: &ProxyRoute, count: usize) -> anyhow::Result<()> {
     // A fixed number for each client: a shared list of work would need a lock.
     let connections_per_client = count / CLIENT_COUNT;
     try_join_all((0..CLIENT_COUNT).map(|_| {

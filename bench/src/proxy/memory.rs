@@ -24,7 +24,7 @@ const MESSAGE_BYTES: usize = 4 << 10;
 /// Time after which busy tunnels are in the middle of their work.
 const BUSY_DELAY: Duration = Duration::from_secs(5);
 /// Time in which the memory of the proxy settles after tunnels were opened or closed.
-const SETTLE_DELAY: Duration = Duration::from_secs(2);
+pub(super) const SETTLE_DELAY: Duration = Duration::from_secs(2);
 /// File descriptors of the proxy for other purposes than tunnels. Each tunnel has two.
 const SPARE_DESCRIPTORS: u64 = 400;
 
@@ -108,7 +108,8 @@ async fn open_tunnels(route: &ProxyRoute, count: usize) -> anyhow::Result<Vec<Tc
     Ok(tunnels)
 }
 
-fn print_memory(label: &str, count: usize, before: u64, with_tunnels: u64) {
+/// Prints the memory of each tunnel, beside the aim.
+pub(super) fn print_memory(label: &str, count: usize, before: u64, with_tunnels: u64) {
     let per_tunnel = with_tunnels.saturating_sub(before) / count as u64;
     let verdict = verdict_text(per_tunnel <= MAX_TUNNEL_BYTES);
     print_line(&format!(

@@ -9,13 +9,14 @@ import type {
 } from "@bufbuild/protobuf";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createAsyncIterable } from "@connectrpc/connect/protocol";
-import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 
 import type { Deadline } from "./deadline.js";
 import { deadlineError, DrayageError, errorFor, type FaultCode, faultOf, isCertificateError, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
 import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
+import { NO_REPLY, SessionManager } from "./session_manager.js";
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
 
@@ -70,7 +71,7 @@ const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
 export class Connection {
   readonly #target: string;
   readonly #options: ConnectionOptions;
-  readonly #open = new Map<string, { transport: Transport; manager: Http2SessionManager }>();
+  readonly #open = new Map<string, { transport: Transport; manager: SessionManager }>();
   #isClosed = false;
 
   constructor(target: string, options: ConnectionOptions) {
@@ -182,7 +183,7 @@ export class Connection {
     const known = this.#open.get(target);
     if (known !== undefined) return known.transport;
     const baseUrl = `${this.#options.plaintext ? "http" : "https"}://${target}`;
-    const manager = new Http2SessionManager(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, this.#nodeOptions());
+    const manager = new SessionManager(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, this.#nodeOptions());
     const transport = createGrpcTransport({ baseUrl, sessionManager: manager, readMaxBytes: MAX_REPLY_BYTES });
     this.#open.set(target, { transport, manager });
     return transport;
@@ -259,7 +260,7 @@ export function errorOf(failure: unknown): DrayageError {
       : errorFor(converted, { cause: error });
   }
   if (error.code === Code.DeadlineExceeded) return deadlineError();
-  if (INCOMPLETE_REPLY.test(error.rawMessage)) return incompleteReply(error);
+  if (error.rawMessage === NO_REPLY || INCOMPLETE_REPLY.test(error.rawMessage)) return incompleteReply(error);
   if (error.code === Code.ResourceExhausted && TOO_LARGE_REPLY.test(error.rawMessage)) {
     return errorFor(makeFault("internal", error.rawMessage, { detail: "reply_too_large" }), { cause: error });
   }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { constants, createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import { createServer as createHttpsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -131,6 +131,46 @@ test("a reply that breaks off is requested again", async (t) => {
   assert.equal((await dray.fetch("http://a/")).name, "a");
   assert.equal(endpoint.count, 3);
 });
+
+/** The bytes after which a server ends the stream of a reply with RST_STREAM and NO_ERROR. */
+const RESETS: Record<string, (stream: ServerHttp2Stream, reply: Buffer) => void> = {
+  "before its headers": (stream) => stream.close(constants.NGHTTP2_NO_ERROR),
+  "after its headers": (stream) => {
+    stream.respond(HEADERS);
+    setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
+  },
+  "within its message": (stream, reply) => {
+    stream.respond(HEADERS);
+    stream.write(reply.subarray(0, 6), () => stream.close(constants.NGHTTP2_NO_ERROR));
+  },
+  "before its trailers": (stream, reply) => {
+    stream.respond(HEADERS, { waitForTrailers: true });
+    stream.on("wantTrailers", () => stream.close(constants.NGHTTP2_NO_ERROR));
+    stream.end(reply);
+  },
+};
+
+for (const [when, reset] of Object.entries(RESETS)) {
+  test(`a reply that the server resets without an error ${when} is requested again`, async (t) => {
+    const reply = frame(toBinary(FetchReplySchema, create(FetchReplySchema, { name: "a" })));
+    const { endpoint, dray } = await connected(t, (number, stream) => {
+      if (number < 3) reset(stream, reply);
+      else succeed(stream, reply);
+    });
+    assert.equal((await dray.fetch("http://a/")).name, "a");
+    assert.equal(endpoint.count, 3);
+  });
+
+  test(`a program whose stream the server resets without an error ${when} ends with a fault`, async (t) => {
+    const { endpoint, dray } = await connected(t, (_number, stream) => reset(stream, CHUNK));
+    const { events, error } = await run(dray);
+    assert.ok(error instanceof UnavailableError);
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["incomplete_reply", true]);
+    // Once an event has arrived, the program is not started again.
+    const hasEvent = when === "before its trailers";
+    assert.deepEqual([events.length, endpoint.count], hasEvent ? [1, 1] : [0, 3]);
+  });
+}
 
 test("a reply that is too large is not requested again", async (t) => {
   const { endpoint, dray } = await connected(t, (_number, stream) => succeed(stream, frame(Buffer.alloc(5 << 20))));

@@ -10,6 +10,7 @@
 //! | [`head`], [`socks`] | read what a client wants, strictly; pure |
 //! | `client_tls`, [`certificate`] | TLS with the client, and the name of its certificate |
 //! | `identify`, [`dray_guard::proxy_token`] | say who the client is |
+//! | [`http2`] | clients of HTTP/2: each stream as a connection of HTTP/1.1 |
 //! | [`serve`] | one client from its first byte to its end |
 //! | `open` | as what a connection is judged, and who asked for it |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
@@ -27,7 +28,8 @@
 //! head and a bounded time. A token lets its session connect within the operator's policy, which the token can only
 //! narrow. For a client without a token, no name is resolved, no address dialled and no event published.
 //!
-//! It looks into TLS only where the policy files say so. It speaks no HTTP/2 and follows no redirect.
+//! It looks into TLS only where the policy files say so. It speaks HTTP/2 with clients alone, and follows no
+//! redirect.
 
 mod body;
 #[cfg(feature = "service")]
@@ -35,6 +37,8 @@ pub mod certificate;
 pub mod client;
 pub mod head;
 pub mod hello;
+#[cfg_attr(not(feature = "service"), allow(dead_code))]
+pub mod http2;
 // The fuzz targets use a part of it.
 pub mod meter;
 #[cfg_attr(not(feature = "service"), allow(dead_code))]
@@ -54,8 +58,6 @@ mod der;
 mod form;
 #[cfg(feature = "service")]
 mod forward;
-#[cfg(feature = "service")]
-mod http2;
 #[cfg(feature = "service")]
 mod identify;
 #[cfg(feature = "service")]

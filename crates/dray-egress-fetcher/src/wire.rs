@@ -15,9 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::dial::Io;
 use crate::limits::QuotaLease;
 
+/// Writes go to the field `io` unchanged. `$param`: a parameter of the type, which is that field's type.
 macro_rules! pass_writes_on {
-    ($type:ty) => {
-        impl AsyncWrite for $type {
+    ($type:ty $(, $param:ident)?) => {
+        impl$(<$param: AsyncWrite + Unpin>)? AsyncWrite for $type {
             fn poll_write(
                 mut self: Pin<&mut Self>,
                 cx: &mut Context<'_>,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use dray_agent::approval::ApprovalRule;
 use dray_http::{BASE_URL_RULE, parse_base_url};
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
+use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
 use dray_types::{ByteSize, Period, Secret, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,10 @@ pub struct Config {
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
+    /// section apply to later requests, except `listen`, `public_url`, `tenant`, `max_chats`, `drain`, `approval_timeout`,
+    /// `client_state_lifetime`, `response_lease` and this one. Default `2s`.
+    pub reload_interval: Period,
 }
 
 /// How files of answers appear in the text.
@@ -279,6 +284,7 @@ impl Default for Config {
             client_state_lifetime: MAX_CLIENT_STATE_LIFETIME,
             response_lease: Period::secs(30),
             max_upload: ByteSize::mib(512),
+            reload_interval: DEFAULT_RELOAD_INTERVAL,
         }
     }
 }
@@ -342,6 +348,7 @@ impl Section for Config {
         problems.extend(self.budget_problems());
         let is_client = |name: &str| self.clients.contains_key(name);
         problems.extend(self.permissions.problems(is_client));
+        problems.extend(interval_problem(self.reload_interval));
         problems
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use dray_platform::{InboundSource, Platform};
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_types::TenantId;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::error::DeliveryError;
-use crate::replaceable::ReplaceableValue;
 
 /// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;

@@ -10,6 +10,7 @@ use dray_presentation::media;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::tagged::{self, MAX_LOOKUPS, MAX_TAGGED_PATHS};
 use dray_proto::v1::{self, sandbox_ref};
+use dray_service::ReplaceableValue;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Fault, OperationId};
 use futures_util::StreamExt as _;
@@ -21,7 +22,6 @@ use crate::gather::failed_call;
 use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
-use crate::replaceable::ReplaceableValue;
 
 /// Longest text inside a message, so that the message with its other fields fits into 256 KiB.
 const MAX_INLINE_TEXT_BYTES: usize = 100 * 1024;

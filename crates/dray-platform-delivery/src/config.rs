@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use dray_platform::DeliveryTarget;
 use dray_service::StartError;
 use dray_service::config::{ConfigProblem, FormerName, Section};
+use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
 use dray_types::{ByteSize, Clock, Period, PlatformKind, Secret, TenantId};
 
 pub use crate::account_config::AccountConfig;
@@ -121,7 +122,7 @@ impl Default for Config {
             max_attachment: ByteSize::mib(128),
             max_message: ByteSize::mib(128),
             fetch_idle: Period::secs(30),
-            reload_interval: Period::secs(2),
+            reload_interval: DEFAULT_RELOAD_INTERVAL,
         }
     }
 }
@@ -183,16 +184,12 @@ impl Section for Config {
                 "must be 5m to 7d",
             );
         }
-        for (field, period) in [
-            ("order_timeout", self.order_timeout),
-            ("reload_interval", self.reload_interval),
-        ] {
-            unless(
-                (Period::secs(1)..=Period::secs(3600)).contains(&period),
-                field,
-                "must be 1s to 1h",
-            );
-        }
+        unless(
+            (Period::secs(1)..=Period::secs(3600)).contains(&self.order_timeout),
+            "order_timeout",
+            "must be 1s to 1h",
+        );
+        problems.extend(interval_problem(self.reload_interval));
         problems.extend(self.target_problems());
         problems.extend(self.upload_problems());
         problems.extend(question_problems(&self.question_chats, &self.accounts));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_service::ServiceContext;
+use dray_service::{ReplaceableValue, ServiceContext};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::accept::RequestIntake;
@@ -30,7 +30,6 @@ use crate::rate_limit::RateLimiter;
 use crate::receipts::ReceiptService;
 use crate::reconciler::Reconciler;
 use crate::records::RecordStore;
-use crate::replaceable::ReplaceableValue;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 

@@ -67,7 +67,6 @@ pub mod reconciler;
 pub mod record;
 pub mod records;
 mod reload;
-mod replaceable;
 pub mod report;
 mod resend;
 pub mod service;

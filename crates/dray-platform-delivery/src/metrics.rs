@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_platform::{ErrorKind, Route};
 use dray_types::PlatformKind;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
+use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use crate::cache::CacheMetrics;
 use crate::record::{DeliveryRecord, WaitingReason};
@@ -21,8 +21,6 @@ pub struct DeliveryMetrics {
     inbound: Counter<u64>,
     /// Metrics of the sweeps of the cache.
     pub(crate) cache: CacheMetrics,
-    reloads: Counter<u64>,
-    config_stale: Gauge<u64>,
     request_seconds: Histogram<f64>,
     delivery_seconds: Histogram<f64>,
 }
@@ -66,16 +64,6 @@ impl DeliveryMetrics {
                 "dray_inbound_attachments_total",
                 "Attachments of users, by platform and outcome (stored, unavailable).",
             ),
-            reloads: counter(
-                "dray_delivery_config_reloads_total",
-                "Changes of the configuration while the service ran, by result (applied, failed).",
-            ),
-            config_stale: meter
-                .u64_gauge("dray_delivery_config_stale")
-                .with_description(
-                    "1 while the configuration is wrong and the settings before stay in force, otherwise 0.",
-                )
-                .build(),
             request_seconds: seconds(
                 "dray_delivery_request_seconds",
                 "Duration of visible requests, by platform and route.",
@@ -85,17 +73,6 @@ impl DeliveryMetrics {
                 "Duration of deliveries from their record to their end, waits included, by platform.",
             ),
         }
-    }
-
-    /// Records whether the configuration is wrong and earlier settings are in force.
-    pub(crate) fn config_stale(&self, is_stale: bool) {
-        self.config_stale.record(u64::from(is_stale), &[]);
-    }
-
-    /// Counts a change of the configuration.
-    pub(crate) fn config_reloaded(&self, is_applied: bool) {
-        let result = if is_applied { "applied" } else { "failed" };
-        self.reloads.add(1, &[KeyValue::new("result", result)]);
     }
 
     pub(crate) fn sent(

@@ -14,6 +14,7 @@ use dray_platform::{
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, ApprovalChoice};
+use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, Fault, FaultCode, whole_millis};
 
 use self::buttons::{PressedButton, PressedChoice, check_question, shown_question};
@@ -22,7 +23,6 @@ use self::watch::OutcomeWatch;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::rate_limit::RateLimiter;
-use crate::replaceable::ReplaceableValue;
 
 mod buttons;
 mod chats;

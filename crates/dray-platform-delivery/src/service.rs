@@ -23,7 +23,7 @@ use crate::inbound::listener;
 use crate::inbound::pollers::PollTasks;
 use crate::metrics::DeliveryMetrics;
 use crate::record::{DeliveryRecord, FileRecord, FileState, WaitingReason};
-use crate::reload::ConfigReload;
+use crate::reload::{AccountReload, reload_metrics};
 use crate::report as delivery_report;
 
 /// The running service.
@@ -44,7 +44,7 @@ impl Service for PlatformDelivery {
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
         let accounts = config.accounts(&cx.clock)?;
         let (service, pollers) = Self::open(config.clone(), accounts, cx).await?;
-        let reload = ConfigReload::new(config, &service.deliveries, pollers, cx);
+        let reload = AccountReload::follow(config, &service.deliveries, pollers, cx);
         cx.tasks.spawn(reload.run(cx.stop.clone()));
         Ok(service)
     }
@@ -102,6 +102,7 @@ impl Service for PlatformDelivery {
 
     fn instruments(meter: &Meter) {
         DeliveryMetrics::new(meter);
+        reload_metrics(meter);
     }
 }
 

@@ -3,6 +3,7 @@
 use dray_bus::Bus;
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_types::Clock;
 
 use crate::accounts::PlatformAccount;
@@ -15,7 +16,6 @@ use crate::machine::{DeliveryStep, StepConfirmation};
 use crate::platform_cache::PlatformCache;
 use crate::reconciler::{log_failure, mark_unpublished, publish_end};
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
-use crate::replaceable::ReplaceableValue;
 use crate::report;
 
 /// Corrects records after status reports of platforms.

@@ -6,6 +6,7 @@ use dray_bus::{Bus, KeyError, Meta};
 use dray_presentation::name;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_store::{ArtifactLabel, ExpectedUpload, Store, UploadTicket};
 use dray_types::{Claim, Clock, Deadline, Fault, OperationId, Secret, Sha256Digest};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::failed_call;
 use crate::platform_cache::PlatformCache;
-use crate::replaceable::ReplaceableValue;
 
 /// Lifetime of a presigned PUT (messaging-reliability L-2).
 const PUT_LIFETIME: Duration = Duration::from_mins(10);

@@ -10,7 +10,7 @@ use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::wire::Endpoint;
 
 /// Settings of the Docker backend.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address of the engine: `unix:///var/run/docker.sock`; `https://HOST:PORT` for TLS with the certificates in

@@ -37,7 +37,7 @@ impl HostKeys {
 }
 
 /// Settings of the SSH backend.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Directory of the sockets of shared connections, at most 68 bytes long. It is created with mode 0700, and refused

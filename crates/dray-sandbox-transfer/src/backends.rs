@@ -10,7 +10,7 @@ use dray_transfer_engine::{Engine, EngineOptions};
 
 use crate::error::Error;
 
-/// Incarnations that are kept open; the least recently used one is closed for another.
+/// Incarnations of one backend that are kept open; the least recently used one is closed for another.
 const MAX_OPEN_SANDBOXES: usize = 256;
 
 /// Longest time that a backend may take to find or to open a sandbox, its own retries included. It is above every
@@ -24,11 +24,18 @@ pub(crate) type LastCheck = tokio::sync::Mutex<Option<v1::BackendCheck>>;
 /// All configured backends, by name, with their open incarnations.
 #[derive(Debug)]
 pub struct Backends {
-    kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
+    kinds: BTreeMap<&'static str, Arc<OpenBackend>>,
+    options: EngineOptions,
+}
+
+/// A backend with its open incarnations. After a change of other settings, the later [`Backends`] share it.
+#[derive(Debug)]
+struct OpenBackend {
+    backend: Arc<dyn Backend>,
     options: EngineOptions,
     open: Mutex<Open>,
-    /// Result of the last check of each backend; locked while a check runs.
-    checks: BTreeMap<&'static str, LastCheck>,
+    /// Result of the last check; locked while a check runs.
+    last_check: LastCheck,
 }
 
 /// The engines of open incarnations, with the number of their last use.
@@ -41,17 +48,39 @@ struct Open {
 impl Backends {
     /// Takes the backends, each with its own name, and the options for their engines.
     pub fn new(backends: Vec<Arc<dyn Backend>>, options: EngineOptions) -> Self {
+        let kinds = backends.into_iter().map(|backend| {
+            let opened = OpenBackend {
+                backend: Arc::clone(&backend),
+                options: options.clone(),
+                open: Mutex::default(),
+                last_check: LastCheck::default(),
+            };
+            (backend.name(), Arc::new(opened))
+        });
         Self {
-            checks: backends
-                .iter()
-                .map(|backend| (backend.name(), tokio::sync::Mutex::default()))
-                .collect(),
-            kinds: backends
-                .into_iter()
-                .map(|backend| (backend.name(), backend))
-                .collect(),
+            kinds: kinds.collect(),
             options,
-            open: Mutex::default(),
+        }
+    }
+
+    /// Takes these backends of `earlier`, with their open incarnations. Those with other options for their engines get new
+    /// engines.
+    pub(crate) fn keep_from(&mut self, earlier: &Self, names: &[&'static str]) {
+        for name in names {
+            let Some(known) = earlier.kinds.get(name) else {
+                continue;
+            };
+            let kept = if earlier.options == self.options {
+                Arc::clone(known)
+            } else {
+                Arc::new(OpenBackend {
+                    backend: Arc::clone(&known.backend),
+                    options: self.options.clone(),
+                    open: Mutex::default(),
+                    last_check: LastCheck::default(),
+                })
+            };
+            self.kinds.insert(name, kept);
         }
     }
 
@@ -62,10 +91,11 @@ impl Backends {
 
     /// The backend of a name with the place of its last check.
     pub(crate) fn checked(&self, name: &str) -> Option<(&Arc<dyn Backend>, &LastCheck)> {
-        Some((self.kinds.get(name)?, self.checks.get(name)?))
+        let opened = self.kinds.get(name)?;
+        Some((&opened.backend, &opened.last_check))
     }
 
-    fn backend(&self, name: &str) -> Result<&Arc<dyn Backend>, Error> {
+    fn backend(&self, name: &str) -> Result<&Arc<OpenBackend>, Error> {
         self.kinds
             .get(name)
             .ok_or_else(|| Error::NoBackend(name.to_owned()))
@@ -78,7 +108,7 @@ impl Backends {
     /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
         let backend = self.backend(&address.backend)?;
-        within_open_timeout("finding the sandbox", backend.resolve(address)).await
+        within_open_timeout("finding the sandbox", backend.backend.resolve(address)).await
     }
 
     /// The engine of exactly this incarnation, opened when it is not open yet.
@@ -87,8 +117,9 @@ impl Backends {
     ///
     /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn engine(&self, handle: &Handle) -> Result<Arc<Engine>, Error> {
+        let opened = self.backend(&handle.address.backend)?;
         {
-            let mut open = self.lock();
+            let mut open = opened.lock();
             // A count of uses instead of a time: it needs no clock and never repeats.
             open.uses += 1;
             let now = open.uses;
@@ -98,9 +129,9 @@ impl Backends {
             }
         }
         // Without the lock: opening takes seconds, and other incarnations are used meanwhile.
-        let backend = self.backend(&handle.address.backend)?;
-        let sandbox = within_open_timeout("opening the sandbox", backend.open(handle)).await?;
-        Ok(self.keep(handle, sandbox))
+        let opening = opened.backend.open(handle);
+        let sandbox = within_open_timeout("opening the sandbox", opening).await?;
+        Ok(opened.keep(handle, sandbox))
     }
 
     /// Opens the incarnation that an address means now, and keeps it open.
@@ -109,14 +140,30 @@ impl Backends {
     ///
     /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn open_address(&self, address: &Address) -> Result<Handle, Error> {
-        let backend = self.backend(&address.backend)?;
-        let opening = backend.open_address(address);
+        let opened = self.backend(&address.backend)?;
+        let opening = opened.backend.open_address(address);
         let sandbox = within_open_timeout("opening the sandbox", opening).await?;
         let handle = sandbox.handle().clone();
-        self.keep(&handle, sandbox);
+        opened.keep(&handle, sandbox);
         Ok(handle)
     }
 
+    /// Closes an incarnation after a failure that means that it is gone or was replaced.
+    pub fn failed(&self, handle: &Handle, kind: ErrorKind) {
+        let is_closed = matches!(
+            kind,
+            ErrorKind::SandboxGone
+                | ErrorKind::SandboxStopped
+                | ErrorKind::SandboxPaused
+                | ErrorKind::Auth
+        );
+        if is_closed && let Ok(opened) = self.backend(&handle.address.backend) {
+            opened.lock().engines.remove(handle);
+        }
+    }
+}
+
+impl OpenBackend {
     /// Keeps an incarnation open, unless another caller has just opened it.
     fn keep(&self, handle: &Handle, sandbox: Arc<dyn Sandbox>) -> Arc<Engine> {
         let engine = Arc::new(Engine::new(sandbox, self.options.clone()));
@@ -134,19 +181,6 @@ impl Backends {
         // The first engine stays: it remembers what earlier transfers learned, and it limits the concurrent ones.
         let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
         Arc::clone(engine)
-    }
-
-    /// Closes an incarnation after a failure that means that it is gone or was replaced.
-    pub fn failed(&self, handle: &Handle, kind: ErrorKind) {
-        if matches!(
-            kind,
-            ErrorKind::SandboxGone
-                | ErrorKind::SandboxStopped
-                | ErrorKind::SandboxPaused
-                | ErrorKind::Auth
-        ) {
-            self.lock().engines.remove(handle);
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -210,5 +244,21 @@ mod tests {
         assert!(timed_out(backends.resolve(&address).await));
         assert!(timed_out(backends.open_address(&address).await));
         assert!(timed_out(backends.engine(&handle).await));
+    }
+    #[test]
+    fn open_incarnations_stay_while_the_options_of_their_engines_do() {
+        let silent: Arc<dyn Backend> = Arc::new(SilentBackend);
+        let first = Backends::new(vec![silent], EngineOptions::default());
+        let later = |options: EngineOptions| {
+            let mut later = Backends::new(Vec::new(), options);
+            later.keep_from(&first, &["silent", "unknown"]);
+            assert_eq!(later.names(), ["silent"]);
+            Arc::ptr_eq(&first.kinds["silent"], &later.kinds["silent"])
+        };
+        assert!(later(EngineOptions::default()));
+        assert!(!later(EngineOptions {
+            idle: Duration::from_secs(7),
+            ..EngineOptions::default()
+        }));
     }
 }

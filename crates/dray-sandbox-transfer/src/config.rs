@@ -17,6 +17,7 @@ use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
 use dray_sandbox_tree as tree;
 use dray_service::config::{AliasValue, ConfigProblem, FormerName, Section, VariableAlias, parse};
+use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
 use dray_transfer_engine::EngineOptions;
 use dray_transfer_engine::policy::PolicyOptions;
 use dray_types::{BackendKind, ByteSize, Clock, Period};
@@ -27,7 +28,7 @@ use crate::commands::CommandsConfig;
 use crate::egress_proxy::EgressProxyConfig;
 
 /// Section `sandbox-transfer`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
     /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`, which are the default,
@@ -84,6 +85,9 @@ pub struct Config {
     pub e2b: dray_sandbox_e2b::Config,
     /// Sandboxes of Daytona.
     pub daytona: dray_sandbox_daytona::Config,
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
+    /// section apply without a restart, except `preview` and this one. Default `2s`.
+    pub reload_interval: Period,
 }
 
 /// The reason for which a backend cannot be used as configured.
@@ -131,6 +135,7 @@ impl Default for Config {
             modal: dray_sandbox_modal::Config::default(),
             e2b: dray_sandbox_e2b::Config::default(),
             daytona: dray_sandbox_daytona::Config::default(),
+            reload_interval: DEFAULT_RELOAD_INTERVAL,
         }
     }
 }
@@ -208,6 +213,7 @@ impl Section for Config {
         if self.local.roots.iter().any(|root| !root.is_absolute()) {
             problems.push(ConfigProblem::new("local.roots", "must be absolute paths"));
         }
+        problems.extend(interval_problem(self.reload_interval));
         problems
     }
 }
@@ -248,13 +254,36 @@ impl Config {
     pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, UnusableBackend> {
         self.kinds
             .iter()
-            .map(|name| match BackendKind::from_name(name) {
-                Some(kind) => self.backend(kind, clock),
-                None => Err(UnusableBackend(format!(
-                    "the backend `{name}` does not exist"
-                ))),
-            })
+            .map(|name| self.backend_named(name, clock))
             .collect()
+    }
+
+    pub(crate) fn backend_named(
+        &self,
+        name: &str,
+        clock: &Clock,
+    ) -> Result<Arc<dyn Backend>, UnusableBackend> {
+        match BackendKind::from_name(name) {
+            Some(kind) => self.backend(kind, clock),
+            None => Err(UnusableBackend(format!(
+                "the backend `{name}` does not exist"
+            ))),
+        }
+    }
+
+    /// Whether the settings of a backend are the same in `other`.
+    pub(crate) fn has_equal_backend(&self, other: &Self, kind: BackendKind) -> bool {
+        match kind {
+            BackendKind::Apptainer => self.apptainer == other.apptainer,
+            BackendKind::Daytona => self.daytona == other.daytona,
+            BackendKind::Docker => self.docker == other.docker,
+            BackendKind::E2b => self.e2b == other.e2b,
+            BackendKind::Exec => self.exec == other.exec,
+            BackendKind::Kubernetes => self.kubernetes == other.kubernetes,
+            BackendKind::Local => self.local == other.local,
+            BackendKind::Modal => self.modal == other.modal,
+            BackendKind::Ssh => self.ssh == other.ssh,
+        }
     }
 
     fn backend(

@@ -11,6 +11,8 @@ pub use listing::{ListedFile, Tree};
 
 pub use crate::directories::directory_batches;
 
+use std::sync::Arc;
+
 use dray_presentation::name;
 use dray_proto::v1;
 use dray_transfer_engine::{
@@ -20,12 +22,12 @@ use dray_transfer_engine::{
 use dray_types::{Clock, Fault, OperationId, TenantId};
 use tokio_util::sync::CancellationToken;
 
-use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
+use crate::service::OpenedSandbox;
 use crate::service::trees::{archive_name, lines, tree_format};
-use crate::service::{OpenedSandbox, open_address};
 use crate::sessions::token;
+use crate::settings::TransferSettings;
 use crate::wire;
 
 /// Advice for a transfer that was interrupted and whose partial file is kept.
@@ -36,7 +38,6 @@ pub const KEPT_ADVICE: &str =
 #[derive(Debug)]
 pub struct DirectSandbox {
     opened: OpenedSandbox,
-    config: Config,
     clock: Clock,
     operation: OperationId,
 }
@@ -92,15 +93,14 @@ impl DirectSandbox {
             tracing::warn!(%error, "a sandbox backend cannot be used");
             Fault::internal()
         })?;
-        let backends = Backends::new(backends, config.engine());
+        let settings = Arc::new(TransferSettings::new(config, backends));
         let opened = async {
-            let handle = open_address(&config, &backends, tenant, address).await?;
-            OpenedSandbox::open(&config, &backends, &handle, v1::Session::default()).await
+            let handle = settings.open_address(tenant, address).await?;
+            OpenedSandbox::open(Arc::clone(&settings), &handle, v1::Session::default()).await
         };
         let opened = opened.await.map_err(Fault::from)?;
         Ok(Self {
             opened,
-            config,
             clock,
             operation: OperationId::mint(),
         })
@@ -164,14 +164,9 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<Received, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
-        let limit_bytes = self.config.max_file.as_u64();
         let options = GetOptions {
             policy: &self.opened.policy,
-            max_bytes: if max_bytes == 0 {
-                limit_bytes
-            } else {
-                max_bytes.min(limit_bytes)
-            },
+            max_bytes: self.opened.settings.max_bytes(max_bytes),
         };
         let engine = &self.opened.engine;
         let copied = engine.get(&path, &options, sink, progress, cancel).await;
@@ -201,7 +196,7 @@ impl DirectSandbox {
         let format: TreeFormat = tree_format(format).map_err(Fault::from)?;
         let options = GetTreeOptions {
             policy: &self.opened.policy,
-            limits: self.config.tree(max_bytes),
+            limits: self.opened.settings.config.tree(max_bytes),
             format,
         };
         let engine = &self.opened.engine;
@@ -258,7 +253,7 @@ impl DirectSandbox {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<Result<PutResult, TransferFailure>, Error> {
-        let max_bytes = self.config.max_file.as_u64();
+        let max_bytes = self.opened.settings.max_bytes(0);
         let size = source.size();
         if size > max_bytes {
             return Err(dray_sandbox::Error::too_large(size, max_bytes).into());

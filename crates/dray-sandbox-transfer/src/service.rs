@@ -18,8 +18,8 @@ use dray_bus::{Meta, Permissions};
 use dray_preview::{PreviewMetrics, PreviewService};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_sandbox::{Address, Backend, Handle, SandboxPath};
-use dray_service::{Router, Service, ServiceContext, ServicePlan, StartError};
+use dray_sandbox::{Backend, Handle, SandboxPath};
+use dray_service::{ReplaceableValue, Router, Service, ServiceContext, ServicePlan, StartError};
 use dray_store::{Store, StoreAccess};
 use dray_transfer_engine::policy::{Policy, expand};
 use dray_transfer_engine::{Engine, TransferFailure};
@@ -27,12 +27,13 @@ use dray_types::{Clock, Fault, TenantId};
 use opentelemetry::metrics::Meter;
 use tokio_util::task::TaskTracker;
 
-use crate::backends::Backends;
 use crate::commands::CommandLedger;
 use crate::config::Config;
 use crate::error::Error;
 use crate::keyed_locks::KeyedLocks;
+use crate::reload::{SettingsReload, reload_metrics};
 use crate::sessions::Sessions;
+use crate::settings::TransferSettings;
 use crate::uploads::Uploads;
 use crate::wire;
 use command_audit::CommandAuditor;
@@ -43,8 +44,7 @@ use opener::SandboxOpener;
 pub struct SandboxTransfer {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    pub(crate) config: Arc<Config>,
-    pub(crate) backends: Arc<Backends>,
+    pub(crate) settings: ReplaceableValue<TransferSettings>,
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
     pub(crate) placement_locks: KeyedLocks,
@@ -74,6 +74,8 @@ impl Service for SandboxTransfer {
         if let Some(endpoint) = endpoint {
             service.serve_previews(endpoint, cx);
         }
+        let reload = SettingsReload::follow(service.settings.clone(), cx);
+        cx.tasks.spawn(reload.run(cx.stop.clone()));
         Ok(service)
     }
 
@@ -126,23 +128,24 @@ impl Service for SandboxTransfer {
 
     fn instruments(meter: &Meter) {
         PreviewMetrics::new(meter);
+        reload_metrics(meter);
     }
 }
 
 impl SandboxTransfer {
-    /// Makes the service with these backends instead of the configured ones; for tests and the demo.
+    /// Makes the service with these backends instead of the configured ones; for tests and the demo. It does not follow
+    /// changes of the configuration.
     pub fn with_backends(
         config: Config,
         cx: &ServiceContext,
         backends: Vec<Arc<dyn Backend>>,
     ) -> Self {
-        let backends = Arc::new(Backends::new(backends, config.engine()));
-        tracing::info!(backends = ?backends.names(), "sandboxes of these kinds can be reached");
+        let settings = TransferSettings::new(config, backends);
+        tracing::info!(backends = ?settings.backends.names(), "sandboxes of these kinds can be reached");
         Self {
             store: cx.store.clone(),
             clock: cx.clock.clone(),
-            config: Arc::new(config),
-            backends,
+            settings: ReplaceableValue::new(settings),
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
             placement_locks: KeyedLocks::default(),
@@ -170,68 +173,23 @@ impl SandboxTransfer {
 
     /// Finds the incarnation that an address means now, for a tenant that may use addresses.
     pub(crate) async fn resolve(&self, tenant: &TenantId, address: &str) -> Result<Handle, Error> {
-        resolve(&self.config, &self.backends, tenant, address).await
+        self.settings.get().resolve(tenant, address).await
     }
 
     /// Opens sandboxes without the rest of the service, for previews.
     fn opener(&self) -> SandboxOpener {
         SandboxOpener {
-            config: Arc::clone(&self.config),
-            backends: Arc::clone(&self.backends),
+            settings: self.settings.clone(),
             sessions: self.sessions.clone(),
         }
     }
-
-    /// The error of a failed transfer; files that are left behind are reported to the operator.
-    pub(crate) fn transfer_failed(&self, opened: &OpenedSandbox, failed: TransferFailure) -> Error {
-        self.backends
-            .failed(opened.engine.handle(), failed.error.kind());
-        opened.transfer_failed(failed)
-    }
-}
-
-/// Finds the incarnation that an address means now, for a tenant that may use addresses.
-pub(crate) async fn resolve(
-    config: &Config,
-    backends: &Backends,
-    tenant: &TenantId,
-    address: &str,
-) -> Result<Handle, Error> {
-    backends
-        .resolve(&parse_address(config, tenant, address)?)
-        .await
-}
-
-/// Finds and opens the incarnation in one step.
-pub(crate) async fn open_address(
-    config: &Config,
-    backends: &Backends,
-    tenant: &TenantId,
-    address: &str,
-) -> Result<Handle, Error> {
-    let address = parse_address(config, tenant, address)?;
-    backends.open_address(&address).await
-}
-
-/// Whether a tenant may name sandboxes by address.
-fn may_name_sandboxes(config: &Config, tenant: &TenantId) -> bool {
-    let mut allowed = config.address_tenants.iter();
-    allowed.any(|name| name == "*" || name == tenant.as_str())
-}
-
-/// Parses an address, if the tenant may use addresses.
-fn parse_address(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
-    if !may_name_sandboxes(config, tenant) {
-        // Before the address is parsed, so that such a tenant learns nothing about backends.
-        return Err(Error::AddressDenied);
-    }
-    let invalid = |error: dray_sandbox::Error| InvalidMessage::field("sandbox", error.context());
-    Ok(address.parse().map_err(invalid)?)
 }
 
 /// An open sandbox, with the policy and the places that apply to the caller.
 #[derive(Debug)]
 pub(crate) struct OpenedSandbox {
+    /// The settings with which it was opened.
+    pub(crate) settings: Arc<TransferSettings>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) policy: Policy,
     pub(crate) places: dray_transfer_engine::policy::Places,
@@ -241,18 +199,17 @@ pub(crate) struct OpenedSandbox {
 impl OpenedSandbox {
     /// Opens the incarnation of a handle with the settings of a session.
     pub(crate) async fn open(
-        config: &Config,
-        backends: &Backends,
+        settings: Arc<TransferSettings>,
         handle: &Handle,
         session: v1::Session,
     ) -> Result<Self, Error> {
-        let engine = backends.engine(handle).await?;
+        let engine = settings.backends.engine(handle).await?;
         let working_directory = match session.working_directory.as_slice() {
             [] => None,
             path => Some(wire::path("session.working_directory", path)?),
         };
         let places = engine.places(working_directory.clone()).await?;
-        let mut options = config.policy.clone();
+        let mut options = settings.config.policy.clone();
         for root in &session.roots {
             // Roots of a session are absolute. Those that are not UTF-8 cannot be written into a policy.
             options.roots.extend(String::from_utf8(root.clone()));
@@ -267,6 +224,7 @@ impl OpenedSandbox {
         };
         let policy = engine.policy(&options, working_directory).await?;
         Ok(Self {
+            settings,
             engine,
             policy,
             places,
@@ -274,8 +232,11 @@ impl OpenedSandbox {
         })
     }
 
-    /// The error of a failed transfer; files that are left behind are reported to the operator.
+    /// The error of a failed transfer; files that are left behind are reported to the operator. After a failure that means
+    /// that the sandbox is gone, it is opened again for the next request.
     pub(crate) fn transfer_failed(&self, failed: TransferFailure) -> Error {
+        let (backends, kind) = (&self.settings.backends, failed.error.kind());
+        backends.failed(self.engine.handle(), kind);
         for path in &failed.left {
             tracing::warn!(sandbox = %self.engine.handle(), %path, "a partial file could not be removed");
         }

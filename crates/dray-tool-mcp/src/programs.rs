@@ -98,7 +98,8 @@ impl ProgramPool {
         }
     }
 
-    /// Ends idle programs until `stop` is cancelled, then all of them.
+    /// Ends idle programs until `stop` is cancelled, then all of them. Returns earlier once no clone of the pool is left and
+    /// its last program has ended.
     pub async fn run(self, stop: CancellationToken) {
         let interval = self.inner.idle_timeout / 4;
         let interval = interval.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
@@ -106,6 +107,9 @@ impl ProgramPool {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(interval) => self.end_idle(),
+            }
+            if Arc::strong_count(&self.inner) == 1 && self.state().programs.is_empty() {
+                return;
             }
         }
         // Removed under the lock, and ended after it is released.

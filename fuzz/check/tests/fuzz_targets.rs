@@ -21,6 +21,8 @@ mod frame;
 mod gzip;
 #[path = "../../fuzz_targets/html.rs"]
 mod html;
+#[path = "../../fuzz_targets/http2_stream.rs"]
+mod http2_stream;
 #[path = "../../fuzz_targets/json.rs"]
 mod json;
 #[path = "../../fuzz_targets/judge_answer.rs"]
@@ -69,7 +71,7 @@ use rand::{Rng as _, SeedableRng as _};
 type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// Every target.
-const ALL_TARGETS: [FuzzTarget; 29] = [
+const ALL_TARGETS: [FuzzTarget; 30] = [
     ("classify", classify::run),
     ("client_hello", client_hello::run),
     ("context", context::run),
@@ -80,6 +82,7 @@ const ALL_TARGETS: [FuzzTarget; 29] = [
     ("frame", frame::run),
     ("gzip", gzip::run),
     ("html", html::run),
+    ("http2_stream", http2_stream::run),
     ("json", json::run),
     ("judge_answer", judge_answer::run),
     ("location", location::run),

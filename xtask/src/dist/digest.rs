@@ -43,6 +43,11 @@ impl FileDigest {
     }
 }
 
+/// The SHA-256 of bytes in lower-case hexadecimal.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
 /// Bytes as lower-case hexadecimal digits.
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);

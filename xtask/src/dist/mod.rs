@@ -2,13 +2,14 @@
 //!
 //! The archive contains the program, its completions and its manual pages. The other files are a software bill of
 //! materials (`CycloneDX` 1.6), a provenance statement (in-toto Statement v1 with SLSA Provenance v1) and `SHA256SUMS`.
-//! The files are not signed, because only a release pipeline has the key.
+//! Each of them is signed if the caller has a key.
 
 mod archive;
 mod bill_of_materials;
 mod digest;
 mod program;
 mod provenance;
+mod signature;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use anyhow::{Context as _, bail};
 use self::bill_of_materials::BillOfMaterials;
 use self::digest::FileDigest;
 use self::program::{ProgramBuild, SourceCommit};
+use self::signature::SigningKey;
 use crate::step;
 
 /// Options of the command line.
@@ -41,10 +43,21 @@ pub(crate) struct DistOptions {
     /// URI of the builder, for the provenance.
     #[arg(long, default_value = "urn:drayage:builder:local")]
     builder: String,
+    /// Sign every file with this private key: ECDSA on the curve P-256, in PEM, without a passphrase. Each signature is in
+    /// `NAME.sig`, as `cosign verify-blob` reads it.
+    #[arg(long, value_name = "FILE")]
+    signing_key: Option<PathBuf>,
 }
 
 /// Creates all files of a release, and prints their digests.
 pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()> {
+    let out = match &options.out {
+        Some(out) => out.clone(),
+        None => root.join("target/dist-files"),
+    };
+    // First: a build takes longer than an operator waits.
+    let key = options.signing_key.as_deref();
+    let key = key.map(|path| open_key(path, &out)).transpose()?;
     let commit = SourceCommit::read(root, options.allow_dirty)?;
     let target = match &options.target {
         Some(target) => target.clone(),
@@ -65,10 +78,6 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     if options.verify {
         verify(root, &build, &program)?;
     }
-    let out = match &options.out {
-        Some(out) => out.clone(),
-        None => root.join("target/dist-files"),
-    };
     if out.exists() {
         // Otherwise a file of an earlier version would be in the new list of digests.
         fs::remove_dir_all(&out)?;
@@ -78,7 +87,30 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     write_files(root, &out, &stem, &program, &build, &options.builder)?;
     eprint!("{}", fs::read_to_string(out.join(digest::LIST_NAME))?);
     eprintln!("the files are in {}", out.display());
+    match key {
+        Some(key) => {
+            let count = key.sign_directory(&out)?;
+            let fingerprint = &key.fingerprint;
+            eprintln!("{count} files are signed; SHA-256 of the public key (DER): {fingerprint}");
+        }
+        None => eprintln!("nothing is signed; --signing-key FILE signs every file"),
+    }
     Ok(())
+}
+
+/// Opens the key for signatures.
+///
+/// # Errors
+///
+/// A key that cannot sign, or that would be removed with the files of an earlier release in `out`.
+fn open_key(path: &Path, out: &Path) -> anyhow::Result<SigningKey> {
+    let key = SigningKey::open(path)?;
+    if let Ok(out) = out.canonicalize()
+        && path.canonicalize()?.starts_with(&out)
+    {
+        bail!("the key is in {}, which is emptied", out.display());
+    }
+    Ok(key)
 }
 
 fn write_files(
@@ -143,4 +175,41 @@ fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<(
     }
     eprintln!("a second build in another directory gives the same program");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_cannot_be_used_ends_the_command_before_anything_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("key.pem");
+        let options = DistOptions {
+            out: Some(directory.path().to_owned()),
+            target: None,
+            verify: false,
+            program: None,
+            allow_dirty: false,
+            builder: String::new(),
+            signing_key: Some(key.clone()),
+        };
+        // The directory is no repository, so every later step would fail with another error.
+        let run = || format!("{:#}", run_dist(directory.path(), &options).unwrap_err());
+        assert!(run().starts_with("cannot read the key"), "{}", run());
+        step::program_step("openssl")
+            .args([
+                "ecparam",
+                "-genkey",
+                "-noout",
+                "-name",
+                "prime256v1",
+                "-out",
+            ])
+            .arg(&key)
+            .output()
+            .unwrap();
+        assert!(run().contains("which is emptied"), "{}", run());
+        assert!(key.exists());
+    }
 }

@@ -298,7 +298,9 @@ fn backend(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
         let default = "            @name@: dray_sandbox_@name@::Config::default(),\n";
         let text = insert_after(&text, "            exec: BTreeMap::new(),\n", &fill(default))?;
         let arm = "            BackendKind::@Name@ => Arc::new(dray_sandbox_@name@::@Name@Backend::new(self.@name@.clone())),\n";
-        insert_before(&text, "            BackendKind::Local =>", &fill(arm))
+        let text = insert_before(&text, "            BackendKind::Local => Arc::new", &fill(arm))?;
+        let arm = "            BackendKind::@Name@ => self.@name@ == other.@name@,\n";
+        insert_before(&text, "            BackendKind::Local => self", &fill(arm))
     })
 }
 

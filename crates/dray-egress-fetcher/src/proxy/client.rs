@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
+use crate::wire::pass_writes_on;
+
 /// Most bytes that one read adds.
 const MAX_READ_BYTES: usize = 4 * 1024;
 /// Longest time that a refused client has to take its response.
@@ -108,23 +110,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
+pass_writes_on!(ClientStream<S>, S);
 
 #[cfg(test)]
 mod tests {

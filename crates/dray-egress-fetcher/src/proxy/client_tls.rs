@@ -4,19 +4,17 @@
 //! certificate is verified for every connection. The files may change meanwhile ([`ClientTlsWatcher`]).
 
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::ruleset::matches_name;
 use dray_types::{SessionId, Sha256Digest};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use super::certificate::ClientCertificate;
@@ -30,6 +28,9 @@ use crate::metrics::UNKNOWN_PROTOCOL;
 mod files;
 
 pub use files::{ClientTlsError, ClientTlsWatcher, check_files};
+
+/// The connection of a client of the listener, without TLS or with it.
+type ClientSocket = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Accepts TLS from clients, and knows who they are. Clones share the files in force.
 #[derive(Clone)]
@@ -117,7 +118,7 @@ impl ForwardProxy {
     /// Serves a client of the listener, over TLS where the listener speaks it.
     pub(super) async fn serve_accepted(&self, stream: TcpStream, permit: UnidentifiedPermit) {
         let Some(tls) = self.client_tls() else {
-            let plain = ClientSocket::Plain(stream);
+            let plain = ClientSocket::Left(stream);
             return self.serve_client(plain, Some(permit)).await;
         };
         let AcceptedFiles { acceptor, replaced } = tls.in_force();
@@ -143,7 +144,7 @@ impl ForwardProxy {
             let serving = self.serve_http2(stream, certificate, permit, replaced);
             return Box::pin(serving).await;
         }
-        let client = ClientSocket::Tls(Box::new(stream));
+        let client = ClientSocket::Right(Box::new(stream));
         self.serve_certified(client, certificate, Some(permit))
             .await;
     }
@@ -153,52 +154,5 @@ impl ForwardProxy {
         let refusal = ProxyRefusal::ClientTls;
         self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
         tracing::debug!(%error, "no TLS session with a client of the proxy");
-    }
-}
-
-/// The connection of a client of the listener.
-#[derive(Debug)]
-pub(super) enum ClientSocket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for ClientSocket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for ClientSocket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
     }
 }

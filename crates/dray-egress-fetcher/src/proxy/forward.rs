@@ -15,7 +15,7 @@ use bytes::Bytes;
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER, UPGRADE,
+    HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
@@ -389,9 +389,17 @@ pub(super) fn target_head(
         remove_namesakes(&mut head.headers, &name);
         head.headers.insert(name, value);
     }
-    if let RequestFraming::Length(length) = request.framing {
-        head.headers
-            .insert(CONTENT_LENGTH, HeaderValue::from(length));
+    match request.framing {
+        RequestFraming::Empty => {}
+        RequestFraming::Length(length) => {
+            head.headers
+                .insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        // hyper sends no body of a GET or HEAD whose head does not frame it.
+        RequestFraming::Chunked => {
+            head.headers
+                .insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
     }
     head.headers
         .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -7,8 +7,8 @@ use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::current::CurrentSurface;
 use super::responses::{self, conversations};
-use super::routes::HttpSurface;
 use super::{files, sign_in, uploads};
 use crate::client_files::ClientFiles;
 use crate::client_uploads::ClientUploads;
@@ -41,7 +41,7 @@ pub struct BackgroundTasks {
 }
 
 /// Routes for state that is stored between requests.
-pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
+pub(super) fn client_state_routes() -> Router<CurrentSurface> {
     let content = get(files::get_content);
     let container_content = get(files::get_container_content);
     let conversation = get(conversations::get_conversation)

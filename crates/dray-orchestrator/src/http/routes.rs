@@ -24,6 +24,7 @@ use uuid::Uuid;
 use super::client_state::{BackgroundTasks, ClientState, client_state_routes};
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
 use super::credentials::VerifiedCredentials;
+use super::current::CurrentSurface;
 use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers, add_request_id};
 use super::responses::RunningResponses;
@@ -84,6 +85,26 @@ pub struct SurfaceOptions {
     pub drain: Duration,
 }
 
+/// What follows from the settings alone, and changes with them.
+pub struct SurfaceParts {
+    /// The agent behind the surface.
+    pub agent: Arc<dyn Agent>,
+    /// Local manifests.
+    pub manifests: Arc<ManifestDirectory>,
+    /// Templates for editors.
+    pub layers: Arc<LayerSet>,
+    /// The operator's settings.
+    pub options: SurfaceOptions,
+}
+
+impl std::fmt::Debug for SurfaceParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SurfaceParts")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The state that handlers share.
 pub struct HttpSurface {
     pub(super) agent: Arc<dyn Agent>,
@@ -117,61 +138,46 @@ enum ApiStyle {
 }
 
 impl HttpSurface {
-    /// A surface over `agent`.
+    /// A surface with these settings and state.
     pub fn new(
-        agent: Arc<dyn Agent>,
+        parts: SurfaceParts,
         state: ClientState,
         background: BackgroundTasks,
-        manifests: Arc<ManifestDirectory>,
-        layers: Arc<LayerSet>,
-        options: SurfaceOptions,
         clock: Clock,
     ) -> Self {
-        let chats = Arc::new(Semaphore::new(options.max_chats));
-        let resumed_streams = Arc::new(Semaphore::new(options.max_chats));
+        let max_chats = parts.options.max_chats;
         Self {
-            resumed_streams,
+            resumed_streams: Arc::new(Semaphore::new(max_chats)),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
-            agent,
+            chats: Arc::new(Semaphore::new(max_chats)),
+            agent: parts.agent,
             state,
             running: RunningResponses::new(background.tasks),
             stop: background.stop,
             metrics: background.metrics,
-            manifests,
-            layers,
-            options,
+            manifests: parts.manifests,
+            layers: parts.layers,
+            options: parts.options,
             clock,
-            chats,
         }
     }
 
-    /// Routes of DIAL, of `OpenAI` and of editors. Limits of bodies are those of [`SurfaceOptions`].
-    pub fn router(self: Arc<Self>) -> Router {
-        let deployment = Router::new()
-            .route("/chat/completions", post(deployment_chat))
-            .route("/configuration", get(get_configuration))
-            .route("/rate", post(post_rate));
-        let headers = middleware::from_fn_with_state(Arc::clone(&self), add_plain_headers);
-        let plain = Router::new()
-            .route("/v1/chat/completions", post(plain_chat))
-            .route("/v1/models", get(models::list_models))
-            .route("/v1/models/{name}", get(models::get_model))
-            .merge(client_state_routes())
-            // Set before the layer, so that the layer handles preflights, which would otherwise get 405.
-            .method_not_allowed_fallback(method_not_allowed)
-            .layer(headers);
-        Router::new()
-            .nest("/openai/deployments/{deployment}", deployment)
-            .nest("/v1/configuration-support", support::support_routes(&self))
-            .route("/health", get(get_health))
-            .merge(plain)
-            .fallback(not_found)
-            .method_not_allowed_fallback(method_not_allowed)
-            // `read_json` counts the bytes itself.
-            .layer(DefaultBodyLimit::disable())
-            .layer(middleware::from_fn(trace_request))
-            .layer(middleware::from_fn(add_request_id))
-            .with_state(self)
+    /// A surface with other settings, and the same state, running responses and limits of concurrent requests.
+    pub(super) fn changed(&self, parts: SurfaceParts) -> Self {
+        Self {
+            resumed_streams: Arc::clone(&self.resumed_streams),
+            uploads: Arc::clone(&self.uploads),
+            chats: Arc::clone(&self.chats),
+            agent: parts.agent,
+            state: self.state.clone(),
+            running: self.running.clone(),
+            stop: self.stop.clone(),
+            metrics: self.metrics.clone(),
+            manifests: parts.manifests,
+            layers: parts.layers,
+            options: parts.options,
+            clock: self.clock.clone(),
+        }
     }
 
     async fn chat(&self, style: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
@@ -353,6 +359,37 @@ impl HttpSurface {
             .unwrap_or_else(|| self.local_manifest_source(name));
         let manifest = self.agent.manifest(&caller, &identity, &source).await?;
         Ok(starters::starters_configuration(&manifest))
+    }
+}
+
+impl CurrentSurface {
+    /// Routes of DIAL, of `OpenAI` and of editors. Limits of bodies are those of [`SurfaceOptions`].
+    pub fn router(&self) -> Router {
+        let deployment = Router::new()
+            .route("/chat/completions", post(deployment_chat))
+            .route("/configuration", get(get_configuration))
+            .route("/rate", post(post_rate));
+        let headers = middleware::from_fn_with_state(self.clone(), add_plain_headers);
+        let plain = Router::new()
+            .route("/v1/chat/completions", post(plain_chat))
+            .route("/v1/models", get(models::list_models))
+            .route("/v1/models/{name}", get(models::get_model))
+            .merge(client_state_routes())
+            // Set before the layer, so that the layer handles preflights, which would otherwise get 405.
+            .method_not_allowed_fallback(method_not_allowed)
+            .layer(headers);
+        Router::new()
+            .nest("/openai/deployments/{deployment}", deployment)
+            .nest("/v1/configuration-support", support::support_routes(self))
+            .route("/health", get(get_health))
+            .merge(plain)
+            .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
+            // `read_json` counts the bytes itself.
+            .layer(DefaultBodyLimit::disable())
+            .layer(middleware::from_fn(trace_request))
+            .layer(middleware::from_fn(add_request_id))
+            .with_state(self.clone())
     }
 }
 

@@ -12,11 +12,12 @@ use dray_agent::layer::EntryKind;
 use dray_agent::support;
 use serde_json::{Value, json};
 
+use super::current::CurrentSurface;
 use super::reply;
 use super::routes::HttpSurface;
 
 /// The routes below `/v1/configuration-support`.
-pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurface>> {
+pub(super) fn support_routes(surface: &CurrentSurface) -> Router<CurrentSurface> {
     Router::new()
         .route("/application-schema", get(get_schema))
         .route("/system-prompts", get(list_prompts))
@@ -27,7 +28,7 @@ pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurfa
         .route("/tools/{name}", get(get_tool))
         .route("/template/{deployment}", get(get_template))
         // After the routes: a layer wraps only what was added before it.
-        .layer(from_fn_with_state(Arc::clone(surface), check_editor))
+        .layer(from_fn_with_state(surface.clone(), check_editor))
 }
 
 async fn check_editor(

@@ -1,12 +1,15 @@
 //! Tests of the calls that the service takes over the bus.
 
+use std::time::Duration;
+
 use dray_bus::{EventFilter, Meta};
 use dray_proto::v1::ApprovalChoice;
 use dray_service::{Host, RunningHost, Settings};
-use dray_types::{Deadline, Period, Sha256Digest};
+use dray_types::{Deadline, Period, Sha256Digest, TenantId};
 
+use super::parts::caller_records;
 use super::*;
-use crate::approvals::{AskedChat, NewApproval};
+use crate::approvals::{ApprovalAudits, AskedChat, NewApproval};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const CLIENT_PRINCIPAL: &str = "client:a";

@@ -23,6 +23,7 @@ use dray_bus::{Bus, Meta};
 use dray_platform::DeliveryTarget;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_store::Store;
 use dray_types::{Clock, Deadline, OperationId};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,6 @@ use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, WaitingReason};
 use crate::records::{self, RecordError, RevisionedRecord};
-use crate::replaceable::ReplaceableValue;
 
 pub(crate) use self::finish::{audit, conclude};
 use self::run::DeliveryRun;

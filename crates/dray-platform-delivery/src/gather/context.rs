@@ -6,13 +6,13 @@ use std::time::Duration;
 use dray_bus::{Bus, CallError, Meta};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, DeliveryStage};
+use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, Fault, OperationId};
 
 use super::GatherRequest;
 use crate::config::Config;
 use crate::deliver::target_of;
 use crate::error::DeliveryError;
-use crate::replaceable::ReplaceableValue;
 
 /// Handles that requests use: the bus, the time and the configuration.
 #[derive(Clone, Debug)]

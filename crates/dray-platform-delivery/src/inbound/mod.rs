@@ -18,6 +18,7 @@ use dray_platform::{
     StatusUpdate,
 };
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -27,7 +28,6 @@ use crate::config::Config;
 use crate::deliver::wire_target;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
-use crate::replaceable::ReplaceableValue;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 

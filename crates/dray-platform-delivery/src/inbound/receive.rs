@@ -10,6 +10,7 @@ use dray_platform::{ErrorKind, InboundAttachment, InboundSource, PlatformError};
 use dray_presentation::{name, size};
 use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
+use dray_service::ReplaceableValue;
 use dray_store::{ArtifactLabel, ArtifactWriter, Store};
 use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId};
 use futures_util::StreamExt as _;
@@ -19,7 +20,6 @@ use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::metrics::DeliveryMetrics;
-use crate::replaceable::ReplaceableValue;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).

@@ -52,7 +52,7 @@ pub(crate) async fn fetch_attachment(
     }
     // A separate connection, because the receiver's may be waiting in `IDLE`.
     let mut connection = ImapConnection::open(options, inbox, tls).await?;
-    // To read only: fetching an attachment must not mark its mail.
+    // The mailbox is opened for reading only, because fetching an attachment must not mark its mail.
     let validity = connection.select(&inbox.mailbox, false).await?;
     // With another validity, the server has assigned the UIDs again, and this UID may name another mail.
     let uid = if validity == reference.validity {

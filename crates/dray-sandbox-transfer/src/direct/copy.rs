@@ -72,7 +72,7 @@ impl DirectSandbox {
         let engine = &self.opened.engine;
         let options = GetOptions {
             policy: &self.opened.policy,
-            max_bytes: self.config.max_file.as_u64(),
+            max_bytes: self.opened.settings.max_bytes(0),
         };
         // Checked before any request to the other sandbox: a path that may not be read is not looked for there.
         let found = engine.stat(options.policy, &path, dray_sandbox::Follow::Yes);
@@ -145,7 +145,8 @@ impl DirectSandbox {
             ))
         };
         // Removed on drop, so that a failed copy leaves no file in the spool directory.
-        let directory = tempfile::tempdir_in(&self.config.spool_directory).map_err(failed)?;
+        let spool = &self.opened.settings.config.spool_directory;
+        let directory = tempfile::tempdir_in(spool).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
         let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;

@@ -11,7 +11,8 @@ use dray_types::{Fault, whole_millis};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use super::{SandboxTransfer, may_name_sandboxes, report};
+use super::{SandboxTransfer, report};
+use crate::backends::Backends;
 use crate::error::Error;
 
 /// Longest time for all backends of one request.
@@ -32,10 +33,11 @@ impl SandboxTransfer {
     ) -> Result<v1::CheckBackendsReply, Fault> {
         let Request { meta, body } = request;
         let check = async {
-            if !may_name_sandboxes(&self.config, &meta.tenant) {
+            let settings = self.settings.get();
+            if !settings.may_name_sandboxes(&meta.tenant) {
                 return Err(Error::AddressDenied);
             }
-            let mut names = self.backends.names();
+            let mut names = settings.backends.names();
             names.retain(|name| body.backend.is_empty() || *name == body.backend);
             if names.is_empty() && !body.backend.is_empty() {
                 return Err(Error::NoBackend(body.backend.clone()));
@@ -46,7 +48,9 @@ impl SandboxTransfer {
                     .saturating_sub(REPLY_MARGIN)
                     .min(CHECK_TIMEOUT);
             // All concurrently: there are only as many as kinds of sandboxes.
-            let checks = names.into_iter().map(|name| self.check_one(name, until));
+            let backends = &settings.backends;
+            let checks = names.into_iter();
+            let checks = checks.map(|name| self.check_one(backends, name, until));
             Ok(v1::CheckBackendsReply {
                 backends: join_all(checks).await,
             })
@@ -54,11 +58,16 @@ impl SandboxTransfer {
         check.await.map_err(|error| report(&meta, error))
     }
 
-    async fn check_one(&self, name: &'static str, until: Instant) -> v1::BackendCheck {
+    async fn check_one(
+        &self,
+        backends: &Backends,
+        name: &'static str,
+        until: Instant,
+    ) -> v1::BackendCheck {
         let started = Instant::now();
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
-            let (backend, last) = self.backends.checked(name)?;
+            let (backend, last) = backends.checked(name)?;
             // Held during the request: concurrent callers wait for its result instead of sending other requests.
             let mut last = last.lock().await;
             if let Some(check) = last.as_ref()

@@ -56,6 +56,25 @@ struct AllowedCommand {
     max_output: u64,
 }
 
+impl AllowedCommand {
+    fn request(&self, body: v1::ExecSandboxRequest, input: Option<CommandInput>) -> CommandRequest {
+        let variables = body.environment.into_iter();
+        let max_stderr = self.opened.settings.config.commands.max_stderr.as_u64();
+        CommandRequest {
+            argv: body.argv,
+            directory: self.directory.clone(),
+            environment: variables
+                .map(|variable| (variable.name, variable.value))
+                .collect(),
+            input,
+            max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
+            lifetime_seconds: self.time.as_secs() + LIFETIME_MARGIN_SECONDS,
+            stderr: None,
+            stop: CancellationToken::new(),
+        }
+    }
+}
+
 /// The end of a program.
 #[derive(Debug)]
 enum ProgramEnd {
@@ -117,12 +136,12 @@ impl SandboxTransfer {
         // Before the event, which names the variables.
         self.add_proxy(meta, &allowed, &mut body, &mut audit)?;
         let owner = self.owner(meta, work_until);
-        let input = self.command_input(&owner, &body).await?;
+        let input = self.command_input(&owner, &allowed, &body).await?;
         audit.input_size = input.as_ref().map_or(0, |input| input.size);
         // Before the event, and with it before the start: a repeated request must not run it again.
         self.commands.begin(&meta.tenant, &meta.operation).await?;
         let record = self.auditor.start(meta, audit).await?;
-        let request = self.command_request(&allowed, body, input);
+        let request = allowed.request(body, input);
         let ran = self.run_command(&owner, &allowed, request, chunks).await;
         let ran = ran.map(|reply| v1::ExecSandboxReply {
             milliseconds: record.milliseconds(),
@@ -130,8 +149,8 @@ impl SandboxTransfer {
         });
         record.end(ran.as_ref()).await;
         if let Err(Error::Sandbox(error) | Error::Command(CommandError::NotRun(error))) = &ran {
-            self.backends
-                .failed(allowed.opened.engine.handle(), error.kind());
+            let backends = &allowed.opened.settings.backends;
+            backends.failed(allowed.opened.engine.handle(), error.kind());
         }
         ran.map_err(|error| CommandError::Started(Box::new(error)).into())
     }
@@ -144,12 +163,13 @@ impl SandboxTransfer {
         body: &v1::ExecSandboxRequest,
         audit: &mut v1::SandboxCommandAudit,
     ) -> Result<AllowedCommand, Error> {
-        let rules = &self.config.commands;
         // Before anything is opened, so that such a tenant learns nothing about sandboxes.
-        if !rules.concerns(&meta.tenant) {
+        if !self.settings.get().config.commands.concerns(&meta.tenant) {
             return Err(self.refuse(meta, audit).await);
         }
         let opened = self.open(meta, body.sandbox.clone()).await?;
+        let settings = Arc::clone(&opened.settings);
+        let rules = &settings.config.commands;
         let handle = opened.engine.handle();
         audit.handle = Some(wire::handle(handle));
         if !rules.allows(&meta.tenant, &handle.address) {
@@ -199,11 +219,8 @@ impl SandboxTransfer {
             time: allowed.time,
             clock: &self.clock,
         };
-        let added = self
-            .config
-            .egress_proxy
-            .add_variables(&program, body, audit);
-        Ok(added?)
+        let proxy = &allowed.opened.settings.config.egress_proxy;
+        Ok(proxy.add_variables(&program, body, audit)?)
     }
 
     /// Records a refusal.
@@ -219,9 +236,10 @@ impl SandboxTransfer {
     async fn command_input(
         &self,
         owner: &Owner,
+        allowed: &AllowedCommand,
         body: &v1::ExecSandboxRequest,
     ) -> Result<Option<CommandInput>, Error> {
-        let max = self.config.commands.max_input.as_u64();
+        let max = allowed.opened.settings.config.commands.max_input.as_u64();
         let input = match body.input_claim.clone() {
             None if body.input.is_empty() => return Ok(None),
             None => CommandInput {
@@ -251,28 +269,6 @@ impl SandboxTransfer {
         Ok(Some(input))
     }
 
-    fn command_request(
-        &self,
-        allowed: &AllowedCommand,
-        body: v1::ExecSandboxRequest,
-        input: Option<CommandInput>,
-    ) -> CommandRequest {
-        let variables = body.environment.into_iter();
-        let max_stderr = self.config.commands.max_stderr.as_u64();
-        CommandRequest {
-            argv: body.argv,
-            directory: allowed.directory.clone(),
-            environment: variables
-                .map(|variable| (variable.name, variable.value))
-                .collect(),
-            input,
-            max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
-            lifetime_seconds: allowed.time.as_secs() + LIFETIME_MARGIN_SECONDS,
-            stderr: None,
-            stop: CancellationToken::new(),
-        }
-    }
-
     async fn run_command(
         &self,
         owner: &Owner,
@@ -283,7 +279,7 @@ impl SandboxTransfer {
         let limit = allowed.max_output;
         let stdout = OutputCollector::new(&self.store, owner, "stdout", limit);
         let mut stdout = StreamedOutput::new(stdout, OutputName::Stdout, chunks);
-        let max_stderr = self.config.commands.max_stderr.as_u64();
+        let max_stderr = allowed.opened.settings.config.commands.max_stderr.as_u64();
         let stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
         let mut stderr = StreamedOutput::new(stderr, OutputName::Stderr, chunks);
         let sandbox = allowed.opened.engine.sandbox();

@@ -148,7 +148,7 @@ impl SandboxTransfer {
     ) -> Result<v1::SandboxFile, Error> {
         let opened = self.open(meta, body.sandbox).await?;
         let path = opened.path(&body.path)?;
-        let max_bytes = self.max_bytes(body.max_bytes);
+        let max_bytes = opened.settings.max_bytes(body.max_bytes);
         let owner = self.owner(meta, work_until);
         let mut sink = StoreSink::new(&self.store, &owner, None);
         let options = GetOptions {
@@ -159,7 +159,7 @@ impl SandboxTransfer {
             .engine
             .get(&path, &options, &mut sink, &(), &CancellationToken::new())
             .await
-            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+            .map_err(|failed| opened.transfer_failed(failed))?;
         let claim = sink.into_claim().ok_or_else(|| {
             dray_sandbox::Error::new(dray_sandbox::ErrorKind::Protocol, "nothing was stored")
         })?;
@@ -248,8 +248,9 @@ impl SandboxTransfer {
         options: &PutOptions<'_>,
     ) -> Result<v1::PlacedFile, Error> {
         let size = source.claim().artifact.size;
-        if size > self.config.max_file.as_u64() {
-            return Err(dray_sandbox::Error::too_large(size, self.config.max_file.as_u64()).into());
+        let max_bytes = opened.settings.max_bytes(0);
+        if size > max_bytes {
+            return Err(dray_sandbox::Error::too_large(size, max_bytes).into());
         }
         let cancel = CancellationToken::new();
         let put = opened
@@ -263,7 +264,7 @@ impl SandboxTransfer {
                 &cancel,
             )
             .await
-            .map_err(|failed| self.transfer_failed(opened, failed))?;
+            .map_err(|failed| opened.transfer_failed(failed))?;
         for path in &put.left {
             tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
         }
@@ -324,16 +325,6 @@ impl SandboxTransfer {
             Ok(v1::RemoveSandboxPathReply {})
         };
         remove.await.map_err(|error| report(&meta, error))
-    }
-
-    /// The limit that applies: the smaller of the request's and the operator's.
-    pub(crate) fn max_bytes(&self, requested: u64) -> u64 {
-        let configured = self.config.max_file.as_u64();
-        if requested == 0 {
-            configured
-        } else {
-            requested.min(configured)
-        }
     }
 
     pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {

@@ -7,20 +7,19 @@ use dray_preview::{OpenSandbox, PreviewSource};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, sandbox_ref::Sandbox};
 use dray_sandbox::Handle;
+use dray_service::ReplaceableValue;
 use dray_types::{Fault, TenantId};
 
-use super::{OpenedSandbox, resolve};
-use crate::backends::Backends;
-use crate::config::Config;
+use super::OpenedSandbox;
 use crate::error::Error;
 use crate::sessions::Sessions;
+use crate::settings::TransferSettings;
 use crate::wire;
 
 /// The sessions, the settings and the open incarnations.
 #[derive(Clone, Debug)]
 pub(crate) struct SandboxOpener {
-    pub(super) config: Arc<Config>,
-    pub(super) backends: Arc<Backends>,
+    pub(super) settings: ReplaceableValue<TransferSettings>,
     pub(super) sessions: Sessions,
 }
 
@@ -38,8 +37,9 @@ impl SandboxOpener {
                 self.open_session(session).await
             }
             Some(Sandbox::Address(address)) => {
-                let handle = resolve(&self.config, &self.backends, tenant, &address).await?;
-                self.open_handle(handle, v1::Session::default()).await
+                let settings = self.settings.get();
+                let handle = settings.resolve(tenant, &address).await?;
+                open_handle(settings, handle, v1::Session::default()).await
             }
         }
     }
@@ -47,21 +47,21 @@ impl SandboxOpener {
     /// Opens the sandbox that is bound to a session.
     pub(super) async fn open_session(&self, session: v1::Session) -> Result<OpenedSandbox, Error> {
         let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
-        self.open_handle(wire::own_handle(handle), session).await
+        open_handle(self.settings.get(), wire::own_handle(handle), session).await
     }
+}
 
-    async fn open_handle(
-        &self,
-        handle: Handle,
-        session: v1::Session,
-    ) -> Result<OpenedSandbox, Error> {
-        let opened = OpenedSandbox::open(&self.config, &self.backends, &handle, session).await;
-        // A sandbox that failed like this is opened again for the next request.
-        if let Err(Error::Sandbox(error)) = &opened {
-            self.backends.failed(&handle, error.kind());
-        }
-        opened
+async fn open_handle(
+    settings: Arc<TransferSettings>,
+    handle: Handle,
+    session: v1::Session,
+) -> Result<OpenedSandbox, Error> {
+    let opened = OpenedSandbox::open(Arc::clone(&settings), &handle, session).await;
+    // A sandbox that failed like this is opened again for the next request.
+    if let Err(Error::Sandbox(error)) = &opened {
+        settings.backends.failed(&handle, error.kind());
     }
+    opened
 }
 
 #[async_trait]

@@ -32,15 +32,16 @@ pub(super) async fn bind_endpoint(config: &Config) -> Result<Option<PreviewEndpo
 impl SandboxTransfer {
     /// Begins to serve the links of previews.
     pub(super) fn serve_previews(&mut self, endpoint: PreviewEndpoint, cx: &ServiceContext) {
-        let address = endpoint.address();
+        let (address, settings) = (endpoint.address(), self.settings.get());
+        let config = &settings.config;
         let service = PreviewService::new(PreviewSystem {
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             source: Arc::new(self.opener()),
             clock: cx.clock.clone(),
             metrics: PreviewMetrics::new(&cx.meter),
-            config: self.config.preview.clone(),
-            tree_limits: self.config.preview.archive_limits(self.config.tree(0)),
+            config: config.preview.clone(),
+            tree_limits: config.preview.archive_limits(config.tree(0)),
             address: Some(address),
         });
         cx.listen_addresses.open(PREVIEW_ADDRESS_NAME, address);

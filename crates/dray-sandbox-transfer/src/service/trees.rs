@@ -48,14 +48,14 @@ impl SandboxTransfer {
         let mut sink = StoreSink::new(&self.store, &owner, Some(archive));
         let options = GetTreeOptions {
             policy: &opened.policy,
-            limits: self.config.tree(body.max_bytes),
+            limits: opened.settings.config.tree(body.max_bytes),
             format,
         };
         let copied = opened
             .engine
             .get_tree(&path, &options, &mut sink, &(), &CancellationToken::new())
             .await
-            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+            .map_err(|failed| opened.transfer_failed(failed))?;
         let claim = sink
             .into_claim()
             .ok_or_else(|| SandboxError::new(ErrorKind::Protocol, "nothing was stored"))?;
@@ -98,7 +98,7 @@ impl SandboxTransfer {
         let operation = token(meta.operation.as_str());
         let options = PutTreeOptions {
             policy: &opened.policy,
-            limits: self.config.tree(0),
+            limits: opened.settings.config.tree(0),
             operation: operation.get(..16).unwrap_or_default(),
             // Calls have no ledger that counts workers; the time keeps late predecessors apart.
             epoch: self.clock.now_ms(),
@@ -109,7 +109,7 @@ impl SandboxTransfer {
             .engine
             .put_tree(&directory, &source, &options, &(), &cancel)
             .await
-            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+            .map_err(|failed| opened.transfer_failed(failed))?;
         let mut receipt = wire::receipt(
             &put.receipt,
             "put_tree",

@@ -41,9 +41,11 @@ secret can be read from a file: add `_file` to its key or `_FILE` to its variabl
 text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
 in the environment. Names that begin with a dot are skipped.
 
-A change needs a restart, except in the section `platform-delivery`: the service reads file and directory again while it
-runs ([deliveries.md](deliveries.md#changing-accounts)). Policy files, and certificates and identities of listeners, are
-read again as their pages say.
+A change needs a restart, except in three sections, whose services read file and directory again while they run:
+`platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
+([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)) and `orchestrator`
+([orchestrator.md](orchestrator.md#changing-settings)). The log names settings of these sections that need a restart when they
+change. Policy files, and certificates and identities of listeners, are read again as their pages say.
 ";
 
 fn write_rows(

@@ -225,3 +225,11 @@ async fn standard_error_of_a_program_is_logged_with_the_server_name() {
         "{line}"
     );
 }
+
+#[tokio::test]
+async fn the_task_of_a_pool_ends_after_its_last_user_and_its_last_program() {
+    let pool = ProgramPool::new(Duration::from_millis(40), 2);
+    let running = pool.clone().run(CancellationToken::new());
+    drop(pool);
+    running.await;
+}

@@ -362,7 +362,7 @@ fn show_hint(teller: &StepReporter) {
     );
     teller.line(
         "",
-        "dray up --manifests DIR --model-url URL     agents for any model; talk to them: dray chat",
+        "dray up --manifests DIR --model-url URL     agents for any model; then: dray chat",
     );
     teller.line(
         "",

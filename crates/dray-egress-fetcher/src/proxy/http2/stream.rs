@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONNECTION, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{Method, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
@@ -21,20 +21,12 @@ use tokio::io::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::proxy::certificate::ClientCertificate;
+use super::head::{TranslationError, http1_head, remove_connection_fields};
 use crate::proxy::response::client_builder;
-use crate::proxy::serve::ForwardProxy;
+use crate::wire::pass_writes_on;
 
 /// Bytes of each direction between a stream and the rest of the proxy.
 const PIPE_BYTES: usize = 16 * 1024;
-/// Fields that belong to a connection of HTTP/1.1 and that HTTP/2 does not allow (RFC 9113, section 8.2.2).
-const CONNECTION_FIELDS: [HeaderName; 5] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 /// The reason why a stream is reset.
 #[derive(Debug, thiserror::Error)]
@@ -45,72 +37,95 @@ enum StreamError {
     /// The rest of the proxy closed in the middle of a response.
     #[error("the response broke off")]
     Http1(#[from] hyper::Error),
+    /// A response that is not final, such as one that changes the protocol.
+    #[error("the response is not final")]
+    Interim,
     /// A tunnel broke off.
     #[error("the tunnel broke off")]
     Tunnel(#[from] io::Error),
     /// The header fields cannot be written as a head of HTTP/1.1.
     #[error("the request has no form in HTTP/1.1")]
-    Head(#[from] http::Error),
+    Head(#[from] TranslationError),
+    /// The client does not take the end of a response.
+    #[error("the client does not take the rest of the response")]
+    Slow,
 }
 
 impl StreamError {
     /// The reason that the client gets (RFC 9113, sections 7 and 8.5).
     const fn reason(&self) -> Reason {
         match self {
-            Self::Http2(_) => Reason::CANCEL,
-            Self::Http1(_) => Reason::INTERNAL_ERROR,
+            Self::Http2(_) | Self::Slow => Reason::CANCEL,
+            Self::Http1(_) | Self::Interim => Reason::INTERNAL_ERROR,
             Self::Tunnel(_) => Reason::CONNECT_ERROR,
             Self::Head(_) => Reason::PROTOCOL_ERROR,
         }
     }
 }
 
-impl ForwardProxy {
-    /// Serves one stream to its end.
-    pub(super) async fn serve_stream(
-        &self,
-        request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
-        certificate: Option<ClientCertificate>,
-    ) {
-        let (near, far) = tokio::io::duplex(PIPE_BYTES);
-        let (served, ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let far = StreamIo {
-            io: far,
-            is_ended: Arc::clone(&ended),
-        };
-        let exchanging = async {
-            if let Err(error) = exchange(near, request, &mut respond, (&served, &ended)).await {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "a stream of the proxy is reset"
-                );
-                respond.send_reset(error.reason());
-            }
-        };
-        // Boxed: a connection holds the states of many streams.
-        let serving = Box::pin(self.serve_certified(far, certificate, None));
-        let serving = async {
-            serving.await;
-            served.cancel();
-        };
-        tokio::join!(serving, Box::pin(exchanging));
-    }
+/// How far both ends of a stream are.
+#[derive(Debug, Default)]
+struct StreamEnds {
+    /// Cancelled when the rest of the proxy has finished.
+    served: CancellationToken,
+    /// Whether the client has sent everything.
+    is_ended: AtomicBool,
 }
 
-/// Sends the request to the proxy behind `io`, and its response to the client. `served`: the proxy has finished. `ended`: the
-/// client has sent everything.
+/// Serves one stream to its end. `serve` gets it as a connection of HTTP/1.1 that carries one request. Once it has finished,
+/// the client has `rest_timeout` to take the rest of the response: its window may stay closed for ever.
+pub async fn serve_as_http1<F>(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    rest_timeout: Duration,
+    serve: impl FnOnce(StreamIo) -> F,
+) where
+    F: Future<Output = ()>,
+{
+    let (near, far) = tokio::io::duplex(PIPE_BYTES);
+    let ends = Arc::new(StreamEnds::default());
+    // Boxed: a connection holds the states of many streams.
+    let serving = Box::pin(serve(StreamIo {
+        io: far,
+        ends: Arc::clone(&ends),
+    }));
+    let serving = async {
+        serving.await;
+        ends.served.cancel();
+    };
+    let exchanging = async {
+        let late = async {
+            ends.served.cancelled().await;
+            tokio::time::sleep(rest_timeout).await;
+        };
+        let exchanged = tokio::select! {
+            biased;
+            exchanged = exchange(near, request, &mut respond, &ends) => exchanged,
+            () = late => Err(StreamError::Slow),
+        };
+        if let Err(error) = exchanged {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "a stream of the proxy is reset"
+            );
+            respond.send_reset(error.reason());
+        }
+    };
+    tokio::join!(serving, Box::pin(exchanging));
+}
+
+/// Sends the request to the proxy behind `io`, and its response to the client.
 async fn exchange(
     io: DuplexStream,
     request: Request<RecvStream>,
     respond: &mut SendResponse<Bytes>,
-    (served, ended): (&CancellationToken, &AtomicBool),
+    ends: &StreamEnds,
 ) -> Result<(), StreamError> {
     let (mut sender, connection) = client_builder().handshake(TokioIo::new(io)).await?;
     let passing = async {
         let (parts, body) = request.into_parts();
         let is_tunnel = parts.method == Method::CONNECT;
-        let head = http1_head(parts)?;
+        let head = http1_head(parts, !body.is_end_stream())?;
         let (inner_body, tunnel) = if is_tunnel {
             (Either::Right(Empty::<Bytes>::new()), Some(body))
         } else {
@@ -124,11 +139,11 @@ async fn exchange(
         };
         match tunnel {
             Some(up) if response.status().is_success() => {
-                open_tunnel(response, up, respond, (served, ended)).await?;
+                open_tunnel(response, up, respond, ends).await?;
             }
             _ => send_response(response, respond).await?,
         }
-        ended.store(true, Ordering::Release);
+        ends.is_ended.store(true, Ordering::Release);
         Ok(())
     };
     let running = async {
@@ -143,42 +158,19 @@ async fn exchange(
     }
 }
 
-/// The same head over HTTP/1.1: the authority becomes `Host`, and parts of a cookie one field (RFC 9113, sections 8.2.3 and
-/// 8.3.1).
-fn http1_head(mut parts: http::request::Parts) -> Result<http::request::Parts, http::Error> {
-    parts.version = Version::HTTP_11;
-    if !parts.headers.contains_key(HOST)
-        && let Some(authority) = parts.uri.authority()
-    {
-        let host = HeaderValue::from_str(authority.as_str())?;
-        parts.headers.insert(HOST, host);
-    }
-    let crumbs: Vec<&[u8]> = parts
-        .headers
-        .get_all(COOKIE)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .collect();
-    if crumbs.len() > 1 {
-        let cookie = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))?;
-        parts.headers.insert(COOKIE, cookie);
-    }
-    Ok(parts)
-}
-
 /// Grants a tunnel and moves its bytes until both sides have ended.
 async fn open_tunnel(
     response: Response<Incoming>,
     mut up: RecvStream,
     respond: &mut SendResponse<Bytes>,
-    (served, ended): (&CancellationToken, &AtomicBool),
+    ends: &StreamEnds,
 ) -> Result<(), StreamError> {
     let upgraded = hyper::upgrade::on(response).await?;
     let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
     let mut down = respond.send_response(Response::new(()), false)?;
     let upward = async {
         // A client that keeps its side open does not keep a tunnel that has ended.
-        while let Some(chunk) = served.run_until_cancelled(up.data()).await.flatten() {
+        while let Some(chunk) = ends.served.run_until_cancelled(up.data()).await.flatten() {
             let chunk = chunk?;
             if writer.write_all(&chunk).await.is_err() {
                 // The tunnel has ended; what came down still reaches the client.
@@ -187,7 +179,7 @@ async fn open_tunnel(
             // Only now may the client send more.
             up.flow_control().release_capacity(chunk.len())?;
         }
-        ended.store(true, Ordering::Release);
+        ends.is_ended.store(true, Ordering::Release);
         // As above, a tunnel that has ended needs no end of this side.
         let _ = writer.shutdown().await;
         Ok::<(), StreamError>(())
@@ -219,6 +211,9 @@ async fn send_response(
     respond: &mut SendResponse<Bytes>,
 ) -> Result<(), StreamError> {
     let (mut parts, mut body) = response.into_parts();
+    if parts.status.is_informational() {
+        return Err(StreamError::Interim);
+    }
     remove_connection_fields(&mut parts.headers);
     let is_empty = body.is_end_stream();
     let mut stream = respond.send_response(Response::from_parts(parts, ()), is_empty)?;
@@ -246,12 +241,6 @@ async fn send_response(
     }
 }
 
-fn remove_connection_fields(fields: &mut HeaderMap) {
-    for name in &CONNECTION_FIELDS {
-        fields.remove(name);
-    }
-}
-
 fn given_up(reset: Result<Reason, h2::Error>) -> StreamError {
     StreamError::Http2(reset.map_or_else(|error| error, h2::Error::from))
 }
@@ -270,11 +259,13 @@ async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<
 
 /// The connection of one stream to the rest of the proxy. A client that gives its stream up shows as a reset connection, as
 /// over TCP; otherwise it would look like one that has sent everything and still reads.
-struct StreamIo {
+#[derive(Debug)]
+pub struct StreamIo {
     io: DuplexStream,
-    /// Whether the client has sent everything.
-    is_ended: Arc<AtomicBool>,
+    ends: Arc<StreamEnds>,
 }
+
+pass_writes_on!(StreamIo);
 
 impl AsyncRead for StreamIo {
     fn poll_read(
@@ -285,28 +276,10 @@ impl AsyncRead for StreamIo {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let is_end = buffer.filled().len() == before && buffer.remaining() > 0;
-        if is_end && !self.is_ended.load(Ordering::Acquire) {
+        if is_end && !self.ends.is_ended.load(Ordering::Acquire) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for StreamIo {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

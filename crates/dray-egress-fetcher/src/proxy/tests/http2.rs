@@ -9,6 +9,11 @@ use http::header::{AUTHORIZATION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION}
 use http::{Request, Response};
 use tokio::task::JoinSet;
 
+mod floods;
+mod frames;
+mod malformed;
+mod shared;
+
 use super::certificates::{AGENT_NAME, CertifiedProxy, Pair, client_certificate, pem_of};
 use super::*;
 

@@ -98,18 +98,18 @@ async fn bodies_pass_in_both_framings_and_lengths_are_kept() {
     let proxy = ProxyFixture::start(&[]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
     let auth = proxy.auth();
-    for (framing, body, end) in [
-        ("Content-Length: 5", "hello", "\r\n\r\nhello"),
-        ("Content-Length: 0", "", "\r\n\r\n"),
-        (
-            "Transfer-Encoding: chunked",
-            "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
-            "\r\n0\r\n\r\n",
-        ),
+    let chunks = "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+    let (fixed, chunked) = ("Content-Length: 5", "Transfer-Encoding: chunked");
+    for (method, framing, body, end) in [
+        ("POST", fixed, "hello", "\r\n\r\nhello"),
+        ("POST", "Content-Length: 0", "", "\r\n\r\n"),
+        ("POST", chunked, chunks, "\r\n0\r\n\r\n"),
+        ("GET", fixed, "hello", "\r\n\r\nhello"),
+        ("GET", chunked, chunks, "llo\r\n0\r\n\r\n"),
     ] {
         let mut client = proxy.connect().await;
         let request = format!(
-            "POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}{framing}\r\n\r\n{body}"
+            "{method} http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}{framing}\r\n\r\n{body}"
         );
         client.write_all(request.as_bytes()).await.unwrap();
         let mut server = ends.recv().await.unwrap();

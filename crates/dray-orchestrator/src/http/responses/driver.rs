@@ -26,8 +26,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Most events per write.
 const MAX_EVENTS_PER_WRITE: usize = 64;
 
-/// The responses that run in this process, by their ids.
-#[derive(Debug)]
+/// The responses that run in this process, by their ids. Clones share them.
+#[derive(Clone, Debug)]
 pub(crate) struct RunningResponses {
     tasks: TaskTracker,
     by_id: Arc<Mutex<HashMap<String, CancellationToken>>>,

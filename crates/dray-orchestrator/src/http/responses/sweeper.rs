@@ -15,6 +15,7 @@ use dray_types::whole_millis;
 use tokio::time::MissedTickBehavior;
 
 use super::takeover::{Abandonment, ResponseCaller, finish_abandoned};
+use crate::http::current::CurrentSurface;
 use crate::http::routes::HttpSurface;
 use crate::permissions::CallerIdentity;
 use crate::records::StoredValue;
@@ -69,7 +70,8 @@ enum NextLook {
 }
 
 /// Looks for such responses until the service ends.
-pub(crate) async fn sweep_runs(surface: Arc<HttpSurface>) {
+pub(crate) async fn sweep_runs(current: CurrentSurface) {
+    let surface = current.get();
     let mut due = tokio::time::interval(look_interval(&surface));
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut runs = KnownRuns::default();
@@ -78,7 +80,8 @@ pub(crate) async fn sweep_runs(surface: Arc<HttpSurface>) {
             () = surface.stop.cancelled() => return,
             _ = due.tick() => {}
         }
-        let report = runs.sweep(&surface).await;
+        // Clients may have come or gone since the last look.
+        let report = runs.sweep(&current.get()).await;
         surface.metrics.unreadable_runs(report.unreadable);
         tracing::trace!(?report, "looked for responses without a process");
     }

@@ -29,8 +29,8 @@ use crate::client_files::ClientFiles;
 use crate::client_uploads::ClientUploads;
 use crate::config::permissions::Permissions;
 use crate::http::{
-    Agent, BackgroundTasks, CheckedChatRequest, ClientState, HttpSurface, ManifestSource,
-    SurfaceOptions, serve_until,
+    Agent, BackgroundTasks, CheckedChatRequest, ClientState, CurrentSurface, HttpSurface,
+    ManifestSource, SurfaceOptions, SurfaceParts, serve_until,
 };
 use crate::manifests::ManifestDirectory;
 use crate::metrics::OrchestratorMetrics;
@@ -267,23 +267,26 @@ impl TestSurface {
             script,
             ..ScriptedAgent::default()
         });
+        let parts = SurfaceParts {
+            agent: Arc::clone(&agent) as Arc<dyn Agent>,
+            manifests: Arc::new(manifests),
+            layers: Arc::new(layers),
+            options,
+        };
         let surface = HttpSurface::new(
-            Arc::clone(&agent) as Arc<dyn Agent>,
+            parts,
             shared.client_state().await,
             BackgroundTasks {
                 tasks: TaskTracker::new(),
                 stop: stop.clone(),
                 metrics: OrchestratorMetrics::new(&test_bus::noop_meter()),
             },
-            Arc::new(manifests),
-            Arc::new(layers),
-            options,
             Clock::manual(1_700_000_000_500),
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let surface = Arc::new(surface);
-        let router = Arc::clone(&surface).router();
+        let current = CurrentSurface::new(surface);
+        let (surface, router) = (current.get(), current.router());
         let mut serving = JoinSet::new();
         serving.spawn(serve_until(
             router,

@@ -6,22 +6,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 ///
 /// A piece of work that needs the value several times takes it once, so that it does not see two values.
 #[derive(Debug, Default)]
-pub(crate) struct ReplaceableValue<T>(Arc<RwLock<Arc<T>>>);
+pub struct ReplaceableValue<T>(Arc<RwLock<Arc<T>>>);
 
 impl<T> ReplaceableValue<T> {
     /// Starts with this value.
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(value))))
     }
 
     /// The value in force now.
-    pub(crate) fn get(&self) -> Arc<T> {
+    pub fn get(&self) -> Arc<T> {
         // A replacement is atomic, so a poisoned lock still has a whole value.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts another value in force. Work that has taken the one before keeps it.
-    pub(crate) fn replace(&self, value: T) {
+    pub fn replace(&self, value: T) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
     }
 }

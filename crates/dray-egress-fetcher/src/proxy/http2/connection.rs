@@ -1,0 +1,215 @@
+//! The connection of a client over HTTP/2, over TLS whose handshake agreed on it.
+//!
+//! Each stream is one request and is served as if it had come over HTTP/1.1 on a connection of its own: hyper writes its head
+//! and frames its bodies between both ([`super::stream`]). So there is one reading of heads, one judgement and one audit,
+//! whatever the version. Several streams share a connection, their identities do not: each request has its own token.
+//!
+//! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait for a
+//! slow target, and no target can take the window of another stream. A connection that has not identified a client within the
+//! time for a head is closed.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_guard::proxy_token::token_of;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use http::header::PROXY_AUTHORIZATION;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::stream::serve_as_http1;
+use crate::metrics::UNKNOWN_PROTOCOL;
+use crate::proxy::certificate::ClientCertificate;
+use crate::proxy::head::MAX_HEAD_BYTES;
+use crate::proxy::listener::UnidentifiedPermit;
+use crate::proxy::refusal::ProxyRefusal;
+use crate::proxy::serve::ForwardProxy;
+
+/// Most streams of one connection at a time: what browsers and servers assume.
+const MAX_STREAMS: u32 = 100;
+/// Most streams of one connection that are served at a time. A stream that its client has reset no longer counts for HTTP/2,
+/// while its name is resolved or its event is published; the others wait.
+const MAX_SERVED_STREAMS: usize = 2 * MAX_STREAMS as usize;
+/// Most bytes that a client may send on a stream before they are passed on.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection: enough for each, so that targets that take nothing hold up no other stream.
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
+/// Most bytes that wait to be sent on a stream.
+const MAX_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Largest payload of a frame: the least that an endpoint may announce (RFC 9113, section 6.5.2).
+const MAX_FRAME_BYTES: u32 = 16 * 1024;
+/// Longest time that a connection stays without a stream.
+const MAX_IDLE_TIME: Duration = Duration::from_mins(1);
+/// Longest time that a client without streams has to close a connection that begins no more of them.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time that a client has to take the rest of a response after the proxy has finished its request.
+const REST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whether a connection begins streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionStage {
+    /// It does.
+    Open,
+    /// It had no stream for too long. A stream that was on its way is served.
+    Idle,
+    /// Its client has to be judged again: every further stream is refused.
+    Over,
+}
+
+impl ForwardProxy {
+    /// Serves the streams of a client until its connection ends. `permit` is given back once a request is identified.
+    /// `replaced`: other files for TLS are in force, so the certificate may be revoked.
+    pub(in crate::proxy) async fn serve_http2<S>(
+        &self,
+        io: S,
+        certificate: Option<ClientCertificate>,
+        permit: UnidentifiedPermit,
+        replaced: CancellationToken,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let identified_by = Instant::now() + self.settings().head_timeout;
+        let handshake = h2::server::Builder::new()
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
+            .max_frame_size(MAX_FRAME_BYTES)
+            .max_send_buffer_size(MAX_SEND_BUFFER_BYTES)
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .handshake(io);
+        match timeout_at(identified_by, handshake).await {
+            Ok(Ok(connection)) => {
+                let unidentified = Some((permit, identified_by));
+                let expires_s = certificate
+                    .as_ref()
+                    .map(|certificate| certificate.expires_s);
+                let last_stream = self.last_stream(expires_s, &replaced);
+                self.serve_streams(connection, certificate, unidentified, last_stream)
+                    .await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "no HTTP/2 with a client of the proxy"),
+            Err(_) => self.count_unidentified(),
+        }
+    }
+
+    /// Waits until a connection may begin no further stream: the process stops, the certificate has expired or may be
+    /// revoked, or the connection is as old as a tunnel may be. A handshake then judges the client again.
+    async fn last_stream(&self, expires_s: Option<u64>, replaced: &CancellationToken) {
+        let now_ms = self.now_ms();
+        let valid = expires_s.map_or(Duration::MAX, |expires_s| {
+            Duration::from_millis(expires_s.saturating_mul(1000).saturating_sub(now_ms))
+        });
+        tokio::select! {
+            () = self.draining().cancelled() => {}
+            () = replaced.cancelled() => {}
+            () = sleep(self.settings().tunnel_timeout.min(valid)) => {}
+        }
+    }
+
+    /// Serves streams beside each other. `unidentified`: the place of the client, and the instant until which it keeps it.
+    /// After `last_stream` the streams that are open are served to their end, and no other.
+    async fn serve_streams<S>(
+        &self,
+        mut connection: Connection<S, Bytes>,
+        certificate: Option<ClientCertificate>,
+        mut unidentified: Option<(UnidentifiedPermit, Instant)>,
+        last_stream: impl Future<Output = ()> + Send,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut streams = FuturesUnordered::new();
+        let (mut stage, mut idle_since) = (ConnectionStage::Open, Instant::now());
+        tokio::pin!(last_stream);
+        loop {
+            let idle_until = idle_since
+                + match stage {
+                    ConnectionStage::Open => MAX_IDLE_TIME,
+                    ConnectionStage::Idle | ConnectionStage::Over => CLOSE_TIMEOUT,
+                };
+            let identified_by = unidentified.as_ref().map(|(_, until)| *until);
+            let has_room = streams.len() < MAX_SERVED_STREAMS;
+            tokio::select! {
+                biased;
+                () = &mut last_stream, if stage != ConnectionStage::Over => {
+                    (stage, idle_since) = (ConnectionStage::Over, Instant::now());
+                    connection.graceful_shutdown();
+                }
+                () = sleep_until_some(identified_by) => return self.count_unidentified(),
+                Some(()) = streams.next() => idle_since = Instant::now(),
+                accepted = next_stream(&mut connection, has_room) => {
+                    let Some((request, mut respond)) = accepted else {
+                        break;
+                    };
+                    if stage == ConnectionStage::Over {
+                        // A client that ignores the end of the connection may go on for ever. Others try again elsewhere.
+                        respond.send_reset(Reason::REFUSED_STREAM);
+                        continue;
+                    }
+                    let token = token_of(request.headers().get(PROXY_AUTHORIZATION));
+                    if self.identity_of(token, certificate.clone()).is_ok() {
+                        unidentified = None;
+                    }
+                    streams.push(self.serve_stream(request, respond, certificate.clone()));
+                }
+                () = sleep_until(idle_until), if streams.is_empty() => {
+                    if stage != ConnectionStage::Open {
+                        return;
+                    }
+                    (stage, idle_since) = (ConnectionStage::Idle, Instant::now());
+                    connection.graceful_shutdown();
+                }
+            }
+        }
+        // Each stream then ends like a connection of its own that breaks off, with its event.
+        drop(connection);
+        while streams.next().await.is_some() {}
+    }
+
+    /// Serves one stream to its end.
+    async fn serve_stream(
+        &self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        certificate: Option<ClientCertificate>,
+    ) {
+        let rest_timeout = REST_TIMEOUT.min(self.settings().idle_timeout);
+        let serve = |io| self.serve_certified(io, certificate, None);
+        serve_as_http1(request, respond, rest_timeout, serve).await;
+    }
+
+    fn count_unidentified(&self) {
+        let refusal = ProxyRefusal::SlowRequest;
+        self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
+    }
+}
+
+/// Waits until an instant, or for ever.
+async fn sleep_until_some(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next stream of a client; `None` at the end of its connection. Without room, streams wait in h2, which ends the
+/// connection of a client that resets many of them.
+async fn next_stream<S>(
+    connection: &mut Connection<S, Bytes>,
+    has_room: bool,
+) -> Option<(Request<RecvStream>, SendResponse<Bytes>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if has_room {
+        return connection.accept().await?.ok();
+    }
+    // Its failure is an end, too.
+    let _ = poll_fn(|cx| connection.poll_closed(cx)).await;
+    None
+}
