@@ -294,13 +294,13 @@ async fn cargo_fetches_a_crate_of_an_allowed_registry_and_shows_refusals() {
         [dependencies]\ndemo = { version = \"1\", registry = \"local\" }\n";
     fixture.write("app/Cargo.toml", manifest);
     fixture.write("app/src/lib.rs", "");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let cargo = env!("CARGO");
     let fetch = |host: &str| {
         let index = format!("sparse+http://{host}/files/index/");
         let settings = format!("[registries.local]\nindex = \"{index}\"\n[net]\nretry = 0\n");
         fixture.write("app/.cargo/config.toml", &settings);
-        let mut command = fixture.command(&cargo);
-        let toolchain = Path::new(&cargo).parent().unwrap().display().to_string();
+        let mut command = fixture.command(cargo);
+        let toolchain = Path::new(cargo).parent().unwrap().display().to_string();
         command
             .current_dir(fixture.path("app"))
             .env("PATH", format!("{toolchain}:/usr/bin:/bin"))

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::http::CurrentSurface;
 use crate::turn::SharedParts;
 
-/// Fields from which follow the listener, the stores of state, and limits that all requests share.
+/// Fields that decide the listener, the stores of state, and limits that all requests share.
 const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
     Config: listen, public_url, tenant, max_chats, drain, approval_timeout, client_state_lifetime, response_lease,
     reload_interval
