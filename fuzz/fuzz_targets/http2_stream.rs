@@ -21,7 +21,7 @@ use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 /// The preface of a client and its empty settings (RFC 9113, section 3.4).
-const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const PIPE_BYTES: usize = 256 * 1024;
 /// Time in which every stream ends; the clock is paused.
 const END_TIMEOUT: Duration = Duration::from_mins(1);
@@ -107,7 +107,9 @@ async fn check_request(bytes: &[u8]) {
     let (near, mut far) = tokio::io::duplex(PIPE_BYTES);
     let client = async {
         let frames = request_frames(&fields, body);
-        far.write_all(&[BEGINNING, &frames].concat()).await.unwrap();
+        far.write_all(&[PREFACE_AND_SETTINGS, &frames].concat())
+            .await
+            .unwrap();
         read_to_stream_end(&mut far).await;
     };
     serve_while(near, serve, client).await;

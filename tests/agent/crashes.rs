@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{AgentFixture, AgentSetup, user};
 use super::process::ServiceProcess;
+use super::rest_endpoint::order_tool_set;
 
 /// A tool that never ends, and counts its calls.
 async fn endless_tool() -> (FakeServer<usize>, Value) {
@@ -23,12 +24,7 @@ async fn endless_tool() -> (FakeServer<usize>, Value) {
         .boxed()
     });
     let server = server.await.unwrap();
-    let url = server.shared().url();
-    let tools = json!({"type": "rest-api", "name": "shop", "tools": [{
-        "type": "restapi-tool",
-        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {"type": "object", "properties": {}}}},
-        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "post"},
-    }]});
+    let tools = order_tool_set(&server.shared().url(), "post");
     (server, tools)
 }
 

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::crashes::send;
 use super::fixture::{AgentFixture, AgentSetup, user};
 use super::process::ServiceProcess;
+use super::rest_endpoint::order_tool_set;
 
-const RELOADS: &str = "dray_orchestrator_config_reloads_total{";
-const STALE: &str = "dray_orchestrator_config_stale";
+const RELOADS_METRIC: &str = "dray_orchestrator_config_reloads_total{";
+const STALE_METRIC: &str = "dray_orchestrator_config_stale";
 
 /// A tool that responds after `release`, and counts its calls.
 async fn gated_tool(release: CancellationToken) -> (FakeServer<usize>, Value) {
@@ -39,12 +40,7 @@ async fn gated_tool(release: CancellationToken) -> (FakeServer<usize>, Value) {
         },
     );
     let server = server.await.unwrap();
-    let url = server.shared().url();
-    let tools = json!({"type": "rest-api", "name": "shop", "tools": [{
-        "type": "restapi-tool",
-        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {"type": "object", "properties": {}}}},
-        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "post"},
-    }]});
+    let tools = order_tool_set(&server.shared().url(), "post");
     (server, tools)
 }
 
@@ -128,7 +124,7 @@ async fn a_turn_ends_with_the_keys_of_its_begin_and_later_ones_need_the_new_keys
     })
     .await;
     agent.configure(&section("second-key", "model-two"));
-    agent.process.wait_for_metric(RELOADS, "1").await;
+    agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
     assert_eq!(agent.status("first-key").await, 401);
     release.cancel();
     let (status, body) = turn.join_next().await.unwrap().unwrap();
@@ -142,13 +138,13 @@ async fn a_turn_ends_with_the_keys_of_its_begin_and_later_ones_need_the_new_keys
     // A file that is not valid changes nothing: the key before counts, and the other one does not.
     let invalid = section("third-key", "model-three");
     agent.configure(&format!("{invalid}[orchestrator.budgets]\nprcies = 1\n"));
-    agent.process.wait_for_metric(STALE, "1").await;
+    agent.process.wait_for_metric(STALE_METRIC, "1").await;
     assert_eq!(agent.status("third-key").await, 401);
     assert_eq!(agent.status("second-key").await, 200);
 
     // A setting that needs a restart does not keep the others from being applied.
     agent.configure(&invalid.replace("[orchestrator]\n", "[orchestrator]\nmax_chats = 7\n"));
-    agent.process.wait_for_metric(STALE, "0").await;
+    agent.process.wait_for_metric(STALE_METRIC, "0").await;
     assert_eq!(agent.status("second-key").await, 401);
     assert_eq!(agent.status("third-key").await, 200);
     assert_eq!(agent.model_keys().last().unwrap(), "Bearer model-three");
@@ -187,7 +183,7 @@ async fn the_next_turn_of_a_conversation_starts_a_program_with_its_changed_crede
     let turn = || send(agent.chat("app-key").header("x-dray-session", "s-1"));
     assert_eq!(content(&turn().await.1), "It has one.");
     agent.configure(&with_key("two"));
-    agent.process.wait_for_metric(RELOADS, "1").await;
+    agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
     assert_eq!(content(&turn().await.1), "It has two.");
     agent.fixture.stop().await;
 }

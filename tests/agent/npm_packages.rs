@@ -19,8 +19,8 @@ const NPM_PACKAGES: [&str; 9] = [
     "@langchain/openai@1.5.8",
     "zod@4.6.7",
 ];
-const ANSWER: &str = "It is sunny in Paris.";
-const GREETING: &str = "Hello to you.";
+const MODEL_ANSWER: &str = "It is sunny in Paris.";
+const MODEL_GREETING: &str = "Hello to you.";
 
 /// An agent whose model calls the tool `weather` of the client, and answers with JSON where that is wanted.
 async fn start_agent() -> AgentFixture {
@@ -28,7 +28,7 @@ async fn start_agent() -> AgentFixture {
         {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
         {"when": {"last_user_contains": "as JSON"},
          "reply": {"say": "{\"name\":\"Paris\",\"degrees\":21}", "piece": 5}},
-        {"when": {"last_user_contains": "hello"}, "reply": {"say": GREETING}},
+        {"when": {"last_user_contains": "hello"}, "reply": {"say": MODEL_GREETING}},
         {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}},
     ]);
     AgentSetup::new(json!([]), rules).start().await
@@ -62,7 +62,7 @@ async fn run(package: &str) -> Value {
 
 /// The report of an agent that called its tool, streamed the same, and got an object.
 fn complete_run() -> Value {
-    json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city()})
+    json!({"answer": MODEL_ANSWER, "streamed": MODEL_ANSWER, "parsed": city()})
 }
 
 fn city() -> Value {
@@ -74,8 +74,8 @@ async fn the_openai_package_of_npm_chats_streams_parses_and_keeps_responses_and_
     assert_eq!(
         run("openai").await,
         json!({
-            "answer": ANSWER, "streamed": ANSWER, "parsed": city(),
-            "responses": [GREETING, GREETING, GREETING],
+            "answer": MODEL_ANSWER, "streamed": MODEL_ANSWER, "parsed": city(),
+            "responses": [MODEL_GREETING, MODEL_GREETING, MODEL_GREETING],
             "events": ["response.created", "response.completed"],
             "structured": city(),
             "file": ["a.csv", "a,b\n1,2\n"],

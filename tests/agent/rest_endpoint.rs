@@ -37,6 +37,16 @@ async fn answer(
     Ok(fake_server::json_reply(200, &json!({"taken": true})))
 }
 
+/// A tool set with one tool, `shop_order`, which sends a request of this method to `URL/order`.
+pub(super) fn order_tool_set(url: &str, method: &str) -> Value {
+    let parameters = json!({"type": "object", "properties": {}});
+    json!({"type": "rest-api", "name": "shop", "tools": [{
+        "type": "restapi-tool",
+        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": parameters}},
+        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": method},
+    }]})
+}
+
 impl FakeEndpoint {
     pub(crate) async fn start() -> Self {
         let server = FakeServer::start(Bodies::default(), |shared, received| {

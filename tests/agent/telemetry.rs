@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
+use super::rest_endpoint::order_tool_set;
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
@@ -33,12 +34,7 @@ async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
         },
     );
     let server = server.await.unwrap();
-    let url = server.shared().url();
-    let tools = json!({"type": "rest-api", "name": "shop", "tools": [{
-        "type": "restapi-tool",
-        "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {"type": "object", "properties": {}}}},
-        "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "get"},
-    }]});
+    let tools = order_tool_set(&server.shared().url(), "get");
     (server, tools)
 }
 

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use super::transfer_fixture::{TransferFixture, meta, text};
 
-const BOX: &str = "daytona:box";
-const RELOADS: &str = "dray_transfer_config_reloads_total{";
-const STALE: &str = "dray_transfer_config_stale";
+const SANDBOX_ADDRESS: &str = "daytona:box";
+const RELOADS_METRIC: &str = "dray_transfer_config_reloads_total{";
+const STALE_METRIC: &str = "dray_transfer_config_stale";
 
 fn sandbox(address: &str) -> v1::SandboxRef {
     v1::SandboxRef {
@@ -51,7 +51,7 @@ fn read_pipe(
 ) -> impl Future<Output = Result<v1::ExecSandboxReply, Fault>> + use<> {
     let (bus, argv) = (fixture.bus.clone(), ["cat", text(pipe)]);
     let request = v1::ExecSandboxRequest {
-        sandbox: Some(sandbox(BOX)),
+        sandbox: Some(sandbox(SANDBOX_ADDRESS)),
         argv: argv.map(|word| word.as_bytes().to_vec()).into(),
         ..v1::ExecSandboxRequest::default()
     };
@@ -79,15 +79,15 @@ async fn keys_and_sandboxes_change_while_a_program_runs_and_it_ends_as_it_began(
     fixture.configure(&section);
     let kinds = "sandbox-transfer.kinds=[\"local\", \"daytona\"]";
     let service = fixture.up_with("sandbox-transfer", &["--set", kinds]).await;
-    assert_eq!(stat(&fixture, BOX, &file).await.unwrap(), 4);
+    assert_eq!(stat(&fixture, SANDBOX_ADDRESS, &file).await.unwrap(), 4);
 
     // A program runs when the key of its provider is replaced by one that the provider refuses.
     let mut running = JoinSet::new();
     running.spawn(read_pipe(&fixture, &pipe));
     let mut writer = OpenOptions::new().write(true).open(&pipe).await.unwrap();
     fixture.configure(&provider_section(&provider, "dtn_revoked"));
-    service.wait_for_metric(RELOADS, "1").await;
-    let refused = stat(&fixture, BOX, &file).await.unwrap_err();
+    service.wait_for_metric(RELOADS_METRIC, "1").await;
+    let refused = stat(&fixture, SANDBOX_ADDRESS, &file).await.unwrap_err();
     assert_eq!(refused.code, FaultCode::Denied, "{refused:?}");
     writer.write_all(b"to its end").await.unwrap();
     drop(writer);
@@ -97,7 +97,7 @@ async fn keys_and_sandboxes_change_while_a_program_runs_and_it_ends_as_it_began(
 
     // A configuration that is not valid changes nothing, and is reported.
     fixture.configure("[sandbox-transfer.daytona]\napi_kye = 'x'\n");
-    service.wait_for_metric(STALE, "1").await;
+    service.wait_for_metric(STALE_METRIC, "1").await;
     fixture.write("b.txt", b"seven b");
     let (address, path) = (fixture.address(), fixture.sandbox().join("b.txt"));
     assert_eq!(stat(&fixture, &address, &path).await.unwrap(), 7);
@@ -108,8 +108,8 @@ async fn keys_and_sandboxes_change_while_a_program_runs_and_it_ends_as_it_began(
     let refused = stat(&fixture, &in_other, &other.join("a.txt")).await;
     assert_eq!(refused.unwrap_err().code, FaultCode::Denied);
     fixture.configure_roots(&[&other], &section);
-    service.wait_for_metric(STALE, "0").await;
-    assert_eq!(stat(&fixture, BOX, &file).await.unwrap(), 4);
+    service.wait_for_metric(STALE_METRIC, "0").await;
+    assert_eq!(stat(&fixture, SANDBOX_ADDRESS, &file).await.unwrap(), 4);
     let size = stat(&fixture, &in_other, &other.join("a.txt")).await;
     assert_eq!(size.unwrap(), 1);
     let refused = stat(&fixture, &address, &path).await.unwrap_err();

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::metrics::OrchestratorMetrics;
 
 /// Number of queues. Each publishes one event at a time, so a turn that keeps to one queue keeps the order of its events.
-const QUEUES: usize = 4;
+const QUEUE_COUNT: usize = 4;
 /// Most events that wait in one queue.
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Time from an event to the end of the attempts to publish it.
@@ -44,7 +44,7 @@ struct QueuedEvent {
 /// The queues of one orchestrator. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnEvents {
-    queues: Arc<[TurnEventQueue; QUEUES]>,
+    queues: Arc<[TurnEventQueue; QUEUE_COUNT]>,
     /// Number of the queue that the next turn gets.
     next: Arc<AtomicUsize>,
 }
@@ -90,7 +90,7 @@ impl TurnEvents {
 
     /// The queue for the events of a request.
     pub(crate) fn queue(&self) -> TurnEventQueue {
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % QUEUES;
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % QUEUE_COUNT;
         let [first, others @ ..] = self.queues.as_ref();
         let other = number.checked_sub(1).and_then(|number| others.get(number));
         other.unwrap_or(first).clone()

@@ -194,7 +194,7 @@ mod tests {
             builder: String::new(),
             signing_key: Some(key.clone()),
         };
-        // The directory is no repository, so every later step would fail with another error.
+        // The directory is not a repository, so every later step would fail with another error.
         let run = || format!("{:#}", run_dist(directory.path(), &options).unwrap_err());
         assert!(run().starts_with("cannot read the key"), "{}", run());
         step::program_step("openssl")

@@ -4,7 +4,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const CONNECTION_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
@@ -104,7 +104,7 @@ impl FrameClient {
         let certificate = client_certificate(&fixture.clients, AGENT_NAME);
         let io = fixture.connect_with(Some(certificate), &[b"h2"]).await;
         let mut client = Self { io: io.unwrap() };
-        client.io.write_all(PREFACE).await.unwrap();
+        client.io.write_all(CONNECTION_PREFACE).await.unwrap();
         client.send(&[frame(SETTINGS, 0, 0, settings)]).await;
         client
     }
