@@ -11,7 +11,7 @@ use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::client_tools::{ClientTools, merge_parameters};
+use super::client_tools::{ClientTools, lasting_choice, merge_parameters};
 
 /// The client's parameters for calls of the model.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +41,26 @@ impl ClientParameters {
         self.tools.check_choice(self.tool_choice.as_ref(), own)
     }
 
-    /// The parameters of the calls of the model after the first one of a turn, for another agent or another replica. A
-    /// choice that holds for the first call would make the model call its tool once more.
+    /// The parameters of the calls of the model after the first one of a turn, for another replica. A choice that holds
+    /// for the first call would make the model call its tool once more.
     #[must_use]
     pub(super) fn after_first_call(mut self) -> Self {
         let tools = &self.tools;
-        self.tool_choice = self
-            .tool_choice
-            .filter(|choice| tools.is_required_by(choice));
+        self.tool_choice = self.tool_choice.and_then(|choice| {
+            if tools.is_required_by(&choice) {
+                Some(choice)
+            } else {
+                lasting_choice(&choice)
+            }
+        });
+        self
+    }
+
+    /// The same for another agent, which has other tools than those that a choice names.
+    #[must_use]
+    pub(super) fn for_next_agent(mut self) -> Self {
+        self = self.after_first_call();
+        self.tool_choice = self.tool_choice.filter(Value::is_string);
         self
     }
 }
@@ -59,6 +71,8 @@ enum ToolChoice {
     /// For the first call: a choice that requires a call would otherwise do so in every round, and the loop would never
     /// end.
     FirstCall(Value),
+    /// For all calls, with another form after the first one.
+    Lasting { first: Value, later: Value },
     /// Until the model calls a tool of the client, with which the loop ends. The model may call tools of the agent before.
     UntilClientTool {
         choice: Value,
@@ -71,7 +85,13 @@ enum ToolChoice {
 impl ToolChoice {
     fn new(choice: Value, tools: &ClientTools, max_rounds: u32) -> Self {
         if !tools.is_required_by(&choice) {
-            return Self::FirstCall(choice);
+            return match lasting_choice(&choice) {
+                Some(later) => Self::Lasting {
+                    first: choice,
+                    later,
+                },
+                None => Self::FirstCall(choice),
+            };
         }
         Self::UntilClientTool {
             choice,
@@ -101,6 +121,7 @@ impl ToolChoice {
     fn of_round(&self, round: u32) -> Option<&Value> {
         match self {
             Self::FirstCall(choice) => Some(choice).filter(|_| round == 1),
+            Self::Lasting { first, later } => Some(if round == 1 { first } else { later }),
             Self::UntilClientTool {
                 choice,
                 last_choice,
@@ -376,6 +397,24 @@ mod tests {
         for name in ["tool_choice", "tools", "parallel_tool_calls"] {
             assert_eq!(without.get(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn allowed_tools_hold_in_every_request_and_for_other_replicas() {
+        let tool = json!({"type": "function", "function": {"name": "a"}});
+        let choice = |mode: &str| json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [tool]}});
+        let client_parameters = ClientParameters {
+            tool_choice: Some(choice("required")),
+            tools: ClientTools::new(vec![tool.clone()]),
+            ..ClientParameters::default()
+        };
+        let with_tools = template(client_parameters.clone(), &[]);
+        assert_eq!(body(&with_tools, 1)["tool_choice"], choice("required"));
+        assert_eq!(body(&with_tools, 2)["tool_choice"], choice("auto"));
+        let later = client_parameters.clone().after_first_call();
+        assert_eq!(later.tool_choice, Some(choice("auto")));
+        // The next agent has other tools.
+        assert_eq!(client_parameters.for_next_agent().tool_choice, None);
     }
 
     #[test]

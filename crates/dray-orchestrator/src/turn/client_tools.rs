@@ -162,6 +162,52 @@ fn is_list_of_names(choice: &Value, names: &[&str]) -> bool {
         && tools.is_some_and(|tools| !tools.is_empty() && tools.len() == names.len())
 }
 
+/// The calls that a client's `tool_choice` leaves to the model. A model that makes another call has ignored the choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum PermittedCalls {
+    #[default]
+    All,
+    None,
+    /// Only calls of tools with these names.
+    Named(Vec<String>),
+}
+
+impl PermittedCalls {
+    /// The calls that `choice` permits in every round of a turn.
+    pub(super) fn of_choice(choice: Option<&Value>) -> Self {
+        match choice.and_then(lasting_choice) {
+            None => Self::All,
+            Some(choice) if choice == "none" => Self::None,
+            Some(choice) => Self::Named(
+                chosen_names(&choice)
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+        }
+    }
+
+    /// Whether the model may call the tool `name`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Named(names) => names.iter().any(|permitted| permitted == name),
+        }
+    }
+}
+
+/// The part of a choice that holds in every round of a turn: `none`, and the allowed tools without the requirement of a
+/// call, which would never let the turn end.
+pub(super) fn lasting_choice(choice: &Value) -> Option<Value> {
+    if choice == "none" {
+        return Some(choice.clone());
+    }
+    let mut lasting = choice.clone();
+    *lasting.pointer_mut("/allowed_tools/mode")? = json!("auto");
+    Some(lasting)
+}
+
 /// Refuses parameters that the manifest does not let a client set.
 ///
 /// # Errors
@@ -247,6 +293,24 @@ mod tests {
             merged(json!({"max_tokens": 100}), json!({"seed": 1})),
             json!({"max_tokens": 100, "seed": 1})
         );
+    }
+
+    #[test]
+    fn allowed_tools_and_none_limit_the_calls_of_all_rounds() {
+        let tools = json!([{"type": "function", "function": {"name": "a"}}]);
+        let allowed =
+            json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}});
+        let permitted = PermittedCalls::of_choice(Some(&allowed));
+        assert!(permitted.has("a") && !permitted.has("b"));
+        let lasting = lasting_choice(&allowed).unwrap();
+        assert_eq!(lasting["allowed_tools"]["mode"], "auto");
+        assert_eq!(lasting["allowed_tools"]["tools"], tools);
+        assert!(!PermittedCalls::of_choice(Some(&json!("none"))).has("a"));
+        let named = json!({"type": "function", "function": {"name": "a"}});
+        for choice in [None, Some(&json!("required")), Some(&named)] {
+            let permitted = PermittedCalls::of_choice(choice);
+            assert_eq!(permitted, PermittedCalls::All, "{choice:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 use super::body::{BodyTemplate, ClientParameters};
 use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
+use super::client_tools::PermittedCalls;
 use super::compactor::Compactor;
 use super::failures::client_gone_failure;
 use super::file_links::files_text;
@@ -210,6 +211,7 @@ impl OpenTurn {
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
         let client_parameters = std::mem::take(&mut self.response.client_parameters);
         let client_tools = client_parameters.tools.clone();
+        let permitted_calls = PermittedCalls::of_choice(client_parameters.tool_choice.as_ref());
         let models = self.called_models(&client_parameters, max_rounds)?;
         let mut models = models.into_iter();
         let model = models.next();
@@ -255,6 +257,7 @@ impl OpenTurn {
             max_rounds,
             heartbeat: self.parts.config.heartbeat_interval.as_duration(),
             client_tools: client_tools.clone(),
+            permitted_calls,
             agents: &self.agents,
             chats: ChatApprovals {
                 store: &self.parts.records.approvals,

@@ -13,7 +13,7 @@ use super::approval_policy::CallGroups;
 use super::chat_approvals::ChatApprovals;
 use super::chat_calls::{ChatCallEnd, ChatGate};
 use super::checkpoint::Checkpoints;
-use super::client_tools::ClientTools;
+use super::client_tools::{ClientTools, PermittedCalls};
 use super::handoff::{HandoffRequest, TurnAgents, WAITS_FOR_OTHERS};
 use super::model_caller::{ModelCaller, answer_message};
 use super::settle::place_result;
@@ -22,6 +22,10 @@ use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
 use super::waiting::{WaitingCall, waiting_or_ran};
 use crate::metrics::OrchestratorMetrics;
+
+/// The result of a call that the request does not let the model make, for the model.
+const NOT_PERMITTED: &str = "This call was not made: the `tool_choice` of the request does not permit this tool. Use a \
+                             permitted tool, or answer without a tool.";
 
 /// The loop of one turn.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) heartbeat: Duration,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
+    /// The calls that the client lets the model make.
+    pub(super) permitted_calls: PermittedCalls,
     /// The agents that can answer in this request.
     pub(super) agents: &'a TurnAgents,
     /// Chats whose people decide about calls.
@@ -207,10 +213,13 @@ impl<'a> ToolLoop<'a> {
     /// Makes the calls of one round that need no decision of a person. Returns the calls that wait for one.
     async fn call_round(
         &self,
-        calls: Vec<ToolCall>,
+        mut calls: Vec<ToolCall>,
         messages: &mut Vec<Message>,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
+        for call in calls.extract_if(.., |call| !self.permitted_calls.has(&call.function.name)) {
+            messages.push(ToolRunner::refused(&call, NOT_PERMITTED));
+        }
         let mut groups = self
             .runner
             .approvals

@@ -146,9 +146,9 @@ impl OpenTurn {
     }
 }
 
-/// The client's parameters for all calls of the model after the first one.
+/// The client's parameters for the calls of the model by the next agent.
 fn later_parameters(basis: &HandoffContext) -> ClientParameters {
-    basis.client_parameters.clone().after_first_call()
+    basis.client_parameters.clone().for_next_agent()
 }
 
 /// Replaces the results of the last round in a request by those of this turn. The request has empty results for calls

@@ -351,6 +351,46 @@ async fn a_client_that_requires_a_call_gets_one_of_its_own_after_those_of_the_ag
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn calls_that_the_client_s_choice_does_not_permit_are_not_made() {
+    let allowed = |mode: &str| {
+        let tools = json!([{"type": "function", "function": {"name": "shop_a"}}]);
+        json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+    };
+    for (choice, later, called) in [
+        (allowed("required"), allowed("auto"), &["1"][..]),
+        (allowed("auto"), allowed("auto"), &["1"]),
+        (json!("none"), json!("none"), &[]),
+    ] {
+        let endpoint = CountingEndpoint::start().await;
+        let script = r#"{"rules": [
+            {"when": {"tool_result_of": "weather"}, "reply": {"say": "Done."}},
+            {"reply": {"call": [
+                {"name": "shop_a", "arguments": {"q": "1"}}, {"name": "shop_b", "arguments": {"q": "2"}},
+                {"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
+        let sets = json!([rest(&endpoint.url(), &["a", "b"])]);
+        let fixture = TurnFixture::plain(&manifest(sets), script).await;
+        let body = json!({"messages": [user("x")], "tools": [weather()], "tool_choice": choice});
+        let answer = fixture.chat(body).await;
+        assert_eq!(
+            (answer.reason().as_str(), answer.text().as_str()),
+            ("stop", "Done."),
+            "{choice}"
+        );
+        assert_eq!(endpoint.called(), called, "{choice}");
+        let asked = fixture.asked();
+        assert_eq!(
+            (&asked[0]["tool_choice"], &asked[1]["tool_choice"]),
+            (&choice, &later)
+        );
+        let results = asked[1]["messages"].to_string();
+        assert_eq!(
+            results.matches("does not permit this tool").count(),
+            3 - called.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_requires_one_of_several_tools_gets_a_call_before_the_last_round_is_used_up()
 {
     let endpoint = CountingEndpoint::start().await;
