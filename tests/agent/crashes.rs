@@ -343,7 +343,8 @@ async fn stream_until(request: dray_http::RequestBuilder, text: &str) -> Vec<Val
     }
     let data = received
         .lines()
-        .filter_map(|line| line.strip_prefix("data: "));
+        .filter_map(|line| line.strip_prefix("data: "))
+        .filter(|data| *data != "[DONE]");
     data.map(|data| serde_json::from_str(data).unwrap())
         .collect()
 }

@@ -115,7 +115,7 @@ pub struct HttpSurface {
     pub(super) manifests: Arc<ManifestDirectory>,
     pub(super) layers: Arc<LayerSet>,
     pub(super) options: SurfaceOptions,
-    clock: Clock,
+    pub(super) clock: Clock,
     chats: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
     resumed_streams: Arc<Semaphore>,

@@ -26,6 +26,7 @@ mod guardrails;
 mod handoffs;
 mod hooks;
 mod known_files;
+mod open_responses;
 mod openai;
 mod packages;
 mod plain;

@@ -70,7 +70,8 @@ async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
     let answer = request.json(&body).send(&|_| ()).await.unwrap();
     assert_eq!(answer.status(), 200);
     let text = answer.text().await.unwrap();
-    let events = text
+    let events = text.strip_suffix("data: [DONE]\n\n").expect(&text);
+    let events = events
         .split("\n\n")
         .filter(|event| !event.is_empty() && !event.starts_with(':'));
     let parse = |event: &str| {

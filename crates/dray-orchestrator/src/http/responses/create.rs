@@ -231,7 +231,7 @@ impl BeginningResponse {
     ) -> Result<Response, RequestFailure> {
         let created = surface.now_seconds();
         let echo = std::mem::take(&mut self.request.echo);
-        let mut writer = ResponseWriter::new(&self.id, created, echo);
+        let mut writer = ResponseWriter::new(&self.id, created, echo, surface.clock.clone());
         let input = std::mem::take(&mut self.request.input.items);
         writer.note_input(&input);
         let document = ResponseDocument {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use dray_agent::event::{AnswerEnd, Event};
 use dray_agent::failure::RequestFailure;
+use dray_agent::wire::DONE_LINE;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -162,6 +163,13 @@ impl Listener {
         }
     }
 
+    /// Adds the end of the stream to what waits for the client.
+    fn end(&self, waiting: &mut Vec<u8>) {
+        if let Self::Stream { .. } = self {
+            waiting.extend_from_slice(DONE_LINE);
+        }
+    }
+
     /// Sends waiting bytes when the client accepts them. Cancellation safe: bytes that are not sent still wait.
     async fn send(&self, waiting: &mut Vec<u8>) {
         if let Self::Stream { sender, .. } = self
@@ -198,6 +206,7 @@ impl ResponseDriver {
         self.write(&listener, &mut waiting);
         // Recorded also where the client does not take the last events.
         self.recorder = None;
+        listener.end(&mut waiting);
         listener.send(&mut waiting).await;
         if let Listener::Whole(sender) = listener {
             // The client may have left.

@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use dray_agent::failure::RequestFailure;
+use dray_agent::wire::DONE_LINE;
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
@@ -219,6 +220,7 @@ impl EventReader {
         let end = last.and_then(sequence_of).map_or(0, |number| number + 1);
         self.next = self.next.max(end);
         if last.is_some_and(is_last) {
+            bytes.extend_from_slice(DONE_LINE);
             LookResult::Last(bytes)
         } else {
             LookResult::Events(bytes)

@@ -51,11 +51,26 @@ pub(super) fn take_text_format(
         chat.insert("verbosity".to_owned(), verbosity.clone());
     }
     let mut shown = members.clone();
-    shown
+    let format = shown
         .entry("format")
         .or_insert_with(|| json!({"type": "text"}));
+    if format["type"] == "json_schema" {
+        insert_missing(
+            format,
+            [("description", Value::Null), ("strict", json!(false))],
+        );
+    }
     echo.insert("text".to_owned(), Value::Object(shown));
     Ok(())
+}
+
+/// Adds the members that a response always shows, where its request left them out.
+fn insert_missing<const N: usize>(object: &mut Value, usual: [(&str, Value); N]) {
+    if let Some(members) = object.as_object_mut() {
+        for (name, value) in usual {
+            members.entry(name).or_insert(value);
+        }
+    }
 }
 
 fn chat_format(format: &Value) -> Result<Value, RequestFailure> {
@@ -131,11 +146,16 @@ pub(super) fn take_tools(
             return Err(invalid("tools", "It must be a list."));
         };
         let mut functions = Vec::with_capacity(list.len());
-        for (index, tool) in list.iter().enumerate() {
+        let mut shown = list.clone();
+        for (index, tool) in shown.iter_mut().enumerate() {
             functions.push(chat_tool(index, tool)?);
+            insert_missing(
+                tool,
+                ["description", "parameters", "strict"].map(|name| (name, Value::Null)),
+            );
         }
         chat.insert("tools".to_owned(), Value::Array(functions));
-        echo.insert("tools".to_owned(), tools);
+        echo.insert("tools".to_owned(), Value::Array(shown));
     }
     if let Some(choice) = body.shift_remove("tool_choice") {
         let kind = choice.get("type").and_then(Value::as_str);

@@ -11,10 +11,12 @@ use crate::http::plain_request::unsupported_failure;
 use crate::responses::StoredRequest;
 
 /// Parameters and their names in chat completions.
-const PARAMETER_NAMES: [(&str, &str); 9] = [
+const PARAMETER_NAMES: [(&str, &str); 11] = [
     ("max_output_tokens", "max_completion_tokens"),
     ("temperature", "temperature"),
     ("top_p", "top_p"),
+    ("presence_penalty", "presence_penalty"),
+    ("frequency_penalty", "frequency_penalty"),
     ("top_logprobs", "top_logprobs"),
     ("parallel_tool_calls", "parallel_tool_calls"),
     ("user", "user"),
@@ -229,11 +231,13 @@ fn response_place(param: &str, items: &[Option<usize>]) -> String {
     param.to_owned()
 }
 
-/// Members of a response with the values that apply if its request left them out.
+/// Members of a response with the values that apply if its request left them out, as in `OpenAI`'s API. The numbers are
+/// never null, as the Open Responses specification requires (<https://www.openresponses.org/reference>).
 fn usual_echo() -> Map<String, Value> {
     let usual = json!({
-        "max_output_tokens": null, "max_tool_calls": null, "parallel_tool_calls": true, "temperature": null,
-        "tool_choice": "auto", "tools": [], "top_p": null, "top_logprobs": 0, "truncation": "disabled", "user": null,
+        "max_output_tokens": null, "max_tool_calls": null, "parallel_tool_calls": true, "temperature": 1.0,
+        "tool_choice": "auto", "tools": [], "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+        "top_logprobs": 0, "truncation": "disabled", "user": null, "safety_identifier": null, "prompt_cache_key": null,
         "reasoning": {"effort": null, "summary": null}, "text": {"format": {"type": "text"}}, "service_tier": "default",
     });
     match usual {

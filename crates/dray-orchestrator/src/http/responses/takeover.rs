@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
-use dray_types::TraceContext;
+use dray_types::{Clock, TraceContext};
 use serde_json::{Map, Value};
 
 use super::create::chat_request;
@@ -23,10 +23,11 @@ use crate::progress::ResponseRun;
 use crate::responses::TakenResponse;
 
 /// Members that a response has by itself; the others repeat its request.
-const OWN_MEMBERS: [&str; 8] = [
+const OWN_MEMBERS: [&str; 9] = [
     "id",
     "object",
     "created_at",
+    "completed_at",
     "status",
     "error",
     "incomplete_details",
@@ -102,7 +103,7 @@ pub(super) async fn finish_abandoned(
         response = id,
         "a response of a process that is gone is finished here"
     );
-    let mut writer = resumed_writer(id, &takeover);
+    let mut writer = resumed_writer(id, &takeover, surface.clock.clone());
     let recorder = resumed_recorder(surface, principal, id, &mut writer).await;
     match asked_again(surface, caller, id, &mut takeover, &checkpoint) {
         Ok((asked, places)) => {
@@ -148,13 +149,13 @@ async fn resumed_recorder(
     }
 }
 
-fn resumed_writer(id: &str, taken: &TakenResponse) -> ResponseWriter {
+fn resumed_writer(id: &str, taken: &TakenResponse, clock: Clock) -> ResponseWriter {
     let mut echo = match &taken.document.response {
         Some(Value::Object(members)) => members.clone(),
         _ => Map::new(),
     };
     echo.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
-    let mut writer = ResponseWriter::new(id, taken.created, echo);
+    let mut writer = ResponseWriter::new(id, taken.created, echo, clock);
     writer.note_input(&taken.document.input);
     writer
 }

@@ -5,6 +5,7 @@ use dray_agent::event::{AnswerEnd, ApprovalRequest, Event, FinishReason, TokenUs
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, ToolCall};
 use dray_agent::wire::write_event_line;
+use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
 use super::approval_items::{ITEM_PREFIX, answered_item_id, approval_item};
@@ -19,8 +20,11 @@ mod resume;
 #[derive(Debug)]
 pub(super) struct ResponseWriter {
     id: String,
+    clock: Clock,
     /// The response without `status`, `output` and the members that are known at its end.
     base: Map<String, Value>,
+    /// Time at which the turn ended with a complete answer, in Unix seconds.
+    completed_at: Option<u64>,
     sequence: u64,
     /// Items that were begun.
     begun: usize,
@@ -48,8 +52,9 @@ struct AnswerText {
 }
 
 impl ResponseWriter {
-    /// A writer for the response `id`, made at `created` (Unix seconds), that repeats `echo` of its request.
-    pub(super) fn new(id: &str, created: u64, echo: Map<String, Value>) -> Self {
+    /// A writer for the response `id`, made at `created` (Unix seconds), that repeats `echo` of its request. `clock` gives
+    /// the time of its end.
+    pub(super) fn new(id: &str, created: u64, echo: Map<String, Value>, clock: Clock) -> Self {
         let mut base = Map::new();
         base.insert("id".to_owned(), json!(id));
         base.insert("object".to_owned(), json!("response"));
@@ -57,7 +62,9 @@ impl ResponseWriter {
         base.extend(echo);
         Self {
             id: id.to_owned(),
+            clock,
             base,
+            completed_at: None,
             sequence: 0,
             begun: 0,
             events: Vec::new(),
@@ -84,6 +91,9 @@ impl ResponseWriter {
     pub(super) fn response(&self, status: &str) -> Value {
         let mut response = self.base.clone();
         response.insert("status".to_owned(), json!(status));
+        // A response that could not be stored has failed after its turn ended.
+        let completed_at = self.completed_at.filter(|_| status == "completed");
+        response.insert("completed_at".to_owned(), json!(completed_at));
         for name in ["error", "incomplete_details"] {
             response.entry(name).or_insert(Value::Null);
         }
@@ -177,8 +187,16 @@ impl ResponseWriter {
 
     /// Ends the last items and records how the response ended. [`ResponseWriter::end`] returns the event that ends it.
     pub(super) fn finish(&mut self, ending: &AnswerEnd) -> &'static str {
+        let incomplete_reason = match ending.reason {
+            FinishReason::Length => Some("max_output_tokens"),
+            FinishReason::ContentFilter => Some("content_filter"),
+            FinishReason::Stop | FinishReason::ToolCalls => None,
+        };
         self.cite_files();
-        self.close("completed");
+        self.close(match incomplete_reason {
+            Some(_) => "incomplete",
+            None => "completed",
+        });
         self.abandon_calls();
         for call in self.calls.clone() {
             self.call(&call);
@@ -191,10 +209,9 @@ impl ResponseWriter {
             self.finish_item(item);
         }
         self.usage = ending.usage;
-        let reason = match ending.reason {
-            FinishReason::Length => "max_output_tokens",
-            FinishReason::ContentFilter => "content_filter",
-            FinishReason::Stop | FinishReason::ToolCalls => return "completed",
+        let Some(reason) = incomplete_reason else {
+            self.completed_at = Some(self.clock.now_ms() / 1000);
+            return "completed";
         };
         let details = json!({ "reason": reason });
         self.base.insert("incomplete_details".to_owned(), details);

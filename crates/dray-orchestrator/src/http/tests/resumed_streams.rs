@@ -42,8 +42,16 @@ pub(super) async fn events(
         }
     }
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.map(|data| serde_json::from_str(data).unwrap())
-        .collect()
+    let events: Vec<Value> = data
+        .filter(|data| *data != "[DONE]")
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let kind = events.last().and_then(|event| event["type"].as_str());
+    let is_whole = matches!(kind, Some("response.completed" | "response.failed"));
+    if is_whole && last == "none" {
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    }
+    events
 }
 
 fn numbers(events: &[Value]) -> Vec<u64> {

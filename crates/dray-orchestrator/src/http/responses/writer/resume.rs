@@ -113,6 +113,7 @@ impl ResponseWriter {
 
 #[cfg(test)]
 mod tests {
+    use dray_types::Clock;
     use serde_json::Map;
 
     use super::*;
@@ -136,7 +137,7 @@ mod tests {
             delta.clone(),
             delta,
         ];
-        let mut writer = ResponseWriter::new("resp_1", 5, Map::new());
+        let mut writer = ResponseWriter::new("resp_1", 5, Map::new(), Clock::manual(7000));
         writer.resume(&recorded, 70);
         let events = writer.take_events();
         assert_eq!(
