@@ -108,8 +108,10 @@ pub(crate) async fn take_over_from_a_killed_worker() {
     let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(20));
     let meta = fixture.meta("op").with_deadline(deadline);
     let stuck = GatedHandler::default();
-    let killed = ConnectedWorker::start(&fixture.server, WorkSettings::default(), stuck.clone()).await;
-    fixture.bus
+    let killed =
+        ConnectedWorker::start(&fixture.server, WorkSettings::default(), stuck.clone()).await;
+    fixture
+        .bus
         .publish_work(&meta, &v1::ToolCallRequested::default())
         .await
         .unwrap();
@@ -117,7 +119,8 @@ pub(crate) async fn take_over_from_a_killed_worker() {
     drop(killed);
     let open = GatedHandler::default();
     open.open.cancel();
-    let _worker = ConnectedWorker::start(&fixture.server, WorkSettings::default(), open.clone()).await;
+    let _worker =
+        ConnectedWorker::start(&fixture.server, WorkSettings::default(), open.clone()).await;
     let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(record.terminal(), TerminalState::Done, "{record:?}");
     assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
