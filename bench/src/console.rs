@@ -1,6 +1,6 @@
-//! The console's live page in Chromium under 10,000 events a minute: first paint, bytes of its assets, time from an event's
-//! publication to its row, lost rows, and the memory of the tab. No other program is measured for comparison; the aims are
-//! absolute.
+//! The console's live page in Chromium under 10,000 events a minute: first paint, bytes of its assets, time from an
+//! event's publication to its row, lost rows, and the memory of the tab. No other program is measured for comparison;
+//! the aims are absolute.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
 //! The forward proxy as a program, compared with a plain TCP relay (`socat`), Squid and Stripe's Smokescreen.
 //!
 //! (t) the throughput of one tunnel and of eight, (u) new connections: `CONNECT`, SOCKS5 and requests in absolute form,
-//! (v) memory of idle and of busy tunnels in one process, (w) streams of HTTP/2 over TLS beside connections of HTTP/1.1. The guard opens no loopback address, so the target is a
-//! process in a separate network namespace, behind a pair of virtual interfaces; all programs connect to it there. The
-//! namespace needs root. Ours checks a token, a policy file and the address, and publishes two audit events for a
-//! connection, the first of them before a byte passes; the other programs are configured to allow only the target.
-//! Tunnels carry plain bytes, so no `ClientHello` is read on any side.
+//! (v) memory of idle and of busy tunnels in one process, (w) streams of HTTP/2 over TLS beside connections of
+//! HTTP/1.1. The guard opens no loopback address, so the target is a process in a separate network namespace, behind a
+//! pair of virtual interfaces; all programs connect to it there. The namespace needs root. Ours checks a token, a
+//! policy file and the address, and publishes two audit events for a connection, the first of them before a byte
+//! passes; the other programs are configured to allow only the target. Tunnels carry plain bytes, so no `ClientHello`
+//! is read on any side.
 //!
 //! Smokescreen has no Debian package: `go build -mod=vendor` in its repository, then `--smokescreen PROGRAM`. It
 //! builds with Go 1.19.

@@ -13,10 +13,11 @@ use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, user};
 use super::rest_endpoint::FakeEndpoint;
 
-/// The people: one may answer, the other one may not.
+/// Ids of people who may answer.
 const DISCORD_APPROVER: &str = "77";
-const DISCORD_STRANGER: &str = "78";
 const SLACK_APPROVER: &str = "U77";
+/// Ids of people who may not answer.
+const DISCORD_STRANGER: &str = "78";
 const SLACK_STRANGER: &str = "U78";
 
 /// The body of a tool's result in the answer of the scripted model.
@@ -157,7 +158,7 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
         discord.repeat_event("INTERACTION_CREATE", &event);
         let first = ops.notice(notice_count).await;
         let second = ops.notice(notice_count + 1).await;
-        // Both are handled concurrently, so either may be the one that decides.
+        // Both presses are handled concurrently, so either may decide.
         let notices = [first, second];
         assert!(
             notices
@@ -186,8 +187,11 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
 async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_after_the_expiry() {
     let ops = DiscordOps::start(&[("orchestrator.approval_timeout", "5s")]).await;
     let (answer, (id, _, approve)) = join(ask(&ops.fixture), ops.question()).await;
-    assert!(answer.text().contains("Nobody approved"), "{answer:?}");
-    // Without a press.
+    assert!(
+        answer.text().contains("was not approved in time"),
+        "{answer:?}"
+    );
+    // No button of this question is pressed.
     let (_, buttons) = ops.shown_with("Expired, 20").await;
     assert_eq!(buttons, 0);
     let notice_text = ops

@@ -20,8 +20,8 @@ use super::approvals::{APPROVER_ID, OPS_CHAT, OpsFixture};
 use super::fixture::user;
 use super::process::ServiceProcess;
 
-/// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, `note` hangs the first time, and `fail`
-/// hangs the first time and fails then, which ends the request.
+/// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, `note` hangs the first time, and
+/// `fail` hangs the first time and fails then, which ends the request.
 #[derive(Debug, Default)]
 struct ShopCalls {
     orders: usize,

@@ -182,7 +182,8 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
     fixture.stop().await;
 }
 
-/// Files of a directory are read by the id under which the model sees them, with the caller's key, through the real reader.
+/// Files of a directory are read by the id under which the model sees them, with the caller's key, through the real
+/// reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_a_directory_of_the_manifest_is_read_with_the_caller_s_key() {
     let name = "files/acme/my%20dir/in/report.txt";

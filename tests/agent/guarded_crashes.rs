@@ -1,5 +1,5 @@
-//! Tests of a replica that finishes a response of a killed process, where the agent has guardrails or the client chose a
-//! tool.
+//! Tests of a replica that finishes a response of a killed process, where the agent has guardrails or the client chose
+//! a tool.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests with agents of independent packages from npm, which bring their own tools and want structured output, over chat
-//! completions and over responses.
+//! Tests with agents of independent packages from npm, which bring their own tools and want structured output, over
+//! chat completions and over responses.
 
 use dray_testkit::python::run_json;
 use serde_json::{Value, json};

@@ -10,8 +10,8 @@ use crate::support;
 pub(crate) use crate::support::service_process::ServiceProcess;
 
 impl ServiceProcess {
-    /// Starts a service on this bus and store, with these settings beside those of the file `config`, and waits until it
-    /// serves.
+    /// Starts a service on this bus and store, with these settings beside those of the file `config`, and waits until
+    /// it serves.
     pub(crate) async fn start(
         service: &str,
         nats: &NatsServer,

@@ -1,4 +1,5 @@
-//! Certificates by `openssl`: an authority for `EXTERNAL_URL_FETCH_CA_BUNDLE`, and certificates of servers, valid and invalid.
+//! Certificates by `openssl`: an authority for `EXTERNAL_URL_FETCH_CA_BUNDLE`, and certificates of servers, valid and
+//! invalid.
 
 use std::fs;
 use std::path::{Path, PathBuf};

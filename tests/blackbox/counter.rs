@@ -94,11 +94,13 @@ fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> St
             "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n"
         }
     });
-    // Not counted: packets that the kernel sends by itself, and packets of connections whose SYN was counted.
+    // The following are not counted: packets that the kernel sends by itself, and packets of connections whose SYN was
+    // counted.
     text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
     text.push_str("meta l4proto tcp tcp flags & (syn | ack) != syn return\n");
     if side == CableSide::Sent {
-        // Not counted: connections to the binary's embedded store. The servers that detect leaks listen on lower ports.
+        // Connections to the binary's embedded store are not counted either. The servers that detect leaks listen on
+        // lower ports.
         text.push_str("ip daddr 127.0.0.1 tcp dport 32768-65535 return\n");
     }
     for network in &openings.networks {

@@ -1,5 +1,6 @@
-//! The explanation of every URL that a scenario fetched (`dray policy explain --resolve`), in a new network of the same setup:
-//! it has the verdict and the code of the fetch. It does not follow redirects, so what a later hop refuses is allowed here.
+//! The explanation of every URL that a scenario fetched (`dray policy explain --resolve`), in a new network of the same
+//! setup: it has the verdict and the code of the fetch. It does not follow redirects, so what a later hop refuses is
+//! allowed here.
 
 use serde_json::Value;
 

@@ -150,7 +150,7 @@ impl FetchCommand {
                     .arg("--arguments")
                     .arg(json!({ "file": reference }).to_string());
             }
-            // After `--`, so that no URL is read as an option.
+            // The URL follows `--`, so that no URL is read as an option.
             None => {
                 command.arg("-o").arg(&content).arg("--").arg(&self.url);
             }

@@ -1,5 +1,5 @@
-//! A separate network for each scenario: two namespaces and a veth pair, servers on both ends, counters that are proved to
-//! count, and the verdict at the end of the scenario.
+//! A separate network for each scenario: two namespaces and a veth pair, servers on both ends, counters that are proved
+//! to count, and the verdict at the end of the scenario.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +84,8 @@ pub(crate) fn collect_findings(
     let mut findings = scenario_network.findings.lock().unwrap().clone();
     let judged = scenario_network.judged.lock().unwrap().clone();
     let own_addresses = scenario_network.own_addresses.lock().unwrap().clone();
-    // The names of the zone begin again with their first answers. The first network stays, because fetches name its files.
+    // The names of the zone begin again with their first answers. The first network stays, because fetches name its
+    // files.
     let binary = scenario_network.binary;
     let explained = ScenarioNetwork::new(binary, &format!("{name}-again"), plan);
     for address in own_addresses {

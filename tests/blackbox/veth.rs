@@ -21,7 +21,8 @@ const NEAR_DEVICE: &str = "02:00:00:00:00:01";
 /// Hardware address of the end in the namespace of the scripted servers.
 const FAR_DEVICE: &str = "02:00:00:00:00:02";
 
-/// A pair of virtual Ethernet devices (veth(4)) between the two namespaces, with a far side on which every address responds.
+/// A pair of virtual Ethernet devices (veth(4)) between the two namespaces, with a far side on which every address
+/// responds.
 pub(crate) fn connect(near: &NetworkNamespace, far: &NetworkNamespace) {
     far.ip(&format!(
         "link add far address {FAR_DEVICE} type veth peer name near address {NEAR_DEVICE} netns {}",

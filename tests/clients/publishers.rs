@@ -71,7 +71,7 @@ impl PublisherProcess {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        // A separate thread, because a program with a full pipe would block.
+        // A separate thread reads the output, because a program with a full pipe would block.
         let output = std::thread::spawn(move || {
             let lines = output.lines().map_while(Result::ok);
             lines
@@ -90,7 +90,7 @@ impl PublisherProcess {
     fn publish(&mut self, operation: &str, arguments: &Value, mut expected: Value) {
         expected["operation"] = operation.into();
         self.expected.insert(operation.to_owned(), expected);
-        // As text, which is passed on unchanged: each language writes JSON with other spaces.
+        // The arguments are text, which is passed on unchanged: each language writes JSON with other spaces.
         let call = json!({"operation": operation, "arguments": arguments.to_string()});
         writeln!(self.input.as_mut().unwrap(), "{call}").unwrap();
     }
@@ -284,7 +284,7 @@ fn call_of(kind: u32, operation: &str) -> (Value, Value) {
         }
         2 => {
             let url = format!("http://127.0.0.1/{operation}");
-            // The egress service judges it and refuses addresses of this machine.
+            // The egress service judges the URL and refuses addresses of this machine.
             let refused = format!(
                 "External URL {url} resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."
             );

@@ -1,5 +1,5 @@
-//! Every method of the contracts is served only to callers that have its scope. The methods come from the descriptors, so a
-//! new one is tested without a change here.
+//! Every method of the contracts is served only to callers that have its scope. The methods come from the descriptors,
+//! so a new one is tested without a change here.
 
 use prost::Message as _;
 use serde_json::{Value, json};

@@ -218,7 +218,7 @@ fn a_separate_file_publishes_previews_on_loopback() {
     let text = support::stdout(compose(&files).envs(credentials()));
     let services = yaml(&text).remove(0);
     let service = &services["services"]["sandbox-transfer"];
-    // From the text of the file, because versions of compose print ports in different forms.
+    // The ports are read from the text of the file, because versions of compose print ports in different forms.
     let written = read("deploy/compose.preview.yml");
     assert!(
         written.contains("    ports: [\"127.0.0.1:7350:7350\"]\n"),

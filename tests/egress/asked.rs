@@ -1,7 +1,7 @@
 //! Questions about hosts while the process that asks them, and that records the answers, is killed at random moments.
 //!
-//! Before a person has allowed the host, no tunnel opens. A host is asked about once, whatever is killed. An answer that was
-//! confirmed holds after the next start, and none holds without its audit event.
+//! Before a person has allowed the host, no tunnel opens. A host is asked about once, whatever is killed. An answer
+//! that was confirmed holds after the next start, and none holds without its audit event.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Clients of others in the network of a container that has no way out. Each one gets what the allowed host has through the
-//! proxy, shows the refusal of every other host, and no packet goes elsewhere.
+//! Clients of others in the network of a container that has no way out. Each one gets what the allowed host has through
+//! the proxy, shows the refusal of every other host, and no packet goes elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

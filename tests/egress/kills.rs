@@ -1,10 +1,10 @@
 //! The forward proxy as a process that is killed at random moments, while programs open tunnels and fetches fill the
 //! cache.
 //!
-//! For every fetch with a response, its event must be in the file. For every connection through which the target received a
-//! byte, the event `opened` must be in the file and in the stream, even if the process was killed right after that byte. No
-//! tunnel may survive the process, every line of the file must be complete, and the cache may contain only complete files.
-//! The suite has a short run; `cargo xtask soak -- proxy` kills the process 200 times.
+//! For every fetch with a response, its event must be in the file. For every connection through which the target
+//! received a byte, the event `opened` must be in the file and in the stream, even if the process was killed right
+//! after that byte. No tunnel may survive the process, every line of the file must be complete, and the cache may
+//! contain only complete files. The suite has a short run; `cargo xtask soak -- proxy` kills the process 200 times.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

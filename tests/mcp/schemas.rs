@@ -1,5 +1,5 @@
-//! Documents and their schemas, compared by the validator `jsonschema` of Python: the structured content of every tool with
-//! the output schema that the tool declares, and `server.json` with the rules of the registry.
+//! Documents and their schemas, compared by the validator `jsonschema` of Python: the structured content of every tool
+//! with the output schema that the tool declares, and `server.json` with the rules of the registry.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -145,8 +145,8 @@ fn write_in_container(container: &Container, name: &str, content: &[u8]) {
     ));
 }
 
-/// Runs `walk.cjs`, which opens the preview in Chromium, and returns its report. `change` changes the page of the site when
-/// the walk requests it.
+/// Runs `walk.cjs`, which opens the preview in Chromium, and returns its report. `change` changes the page of the site
+/// when the walk requests it.
 fn walk(directory: &Path, settings: &Value, mut change: impl FnMut()) -> Value {
     let file = directory.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();

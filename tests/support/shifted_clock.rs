@@ -1,4 +1,5 @@
-//! A proxy in front of an HTTP server that shifts the `date` field of the responses, as a server with another clock would.
+//! A proxy in front of an HTTP server that shifts the `date` field of the responses, as a server with another clock
+//! would.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -39,7 +40,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut [u8])) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Replaces each date. The server writes the head of a response in one piece, so none is divided.
+/// Replaces each date. The server writes the head of a response in one write, so no date is divided.
 fn shift(bytes: &mut [u8], behind: Duration) {
     let now = UNIX_EPOCH + Duration::from_millis(Clock::system().now_ms());
     let date = httpdate::fmt_http_date(now - behind);

@@ -58,7 +58,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A timeout longer than a kill and a restart, so that the next process finds requests that have not ended.
-fn delivery_timeout() -> (&'static str, String) {
+fn answer_timeout() -> (&'static str, String) {
     ("answer_timeout", quoted("6s"))
 }
 
@@ -108,7 +108,7 @@ impl FakePlatforms {
                     ("base_url", quoted(&self.telegram.url())),
                     ("poll_wait", quoted("2s")),
                     ("idle_timeout", quoted("6s")),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
             (
@@ -116,7 +116,7 @@ impl FakePlatforms {
                 vec![
                     ("token", quoted(self.discord.token().expose())),
                     ("base_url", quoted(&self.discord.url())),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
             (
@@ -126,7 +126,7 @@ impl FakePlatforms {
                     ("signing_secret", quoted(SIGNING_SECRET)),
                     ("base_url", quoted(&self.slack.url())),
                     ("share_wait", quoted("3s")),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
             (
@@ -135,7 +135,7 @@ impl FakePlatforms {
                     ("token", quoted(self.whatsapp.token().expose())),
                     ("phone_number_id", quoted(PHONE_NUMBER_ID)),
                     ("base_url", quoted(&self.whatsapp.url())),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
         ]
@@ -158,10 +158,7 @@ impl FakePlatforms {
         vec![
             (
                 "wh.webhook".to_owned(),
-                vec![
-                    ("inbound_secret", quoted(SHARED_SECRET)),
-                    delivery_timeout(),
-                ],
+                vec![("inbound_secret", quoted(SHARED_SECRET)), answer_timeout()],
             ),
             (
                 "mx.matrix".to_owned(),
@@ -169,7 +166,7 @@ impl FakePlatforms {
                     ("token", quoted(self.matrix.token().expose())),
                     ("homeserver", quoted(&self.matrix.url())),
                     ("poll_wait", quoted("2s")),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
             (
@@ -181,7 +178,7 @@ impl FakePlatforms {
                     ("username", quoted(&email.username)),
                     ("password", quoted(email.password.expose())),
                     ("from", quoted(&email.from)),
-                    delivery_timeout(),
+                    answer_timeout(),
                 ],
             ),
         ]

@@ -14,7 +14,7 @@ const BYTES_PER_GIGABYTE: u64 = 1_000_000_000;
 const TARGET_BYTES: u64 = 10 * BYTES_PER_GIGABYTE;
 /// Least space for what tests keep in the temporary directory at the same time: images, stores, large files.
 const MIN_TEMPORARY_BYTES: u64 = BYTES_PER_GIGABYTE;
-/// Free space below which no run succeeds, also where an earlier one has built everything.
+/// Free space below which no run succeeds, even where an earlier one has built everything.
 const MIN_FREE_BYTES: u64 = BYTES_PER_GIGABYTE;
 
 /// A directory that a run fills.
@@ -30,7 +30,7 @@ struct FilledDirectory {
 
 /// Prints the free space, and refuses to begin with less than a run needs in any case.
 pub(crate) fn check_space(root: &Path) -> anyhow::Result<()> {
-    // This program is `target/debug/xtask`, also where `CARGO_TARGET_DIR` names another directory.
+    // This program is `target/debug/xtask`, even where `CARGO_TARGET_DIR` names another directory.
     let program = std::env::current_exe().context("cannot find the program of this command")?;
     let target = program.ancestors().nth(2).unwrap_or(root).to_owned();
     let present = size_of(&target);

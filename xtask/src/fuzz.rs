@@ -13,7 +13,8 @@ pub(crate) fn run_targets(root: &Path, minutes: u64, target: Option<&str>) -> an
         .succeeds()
     {
         step::cargo_step(root)
-            // With its own lock file, so that the tool is built from the dependencies that its authors tested.
+            // `--locked` uses the lock file of the tool, so that the tool is built from the dependencies that its
+            // authors tested.
             .args(["install", "cargo-fuzz", "--locked"])
             .run()
             .context("cargo-fuzz is missing and could not be installed")?;

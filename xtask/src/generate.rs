@@ -45,7 +45,8 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     // The pages come from a binary that is built from the contracts.
     generate_contracts(root, check)?;
     step::cargo_step(root)
-        // With tests, as the test commands build it: without them, features differ and every crate is compiled again.
+        // Tests are built too, as the test commands do: without them, features differ and every crate is compiled
+        // again.
         .args(["build", "--quiet", "--package", "dray", "--bins", "--tests"])
         .run()?;
     generate_pages(root, check, &root.join("target/debug/dray"))
@@ -134,7 +135,7 @@ fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
         if fs::read(&path).is_ok_and(|current| current == *content) {
-            // Not written again, because a new modification time would make cargo rebuild all dependents.
+            // The file is not written again, because a new modification time would make cargo rebuild all dependents.
             continue;
         }
         if let Some(directory) = path.parent() {
@@ -180,7 +181,7 @@ pub(crate) fn compile_descriptors(root: &Path) -> anyhow::Result<FileDescriptorS
         .collect::<anyhow::Result<_>>()?;
     // The order of a directory is not the same on every machine, and it decides the order of the output.
     sources.sort();
-    // In Rust, so that no `protoc` has to be installed.
+    // The compiler is a Rust library, so that no `protoc` has to be installed.
     Ok(protox::compile(&sources, [&proto])?)
 }
 

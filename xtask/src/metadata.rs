@@ -50,7 +50,7 @@ impl CargoMetadata {
     /// Runs `cargo metadata` for the whole graph with all features.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo_step(root)
-            // With all features, to include the dependencies of each.
+            // All features are on, to include the dependencies of each.
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)

@@ -97,7 +97,8 @@ impl ProgramStep {
             .spawn()
             .with_context(|| format!("cannot start `{line}`"))?;
         let mut stdin = process.stdin.take().context("the program has no input")?;
-        // On a separate thread, because a program that writes before it has read all input would otherwise block.
+        // The input is written on a separate thread, because a program that writes before it has read all input would
+        // otherwise block.
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = process.wait_with_output()?;
         let written = writer.join();

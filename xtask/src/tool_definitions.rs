@@ -1,4 +1,5 @@
-//! The tools that the clients give to frameworks for agents: the TypeScript client gets the definitions of the Python one.
+//! The tools that the clients give to frameworks for agents: the TypeScript client gets the definitions of the Python
+//! one.
 
 use std::collections::BTreeMap;
 use std::fs;

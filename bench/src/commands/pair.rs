@@ -61,7 +61,7 @@ impl BenchPair<'_> {
             }
         }
         (self.prepare)();
-        // In a separate run: reading the memory every 2 ms disturbs the times.
+        // The memory is measured in a separate run, because reading it every 2 ms disturbs the times.
         let private = run(true, &(self.ours.words)(self.rounds + 1))?;
         self.report(&theirs, &ours, private.private_kib << 10);
         Ok(())

@@ -155,7 +155,7 @@ impl SshFixture<'_> {
         let (home, key) = (self.sshd.home(), self.sshd.key());
         let remote = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
         let port = self.sshd.port().to_string();
-        // Without the user's configuration, which could choose another cipher or a jump host.
+        // `-F /dev/null` leaves out the user's configuration, which could choose another cipher or a jump host.
         let mut copy = to_words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
         copy.extend(to_words(["-i", path_text(&key)?, "-o", "BatchMode=yes"]));
         // The server is on loopback and its key was made for this run.

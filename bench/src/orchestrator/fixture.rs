@@ -64,8 +64,8 @@ impl OrchestratorFixture {
         let (s3, options) = EmbeddedS3::start(directory.path()).await?;
         let store = Store::open_in_process(&s3, &options, clock.clone()).await?;
         let bus = Bus::in_process(clock.clone(), &meter);
-        // The bus in this process keeps the events of turns in memory, up to a part of these bytes. It is full before the
-        // rounds of chats that count.
+        // The bus in this process keeps the events of turns in memory, up to a part of these bytes. It is full before
+        // the rounds of chats that count.
         bus.apply_topology(&Topology::new(1, 64 << 20)).await?;
         let cx = ServiceContext::new(bus, store, clock);
         let orchestrator = Orchestrator::start(config, &cx)

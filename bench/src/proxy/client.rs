@@ -161,7 +161,7 @@ pub(super) async fn receive(
     stream.flush().await?;
     let mut buffer = vec![0; DOWNLOAD_BUFFER_BYTES];
     let mut received = 0;
-    // To the end of the stream, so that closing is part of the time.
+    // The stream is read to its end, so that closing is part of the time.
     loop {
         match stream.read(&mut buffer).await? {
             0 => break,

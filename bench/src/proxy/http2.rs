@@ -1,5 +1,5 @@
-//! (w) Streams of HTTP/2 over TLS, compared with connections of HTTP/1.1 to the same program, without TLS and with it. Squid has
-//! no HTTP/2 with its clients.
+//! (w) Streams of HTTP/2 over TLS, compared with connections of HTTP/1.1 to the same program, without TLS and with it.
+//! Squid has no HTTP/2 with its clients.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -112,7 +112,7 @@ fn squid_command(directory: &Path, listen: SocketAddr) -> anyhow::Result<Command
         ),
     )?;
     let mut command = Command::new("squid");
-    // In the foreground, as one process, which is how it is shipped.
+    // Squid runs in the foreground as one process, which is how it is shipped.
     command.arg("-N").arg("-f").arg(&configuration);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command)

@@ -170,7 +170,8 @@ export class Publisher {
       inboxPrefix: `_INBOX_${user}`,
       // By default the library closes the connection for good after ten attempts, which take 20 seconds.
       maxReconnectAttempts: -1,
-      // By default it closes after two refusals, which a server causes that loads its accounts after its start.
+      // By default the library closes after two refusals. A server that loads its accounts after its start can cause
+      // them.
       ignoreAuthErrorAbort: true,
       ...login,
       ...settings.nats,
@@ -204,7 +205,7 @@ export class Publisher {
     const timeoutMs = messageTime("timeoutMs", settings.timeoutMs ?? timeoutOf(this.#options));
     const deadlineMs = Date.now() + timeoutMs;
     const deadline = new Deadline(timeoutMs, this.#options.signal);
-    // First, so that no event is missed between the acknowledgement and the subscription.
+    // The subscription is opened first, so that no event is missed between the acknowledgement and the subscription.
     const event = await this.#events.open(operationId);
     try {
       const headers = await this.#headers("ToolCallRequested", operationId, deadlineMs);
@@ -256,7 +257,7 @@ export class Publisher {
         if (outcome !== undefined) yield outcome;
         isTaken = true;
       } finally {
-        // Runs also when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
+        // Runs even when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
         message.respond(isTaken ? "+ACK" : "-NAK");
         if (!isTaken && !this.#connection.isClosed()) await this.#connection.flush();
       }

@@ -21,7 +21,7 @@ export class Deadline {
     const timerMs = Math.min(timeoutMs, MAX_TIMER_MS);
     this.#timer = setTimeout(() => this.#controller.abort(deadlineError()), timerMs);
     this.#caller = caller;
-    // Not `AbortSignal.any`: Node.js 20.0 lacks it, and it keeps references in signals with a long lifetime.
+    // `AbortSignal.any` is not used: Node.js 20.0 lacks it, and it keeps references in signals with a long lifetime.
     if (caller?.aborted) this.#forward();
     else caller?.addEventListener("abort", this.#forward, { once: true });
   }

@@ -118,10 +118,10 @@ export function checkMetadata(values: Readonly<Record<string, string | undefined
   }
 }
 
-/** Longest time that a message may name, a year of seconds. No service keeps work for longer. */
+/** Most seconds that a message may name: a year. No service keeps work for longer. */
 const MAX_MESSAGE_SECONDS = 365 * 86_400;
 
-/** A time that a message can name, in seconds or in milliseconds as the end of its name says. */
+/** Checks and rounds a time for a message. The end of its name is its unit: seconds or milliseconds. */
 export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: number): number {
   if (typeof value !== "number") throw wrongType(name, "a number", value);
   const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;

@@ -31,13 +31,13 @@ export interface PlaceSettings {
   readonly name?: string;
   /** What happens when the name is taken; `rename` when unset. */
   readonly collision?: "rename" | "fail" | "overwrite";
-  /** Permission bits, such as `0o600`; those of the service when unset. */
+  /** Permission bits, such as `0o600`; the service's default when unset. */
   readonly mode?: number;
 }
 
 /** How a file is copied out of a sandbox. */
 export interface GetSettings {
-  /** Local path to write it to. */
+  /** Local path to which the file is written as well. */
   readonly to?: string;
   /** Most bytes; the operator's limit when unset. */
   readonly maxBytes?: number;
@@ -63,9 +63,9 @@ export interface ExecSettings {
 
 /** How a directory is listed. */
 export interface ListSettings {
-  /** Levels of directories below it; 1, which is its own entries, when unset. */
+  /** Levels of directories; 1, the directory's own entries, when unset. */
   readonly depth?: number;
-  /** Most entries; that of the service when unset. */
+  /** Most entries; the service's limit when unset. */
   readonly limit?: number;
 }
 

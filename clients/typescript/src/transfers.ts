@@ -86,7 +86,7 @@ export class Transfers {
     deadline: Deadline,
     retry: RetryPolicy | undefined,
   ): Promise<void> {
-    // In the same directory, because a rename is only atomic within one file system.
+    // The partial file is in the same directory, because a rename is only atomic within one file system.
     const partial = join(dirname(target), `.${basename(target)}.${randomUUID()}`);
     try {
       await repeat(deadline, retry, async () => {

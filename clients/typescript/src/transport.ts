@@ -132,7 +132,8 @@ export class Connection {
         const timeoutMs = Math.min(Math.ceil(deadline.remainingMs()), MAX_ATTEMPT_MS);
         try {
           const input = createAsyncIterable([request]);
-          // Only in the metadata: the library's own timer would keep the process running after a reader has left.
+          // The timeout is only in the metadata: the library's own timer would keep the process running after a reader
+          // has left.
           header.set("grpc-timeout", `${timeoutMs}m`);
           const response = await transport.stream(method, deadline.signal, undefined, header, input);
           for await (const message of response.message) {

@@ -112,7 +112,7 @@ test("only unavailable with a long delay counts as lasting", () => {
 
 test("names that no tool has are refused before a call is published", async (t) => {
   const { endpoint, dray } = await connected(t, () => ({}));
-  // Without a connection: nothing may be sent.
+  // The publisher has no connection, because nothing may be sent.
   const construct = Publisher as unknown as new (connection: undefined, settings: object) => Publisher;
   const publisher = new construct(undefined, { tenant: "acme" });
   for (const [tool, toolCallId, reason] of [
@@ -222,7 +222,7 @@ test("requests go to the endpoint of their service", async (t) => {
 
 test("a wrong argument is named, also for callers without a compiler", async (t) => {
   const { dray: typed } = await connected(t, () => ({}));
-  // As plain JavaScript calls it.
+  // Plain JavaScript calls it without types.
   const dray = typed as any;
   const box = dray.sandbox("docker:web");
   for (const [call, message] of [
@@ -330,7 +330,7 @@ test("arguments that would lose a condition are refused", async (t) => {
   for (const sha256 of ["zz", "abcd", "z".repeat(64)]) await assert.rejects(dray.uploadTicket("s", { sha256 }), /`sha256`/);
   for (const maxBytes of [-1, 0.5, NaN]) await assert.rejects(dray.uploadTicket("s", { maxBytes }), /`maxBytes`/);
   for (const chat of ["telegram", "telegram:", ":42"]) await assert.rejects(dray.bindSession("s", { chat }), /telegram:42/);
-  // As from a program without types.
+  // A program without types can pass such a value.
   const wrong = 3 as unknown as Uint8Array;
   await assert.rejects(dray.readBytes(wrong as never), /neither a local source nor a stored file/);
   await assert.rejects(dray.sandbox("docker:web").put(wrong, { name: "a" }), /neither a local source/);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_trace_is_named_by_two_headers_and_only_inside_one() {
+    fn the_trace_is_named_by_two_headers_and_only_inside_a_trace() {
         assert_eq!(trace_headers(None), []);
         assert_eq!(trace_headers(Some(|| None)), []);
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

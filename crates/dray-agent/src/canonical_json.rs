@@ -46,7 +46,7 @@ fn write_value(out: &mut String, value: &Value) {
 
 fn write_object(out: &mut String, members: &Map<String, Value>) {
     let mut sorted: Vec<_> = members.iter().collect();
-    // By UTF-16 code units, whose order differs from that of code points beyond the basic plane.
+    // RFC 8785 sorts by UTF-16 code units, whose order differs from that of code points beyond the basic plane.
     sorted.sort_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
     out.push('{');
     for (index, (name, value)) in sorted.into_iter().enumerate() {

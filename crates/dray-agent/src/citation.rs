@@ -2,9 +2,9 @@
 //! conversation.
 //!
 //! [`page_sources`] finds pages in the result of a tool, and [`argument_sources`] in the arguments of a call.
-//! [`CitationIndex`] stores these sources, and [`CitationIndex::find`] finds them in a text. An address that no tool had is
-//! not cited, because a model can invent addresses. Positions count characters (Unicode code points), as Python counts
-//! them; the end is exclusive.
+//! [`CitationIndex`] stores these sources, and [`CitationIndex::find`] finds them in a text. An address that no tool
+//! had is not cited, because a model can invent addresses. Positions count characters (Unicode code points), as Python
+//! counts them; the end is exclusive.
 
 use std::collections::HashMap;
 

@@ -209,8 +209,8 @@ pub struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Highest number of tokens that a service can report for one call. A higher one is an error of the service, and sums
-    /// of such numbers overflow.
+    /// Highest number of tokens that a service can report for one call. A higher one is an error of the service, and
+    /// sums of such numbers overflow.
     pub const MAX_COUNT: u64 = u32::MAX as u64;
 
     /// The sum of both; each number saturates.

@@ -1,4 +1,5 @@
-//! Decides which attachments reach a model inline (quickapps 14). Changes the copies that are made for a call of the model.
+//! Decides which attachments reach a model inline (quickapps 14). Changes the copies that are made for a call of the
+//! model.
 
 use serde_json::{Map, Value, json};
 

@@ -62,7 +62,7 @@ impl IssueLog {
 
     /// The text of the stage; `None` without problems.
     pub fn text(&self) -> Option<String> {
-        // In the order of quickapps 40.
+        // The sections have the order of quickapps 40.
         let sections: Vec<_> = [self.of_tools(), self.of_hooks(), self.of_skills()]
             .into_iter()
             .flatten()

@@ -91,7 +91,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     contexts
         .iter()
         .any(|context| matches!(context, Context::File { .. }))
-        // Without files too: the model must be informed that the last file was removed.
+        // The list is sent without files too: the model must be informed that the last file was removed.
         || calls
             .into_iter()
             .any(|call| call.function.name == LIST_TOOL)

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_result_is_that_of_the_call_also_when_ids_come_again() {
+    fn the_newest_result_is_that_of_the_call_even_when_ids_come_again() {
         let mut messages = talk();
         for content in ["first", "second"] {
             messages.extend(pair(content).messages_as("call_0".to_owned()));

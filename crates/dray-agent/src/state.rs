@@ -98,7 +98,7 @@ pub fn messages_of_turn(messages: &[Message]) -> &[Message] {
 fn is_answered(round: &Message, after: &[Message]) -> bool {
     let results = after
         .iter()
-        // Only directly after the round: a later result would not be accepted as its own.
+        // Only results directly after the round count: models would not accept a later one as a result of it.
         .take_while(|message| message.role == Role::Tool);
     let answered: Vec<_> = results
         .filter_map(|result| result.tool_call_id.as_deref())

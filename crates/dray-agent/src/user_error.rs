@@ -85,7 +85,7 @@ impl ErrorSource {
                 display_message,
                 ..
             } => {
-                // In the order of quickapps 41: the service's message, its code, its status.
+                // The order is that of quickapps 41: the service's message, its code, its status.
                 let own = display_message.as_deref().map(str::trim);
                 let retry = status.is_some_and(|status| status == 429 || status >= 500);
                 if let Some(own) = own.filter(|own| !own.is_empty()) {

@@ -172,7 +172,8 @@ impl ChunkWriter {
             .collect()
     }
 
-    /// The chunk with the citations of the answer, before its end; `None` without any. `OpenAI`'s API has only pages there.
+    /// The chunk with the citations of the answer, before its end; `None` without any. `OpenAI`'s API has only pages
+    /// there.
     pub fn annotations(&self) -> Option<Value> {
         let citations = self.citations.find(&self.text);
         let annotations = citations.into_iter().filter_map(|cited| {

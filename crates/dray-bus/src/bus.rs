@@ -84,8 +84,8 @@ impl Bus {
     }
 
     /// As [`Bus::call_once`], for calls with a stream of replies: all but the final one go to `chunks`, in order and
-    /// without a gap. A receiver that does not read delays the responder; a dropped one cancels the call. Once the first
-    /// reply has come, the request is never repeated.
+    /// without a gap. A receiver that does not read delays the responder; a dropped one cancels the call. Once the
+    /// first reply has come, the request is never repeated.
     ///
     /// # Errors
     /// As [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost.

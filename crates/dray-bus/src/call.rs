@@ -284,7 +284,7 @@ impl<'a> CallAttempt<'a> {
             Ok(Ok(())) => self.cancel_guard.arm(),
             // A request that was not sent does not count as an attempt. If it was sent after all, the operation id
             // identifies both as the same (C-1).
-            Ok(Err(error)) if error.is_passing() => {
+            Ok(Err(error)) if error.is_temporary() => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "request was not sent"

@@ -21,7 +21,7 @@ use crate::subject;
 const SPEC_VERSION: &str = "1.0";
 /// Start of the name of a header with an attribute.
 const ATTRIBUTE_PREFIX: &str = "ce-";
-/// Media type of an event whose attributes are in the payload (JSON event format, section 3), also without `+json`, as
+/// Media type of an event whose attributes are in the payload (JSON event format, section 3), even without `+json`, as
 /// the Go package of `CloudEvents` writes it.
 const STRUCTURED_TYPES: [&str; 2] = ["application/cloudevents+json", "application/cloudevents"];
 /// Attributes of work, each with the header of the envelope that it replaces. `draydeadline` is an extension.
@@ -155,8 +155,8 @@ impl StructuredEvent {
     }
 }
 
-/// The value of an attribute; `None` when it is absent or its encoding is not UTF-8. The case of a header's name does not
-/// count (section 3.1.3.1).
+/// The value of an attribute; `None` when it is absent or its encoding is not UTF-8. The case of a header's name does
+/// not count (section 3.1.3.1).
 fn attribute(headers: &MessageHeaders, name: &str) -> Option<String> {
     let (_, value) = headers.iter().find(|(header, _)| {
         header

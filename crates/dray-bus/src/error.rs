@@ -51,7 +51,7 @@ impl TransportError {
     }
 
     /// Whether the outcome is unknown, or the cause may end without an operator.
-    pub const fn is_passing(&self) -> bool {
+    pub const fn is_temporary(&self) -> bool {
         match self {
             // The client has no separate kind for most failures of a connection, so `Other` counts as temporary.
             Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
@@ -144,7 +144,7 @@ impl ConnectError {
 
     /// Whether a later attempt may succeed: no server could be reached. A server that refuses the
     /// identity refuses it again.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         use async_nats::ConnectErrorKind as Kind;
         match self {
             Self::Connect(error) => matches!(

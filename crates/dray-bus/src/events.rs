@@ -168,7 +168,7 @@ impl EventStream {
                 }
                 Err(error) => error,
             };
-            if !error.is_passing() {
+            if !error.is_temporary() {
                 return Err(EventError::Transport(error));
             }
             tracing::warn!(

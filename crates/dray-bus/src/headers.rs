@@ -100,7 +100,7 @@ impl MessageHeaders {
     /// (messaging-reliability E-1).
     pub fn reserved(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
-            // In any case of letters, although the server itself compares names exactly (4.1).
+            // Names match in any case of letters, although the server itself compares them exactly (4.1).
             let name = name.to_ascii_lowercase();
             RESERVED_HEADERS
                 .iter()

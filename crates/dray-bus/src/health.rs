@@ -109,7 +109,7 @@ impl ConnectionHealth {
         self.connection().is_lost = true;
     }
 
-    /// Records that the connection is up, whether first or restored.
+    /// Records that the connection is up, for the first time or again.
     pub(crate) fn record_connected(&self) {
         let mut connection = self.connection();
         // No grace period follows the first connection, because no lease was lost before it.

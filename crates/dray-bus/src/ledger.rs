@@ -173,7 +173,7 @@ impl Ledger {
                 }
                 Err(KeyError::Transport(error))
                     // Repeating is safe: of two writes over the same revision the server stores one.
-                    if error.is_passing() && attempts < MAX_WRITE_ATTEMPTS =>
+                    if error.is_temporary() && attempts < MAX_WRITE_ATTEMPTS =>
                 {
                     tokio::time::sleep(backoff.next_delay()).await;
                 }

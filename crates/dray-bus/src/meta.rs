@@ -98,6 +98,10 @@ impl Meta {
     }
 
     /// Parses the headers. A malformed trace starts a new trace; any other malformed header is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidEnvelope`] for a missing or malformed header, and for a header that controls the server (E-1).
     pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
         // Checked first: a message with such a header may have changed its stream (F-16).
         if let Some(name) = headers.reserved() {

@@ -179,7 +179,7 @@ impl BusMetrics {
     pub(crate) fn published(&self, result: &'static str, seconds: f64) {
         self.publish_total
             .add(1, &[KeyValue::new("result", result)]);
-        // Without the result: a label would multiply the histogram's series, and the counter has it.
+        // The histogram has no label for the result, which would multiply its series; the counter has it.
         self.publish_seconds.record(seconds, &[]);
     }
 

@@ -1,8 +1,8 @@
-//! The decisions about work: claims, leases, attempts, ends, the sweeper. They are functions of values; the bus reads and
-//! writes around them.
+//! The decisions about work: claims, leases, attempts, ends, the sweeper. They are functions of values; the bus reads
+//! and writes around them.
 //!
-//! For programs that check the rules, as `dray-simulation` does. A service needs none of them: [`crate::Bus::work`] applies
-//! them.
+//! For programs that check the rules, as `dray-simulation` does. A service needs none of them: [`crate::Bus::work`]
+//! applies them.
 
 pub use crate::backoff::{park_delay, work_delay};
 pub use crate::health::lease_grace;

@@ -121,7 +121,8 @@ impl WorkSweeper {
     /// # Errors
     /// The bus cannot be read. The next sweep checks the remaining messages.
     pub async fn sweep(&mut self) -> Result<SweepReport, TransportError> {
-        // First, so that a message that ran out of deliveries is ended in this sweep and not in the next.
+        // The advisories are read first, so that a message that ran out of deliveries is ended in this sweep and not in
+        // the next.
         self.read_advisories().await?;
         self.measure().await?;
         let backend = self.bus.inner.backend.clone();

@@ -48,8 +48,8 @@ pub struct WorkSettings {
     pub lease: Duration,
     /// How often the claim is renewed; several times within `lease`, so that one lost renewal does not lose the claim.
     pub renew: Duration,
-    /// How long a handler may continue while its lease cannot be renewed because the bus is unavailable. Another worker may
-    /// take the work over after `lease`; the revision of the ledger entry then decides whose end counts.
+    /// How long a handler may continue while its lease cannot be renewed because the bus is unavailable. Another worker
+    /// may take the work over after `lease`; the revision of the ledger entry then decides whose end counts.
     pub outage: Duration,
     /// Real attempts before the work is given up.
     pub attempts: u32,

@@ -133,7 +133,7 @@ impl RecordedAction {
             }
         }
         if let Err(fault) = self.publish().await {
-            // The action happened; its begin is recorded, and its service has the outcome.
+            // The action happened; its beginning is recorded, and its service has the outcome.
             tracing::warn!(code = %fault.code, "the outcome of an action was not recorded");
         }
         outcome

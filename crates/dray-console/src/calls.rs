@@ -38,8 +38,8 @@ impl ConsoleState {
     }
 }
 
-/// The fault of a call. A service that does not respond is named, and a refusal of the bus itself names the subject, because
-/// the operator reads this page.
+/// The fault of a call. A service that does not respond is named, and a refusal of the bus itself names the subject,
+/// because the operator reads this page.
 fn call_fault(error: CallError) -> Fault {
     let silent_service = match &error {
         CallError::NoResponder(subject) | CallError::Timeout(subject) => service_of(subject),
@@ -100,8 +100,8 @@ pub(crate) fn fault_status(fault: &Fault) -> StatusCode {
     }
 }
 
-/// The status of a list that cannot be shown: a wrong query is the caller's error, and every other page stays one with a
-/// notice, which its form and the script expect.
+/// The status of a list that cannot be shown: a wrong query is the caller's error, and every other page stays one with
+/// a notice, which its form and the script expect.
 pub(crate) fn list_status(fault: &Fault) -> StatusCode {
     match fault.code {
         FaultCode::InvalidArgument => StatusCode::BAD_REQUEST,

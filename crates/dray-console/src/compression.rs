@@ -34,7 +34,8 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Compresses the body of a response if it is a text of moderate size, and says in `Vary` that it depends on the request.
+/// Compresses the body of a response if it is a text of moderate size, and says in `Vary` that it depends on the
+/// request.
 pub(crate) async fn compress(mut response: Response, accepts_gzip: bool) -> Response {
     if !is_text(response.headers()) {
         return response;

@@ -1,7 +1,7 @@
 //! Stored files of the tenant by digest: what the store has, and which deliveries and events name each file.
 //!
-//! The store knows digests, sizes and times. Names and media types are labels of deliveries and of files that clients of
-//! agents keep, so other files have none.
+//! The store knows digests, sizes and times. Names and media types are labels of deliveries and of files that clients
+//! of agents keep, so other files have none.
 
 mod holders;
 

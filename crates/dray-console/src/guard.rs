@@ -50,8 +50,9 @@ impl OwnOrigins {
         Self { hosts, origins }
     }
 
-    /// Whether a request names this console: in its one `Host`, and in its target where that is a whole URL, which counts
-    /// in place of `Host` (RFC 9112, section 3.2.2). Several `Host` fields are read differently by different programs.
+    /// Whether a request names this console: in its one `Host`, and in its target where that is a whole URL, which
+    /// counts in place of `Host` (RFC 9112, section 3.2.2). Several `Host` fields are read differently by different
+    /// programs.
     fn has_host(&self, target: &Uri, headers: &HeaderMap) -> bool {
         let is_own = |host: &str| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host));
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -85,7 +86,7 @@ pub(crate) async fn check_request(
 async fn admit_request(state: ConsoleState, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !state.origins.has_host(request.uri(), headers) {
-        // Without a link, because every page under this host name is this refusal.
+        // The page has no link, because every page under this host name is this refusal.
         return page::bare(
             StatusCode::MISDIRECTED_REQUEST,
             "Another address",
@@ -134,7 +135,7 @@ fn with_headers(mut response: Response) -> Response {
     let common = [
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // For browsers that do not know `frame-ancestors`.
+        // This header is for browsers that do not know `frame-ancestors`.
         (header::X_FRAME_OPTIONS, "DENY"),
         // With `no-referrer` a browser sends `Origin: null` with forms, and no form would pass the check of the origin.
         (header::REFERRER_POLICY, "same-origin"),

@@ -154,8 +154,8 @@ pub(crate) fn event_table<'a>(rows: impl Iterator<Item = &'a EventRow>, caption:
     table_since(rows, caption, None)
 }
 
-/// The events of one operation, each with the time since `begin_ms`, its first event: many steps have the same second in
-/// the column of times.
+/// The events of one operation, each with the time since `begin_ms`, its first event: many steps have the same second
+/// in the column of times.
 pub(crate) fn timeline_table<'a>(
     rows: impl Iterator<Item = &'a EventRow>,
     caption: &str,
@@ -185,7 +185,7 @@ fn table_since<'a>(
 
 fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
-        // The script takes the mark of a begin away when the row of its end comes.
+        // The script removes the mark of a begin event when the row of the end event comes.
         tr data-id=(row.id) data-begun=[row.is_open_turn().then_some(&row.operation)]
             data-ended=[row.is_end_of_turn().then_some(&row.operation)] {
             td data-label="Time" { (time_element(row.time_ms)) }

@@ -50,8 +50,8 @@ pub(crate) fn logged_in_page(
     (secret, session): &(String, ConsoleSession),
     next: &str,
 ) -> Response {
-    // Not a redirect: a browser that followed the link from another site would not send a `SameSite=Strict` cookie
-    // along with a redirect, but does with a navigation that begins on this page.
+    // The response is a page and not a redirect: a browser that followed the link from another site would not send a
+    // `SameSite=Strict` cookie along with a redirect, but does with a navigation that begins on this page.
     let mut response = page::bare(
         StatusCode::OK,
         "Logged in",
@@ -91,8 +91,8 @@ pub(crate) async fn log_out(
     response
 }
 
-/// The page after a logout of a person whose session at the provider continues. A link and not a redirect: the policy of
-/// the page keeps a form from leading to another site, and the person may use the provider for other applications.
+/// The page after a logout of a person whose session at the provider continues. A link and not a redirect: the policy
+/// of the page keeps a form from leading to another site, and the person may use the provider for other applications.
 fn left_page(oidc: &OidcLogin, logout_url: &Secret) -> Response {
     let provider = oidc.provider_name();
     page::bare(

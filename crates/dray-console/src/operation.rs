@@ -44,7 +44,7 @@ pub(crate) async fn operation_page(
     let tool_call = v1::ToolCallOutcomeRequest {
         operation_id: operation.clone(),
     };
-    // Concurrently: a service that is unavailable costs the page its timeout once and not twice.
+    // The reads run concurrently, so that an unavailable service costs the page its timeout once and not twice.
     let (delivery, tool_call) = tokio::join!(state.read(&delivery), state.read(&tool_call));
     let events = state.index.of_operation(&operation);
     let tool_call = known_end(tool_call);

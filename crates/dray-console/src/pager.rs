@@ -1,7 +1,7 @@
 //! Links between the pages of a list: to the first, the previous and the next one. They work without script.
 //!
-//! A list of records has positions that only its service can read, and that lead forward. The links carry the positions of
-//! the pages before, so that a person gets back to exactly those pages.
+//! A list of records has positions that only its service can read, and that lead forward. The links carry the positions
+//! of the pages before, so that a person gets back to exactly those pages.
 
 use maud::{Markup, html};
 
@@ -100,8 +100,8 @@ impl ListPager {
         self.position.is_empty()
     }
 
-    /// The links. `filter` is the query of the list without a position, and `next` the position of the next page; empty for
-    /// the last one.
+    /// The links. `filter` is the query of the list without a position, and `next` the position of the next page; empty
+    /// for the last one.
     pub(crate) fn links(&self, path: &str, filter: &str, next: &str) -> Markup {
         let PagerWords {
             first,

@@ -98,7 +98,7 @@ fn no_sandbox_fault() -> Fault {
 
 fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Markup {
     let preview = created.preview.clone().unwrap_or_default();
-    // Only http and https: a `javascript:` URL in a reply must not run in this page.
+    // Only http and https URLs become links: a `javascript:` URL in a reply must not run in this page.
     let is_web = ["http://", "https://"]
         .iter()
         .any(|scheme| created.url.starts_with(scheme));
@@ -106,7 +106,7 @@ fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Mark
         div #preview.notice role="status" {
             p {
                 @if is_web {
-                    // Without an opener and a referrer, because an agent made the page behind the link.
+                    // The page gets neither an opener nor a referrer, because an agent made it.
                     a href=(created.url) target="_blank" rel="noopener noreferrer" data-preview { "Open the preview" }
                 } @else { "The service returned no link for a browser." }
                 ". It ends " (time_element(preview.expires_at_ms)) "."

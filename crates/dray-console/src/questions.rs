@@ -20,8 +20,8 @@ use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
 
-/// Times for which an answer can hold: the value of the field, and its name. The service cuts them to the longest that the
-/// operator allows.
+/// Times for which an answer can hold: the value of the field, and its name. The service cuts them to the longest that
+/// the operator allows.
 const ANSWER_TIMES: [(&str, Duration, &str); 4] = [
     ("15m", Duration::from_mins(15), "15 minutes"),
     ("1h", Duration::from_hours(1), "an hour"),

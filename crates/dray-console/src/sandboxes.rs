@@ -31,7 +31,8 @@ const BROWSE_PATH: &str = "/sandboxes";
 const PAGE_ENTRIES: usize = 500;
 /// Sessions on one page.
 const PAGE_SESSIONS: usize = 50;
-/// Field of forms with a percent-encoded path. Browsers change line breaks in plain fields, and names of files may have some.
+/// Field of forms with a percent-encoded path. Browsers change line breaks in plain fields, and names of files may have
+/// some.
 const ENCODED_PATH_FIELD: &str = "at";
 /// Longest session id, address or path of a form, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
@@ -141,7 +142,7 @@ impl SandboxLocation {
 pub(crate) fn named_path(fields: &FormFields) -> Option<String> {
     let encoded = fields.get(ENCODED_PATH_FIELD);
     if encoded.is_empty() {
-        // With its blanks: names of files may begin or end with one.
+        // The path keeps its blanks: names of files may begin or end with one.
         return Some(fields.get_exact("path").to_owned());
     }
     let path = percent_decode_str(encoded).decode_utf8().ok()?;
@@ -162,7 +163,7 @@ pub(crate) async fn browse_page(
         (Err(fault), _) => fault_notice("The list cannot be shown.", &fault),
         (Ok(after), None) => session_list(&state, after),
         (Ok(after), Some(location)) => {
-            // Concurrently: a service that is unavailable costs the page its timeout once.
+            // The calls run concurrently, so that an unavailable service costs the page its timeout once.
             let (bound, listed) = tokio::join!(
                 bindings(&state, &location.session),
                 directory(&state, &session, location, after)
@@ -261,7 +262,7 @@ async fn directory(
     let request = v1::ListSandboxRequest {
         sandbox: Some(location.reference()),
         path: location.path.clone().into_bytes(),
-        // Only one level, so that a directory with a million files below it opens as fast as an empty one.
+        // Only one level is listed, so that a directory with a million files below it opens as fast as an empty one.
         depth: 1,
         limit: u32::try_from(PAGE_ENTRIES).unwrap_or(u32::MAX),
         offset,
@@ -437,7 +438,7 @@ mod tests {
                 path: path.to_owned(),
                 ..SandboxLocation::default()
             };
-            // As a browser sends the form: the value of the field is encoded once more.
+            // A browser encodes the value of a field once more when it sends the form.
             let value = text::url_part(path);
             let fields = format!("session=s&at={}", text::url_part(&value));
             assert_eq!(location(&fields), Some(place), "{path:?}");

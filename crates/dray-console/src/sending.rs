@@ -91,7 +91,8 @@ pub(crate) async fn send_file(
     ActionForm { session, fields }: ActionForm,
 ) -> Response {
     match start_delivery(&state, &session, &fields).await {
-        // Also after a double click, whose first response no browser shows; but not after a changed form.
+        // This is the response to a double click too, because the browser does not show the first response. A changed
+        // form is another request.
         Ok(accepted) if accepted.duplicate => {
             let advice = ", or open the page of the file again to send it once more.";
             frame(&state, &session).render(&repeated_notice(&accepted, advice))

@@ -151,7 +151,7 @@ impl ConsoleServer {
     pub async fn serve(self, system: ConsoleSystem, stop: CancellationToken) {
         let (reporter, health) = HealthReporter::new();
         let index = Arc::new(EventIndex::new(self.settings.max_events));
-        // Dropping the set aborts its tasks, also when the listener fails before `stop` is cancelled.
+        // Dropping the set aborts its tasks, even when the listener fails before `stop` is cancelled.
         let mut tasks = JoinSet::new();
         tasks.spawn(health::watch_system(
             system.bus.clone(),
@@ -277,7 +277,8 @@ fn playground_routes() -> Router<ConsoleState> {
         )
 }
 
-/// Every address that takes a form, with its handler: the only place with such routes, so that a test sends to each of them.
+/// Every address that takes a form, with its handler: the only place with such routes, so that a test sends to each of
+/// them.
 pub(crate) fn form_routes() -> Vec<(&'static str, MethodRouter<ConsoleState>)> {
     // Handlers of forms with files count their bytes themselves while they arrive.
     let unlimited = DefaultBodyLimit::disable;

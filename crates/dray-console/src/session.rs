@@ -46,8 +46,9 @@ pub(crate) struct ConsoleSession {
 }
 
 impl ConsoleSession {
-    /// A text for a form of this session. Each one is masked by new random bytes, because pages are compressed: a secret
-    /// that is the same on each page can be guessed from the lengths of pages (the BREACH attack on HTTP compression).
+    /// A text for a form of this session. Each one is masked by new random bytes, because pages are compressed: a
+    /// secret that is the same on each page can be guessed from the lengths of pages (the BREACH attack on HTTP
+    /// compression).
     pub(crate) fn form_token(&self) -> String {
         let mask = rand::random::<[u8; SECRET_BYTES]>();
         URL_SAFE_NO_PAD.encode([mask, xor(&mask, &self.form_secret)].as_flattened())

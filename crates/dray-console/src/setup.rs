@@ -102,7 +102,7 @@ async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), Stri
         sha256: vec![vec![0; 32]],
         limit: 1,
     };
-    // Concurrently, so that five services that are unavailable cost one timeout.
+    // The calls run concurrently, so that five unavailable services cost one timeout.
     let (egress, delivery, sandbox, resolver, orchestrator) = tokio::join!(
         probe(state, &explain),
         probe(state, &receipts),

@@ -63,7 +63,7 @@ pub(crate) fn position_text(begin: usize, count: usize) -> String {
     }
 }
 
-/// A number of entries as the position in a link; empty for the begin of the list.
+/// A number of entries as the position in a link; empty for the beginning of the list.
 pub(crate) fn offset_text(offset: usize) -> String {
     match offset {
         0 => String::new(),

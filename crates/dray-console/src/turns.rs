@@ -1,6 +1,7 @@
 //! The turns of agents on the page of an operation, from the events of the index.
 //!
-//! A turn without an end in the index is shown as that: it may run, its process may have died, or its event was lost.
+//! A turn without an end in the index is shown as a turn without an end: it may run, its process may have died, or its
+//! event was lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl<'a> ShownTurn<'a> {
     }
 }
 
-/// The turns among the rows of an operation and its traces, in the order of their begins; nothing without a turn.
+/// The turns among the rows of an operation and its traces, in the order in which they began; nothing without a turn.
 pub(crate) fn turn_list(rows: &[Arc<EventRow>], operation: &str) -> Markup {
     let turns = turns_of(rows);
     html! {
@@ -95,7 +96,7 @@ fn turn_record(turn: &ShownTurn<'_>, row: &EventRow, operation: &str) -> Markup 
             dd {
                 @match turn.end {
                     Some(end) => (time_element(end.time_ms)),
-                    None => "The index has no end of it: it runs, its process ended without a report, or the report was lost.",
+                    None => "The index has no end of this turn: it runs, its process ended without a report, or the report was lost.",
                 }
             }
             @if let Some(duration_ms) = row.duration_ms { dt { "Took" } dd { (duration_text(duration_ms)) } }

@@ -294,7 +294,7 @@ impl DialPort for FakeDial {
     }
 
     async fn download(&self, _: &Caller, file: &FileUrl, _: u64) -> Result<ByteStream, Error> {
-        // Without the limit, because code that reads files has to handle wrong lengths.
+        // The limit is ignored, because code that reads files has to handle wrong lengths.
         let content = self.content(file)?;
         Ok(stream::iter([Ok(content)]).boxed())
     }

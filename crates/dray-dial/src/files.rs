@@ -372,7 +372,7 @@ fn numbered_name(name: &str, number: u32) -> String {
 
 pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {
     serde_json::from_value(value)
-        .map_err(|_| Error::new(ErrorKind::Malformed, "the answer has another form"))
+        .map_err(|_| Error::new(ErrorKind::Malformed, "the response has another structure"))
 }
 
 /// DIAL leaves members out, or writes `null`.

@@ -34,7 +34,7 @@ fn is_text(media_type: &str) -> bool {
             // No type, or a type that is text although its name does not begin so.
             "" | "application/yaml"
         )
-        // With types such as `application/x-ndjson` and `image/svg+xml`.
+        // This includes types such as `application/x-ndjson` and `image/svg+xml`.
         || plain.ends_with("json")
         || plain.ends_with("xml")
 }

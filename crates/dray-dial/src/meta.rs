@@ -88,7 +88,7 @@ impl DialClient {
             Err(error) if error.status == Some(404) => self.application(caller, id).await?,
             other => other?,
         };
-        // Under the path of the deployment in both cases, so that the request with the 404 is not repeated.
+        // The key is the path of the deployment in both cases, so that the request with the 404 is not repeated.
         self.cache().put(caller, &path_of, &body);
         Ok(parse_deployment(id, body))
     }

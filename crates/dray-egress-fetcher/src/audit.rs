@@ -118,8 +118,8 @@ impl Auditor {
         of_file
     }
 
-    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A process that
-    /// is killed loses what its queue holds, and not what the kernel has.
+    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A process
+    /// that is killed loses what its queue holds, and not what the kernel has.
     async fn flush_file(&self) -> bool {
         let mut has_all = true;
         for place in self.inner.places.iter().filter(|place| place.is_file()) {
@@ -128,8 +128,8 @@ impl Auditor {
         has_all
     }
 
-    /// Begins to publish. Where the stream does not acknowledge immediately, a task of the service continues, so that it
-    /// outlives the caller. Any number of events wait for their acknowledgements at the same time.
+    /// Begins to publish. Where the stream does not acknowledge immediately, a task of the service continues, so that
+    /// it outlives the caller. Any number of events wait for their acknowledgements at the same time.
     fn begin_publish(&self, meta: &Meta, event: v1::EgressAudit) -> PendingPublish {
         // Outside a runtime only the line remains.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -204,8 +204,8 @@ pub struct AuditedFetch {
 }
 
 impl AuditedFetch {
-    /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Returns whether it is known to
-    /// be published, and in the file if it belongs there; both continue afterwards.
+    /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Returns whether it is
+    /// known to be published, and in the file if it belongs there; both continue afterwards.
     ///
     /// With `required`, a stored file whose event may not be recorded counts as a file that could not be stored. A
     /// further line and event say so.

@@ -23,7 +23,7 @@ impl TimeBudget {
         Self { end: start + total }
     }
 
-    /// The end of the whole fetch. It stays the same, also when a body is resumed.
+    /// The end of the whole fetch. It stays the same, even when a body is resumed.
     pub fn end(&self) -> Instant {
         self.end
     }

@@ -140,7 +140,8 @@ where
 {
     let mut waiting = attempts.into_iter();
     let mut running: FuturesUnordered<A> = FuturesUnordered::new();
-    // Not by the timer below: one that has expired already still costs up to a millisecond, the resolution of timers.
+    // The first attempt does not wait for the timer below: even an expired timer costs up to a millisecond, the
+    // resolution of timers.
     running.extend(waiting.next());
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let mut next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
@@ -176,7 +177,7 @@ async fn attempt_address(
     limits: &FetchAdmission,
 ) -> io::Result<DialWinner> {
     let slot = slot
-        // Without waiting: a busy address must not hold up the next one.
+        // This does not wait, because a busy address must not hold up the next one.
         .or_else(|| limits.try_address(address.socket_addr().ip()))
         .ok_or(io::ErrorKind::ResourceBusy)?;
     Ok(DialWinner {

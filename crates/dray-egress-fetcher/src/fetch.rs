@@ -189,7 +189,7 @@ impl Fetcher {
     }
 
     /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up
-    /// to date throughout, also when the future is dropped before its end.
+    /// to date throughout, even when the future is dropped before its end.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Fetcher {
                 Ok(fetched)
             }
             Err(failure) => {
-                // Never after the end of the fetch: a dropped sink cleans up by itself.
+                // The sink is not awaited beyond the end of the fetch: a dropped sink cleans up by itself.
                 let end = (Instant::now() + DISCARD_TIMEOUT).min(started + self.total(request));
                 if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
                     tracing::info!("a partial file is removed in the background");
@@ -268,7 +268,7 @@ impl Fetcher {
         if record.url.is_none() {
             record.tried = Some(RequestedOrigin::from_text(&request.url));
         }
-        // Before anything that could reach the network (section 14).
+        // This check comes before anything that could reach the network (section 14).
         if request.remaining.is_zero() {
             return Err(FetchError::new(Code::DeadlineExpired, FetchPhase::Policy));
         }
@@ -414,7 +414,7 @@ fn record_failure(
     let shown_url = ShownUrl::from_text(&request.url);
     let mut fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
     if let (Some(delay), Code::QuotaExceeded) = (failure.retry_after, code) {
-        // In the message, because every agent reads it.
+        // The time is in the message, because every agent reads the message.
         fault.message = format!("{} {}", fault.message, refill_time(delay));
     }
     if let (Some(id), Code::ApprovalRequired) = (record.question, code) {

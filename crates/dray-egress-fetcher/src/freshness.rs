@@ -63,7 +63,8 @@ pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
             let mut named_tags = headers.get_all(ETAG).iter();
             return named_tags.all(|named| is_same_tag(named, tag));
         }
-        // A tag without a usable form is not stored, so this one may be the tag of the stored response; the date decides.
+        // A tag without a usable form is not stored, so this one may be the tag of the stored response; the date
+        // decides.
         None if usable_tag(headers).is_some() => return false,
         _ => {}
     }
@@ -175,8 +176,8 @@ fn shorter_age(earlier: Option<u64>, argument: Option<&str>) -> u64 {
     earlier.map_or(seconds, |earlier| earlier.min(seconds))
 }
 
-/// The items of a list; a comma in a quoted string is part of its item, and so is a quotation mark behind `\\` (RFC 9110,
-/// section 5.6.4). `None` where a quoted string has no end, since any item may be inside of it.
+/// The items of a list; a comma in a quoted string is part of its item, and so is a quotation mark behind `\\` (RFC
+/// 9110, section 5.6.4). `None` where a quoted string has no end, since any item may be inside of it.
 fn split_list(text: &str) -> Option<Vec<&str>> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let items = text.split(|character| {

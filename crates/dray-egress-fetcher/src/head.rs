@@ -60,8 +60,8 @@ pub enum BodyFraming {
 
 /// Judges a head. `limit` is the most bytes that the body may have.
 pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
-    // Before the status: ambiguous framing is refused with every status, as in request smuggling one of two parsers
-    // would end the body elsewhere.
+    // The framing is judged before the status: ambiguous framing is refused with every status, as in request smuggling
+    // one of two parsers would end the body elsewhere.
     let framing = body_framing(parts.version, &parts.headers)?;
     let status = parts.status.as_u16();
     let (framing, whole) = match status {
@@ -78,7 +78,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
         other => return Err(Code::HttpStatus(other)),
     };
     match framing {
-        // Before a byte of the body is read.
+        // The length is checked before a byte of the body is read.
         BodyFraming::Length(length) if length > limit => return Err(Code::TooLarge),
         BodyFraming::Empty
         | BodyFraming::Length(_)
@@ -116,7 +116,7 @@ pub fn judge_rest(
             return Err(Code::TooLarge);
         }
         return Ok(HeadDecision::Body(BodyPlan {
-            // As for a rest that has bytes.
+            // A rest with bytes has this status too.
             status: 206,
             framing: BodyFraming::Empty,
             coding: resume.coding,

@@ -1,7 +1,7 @@
 //! The addresses of this machine's own interfaces (egress-security 8.4).
 //!
-//! Read from the kernel's tables under `/proc/net`; sends nothing. Every connection needs them, and reading costs a dozen
-//! system calls, so they are kept until the kernel reports a change.
+//! Read from the kernel's tables under `/proc/net`; sends nothing. Every connection needs them, and reading costs a
+//! dozen system calls, so they are kept until the kernel reports a change.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -90,7 +90,7 @@ impl InterfaceWatch {
             match rustix::net::recv(notices, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return count > 0,
-                // Such as `ENOBUFS`, which means lost notices.
+                // An error such as `ENOBUFS` means lost notices, so the addresses may have changed.
                 Err(_) => return true,
             }
         }

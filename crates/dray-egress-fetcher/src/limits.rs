@@ -73,7 +73,8 @@ impl FetchAdmission {
         Self {
             admission: SlotTable::new(sizes),
             commands: Arc::default(),
-            // Twice as many as can run and wait: commands that ended or were refused still publish their audit event.
+            // The number is twice that of the commands that can run and wait: commands that ended or were refused still
+            // publish their audit event.
             max_commands: 2 * (sizes.global + sizes.queue),
             breaker: CircuitBreaker::default(),
         }

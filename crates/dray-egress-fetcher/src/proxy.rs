@@ -12,7 +12,7 @@
 //! | `identify`, [`dray_guard::proxy_token`] | say who the client is |
 //! | [`http2`] | clients of HTTP/2: each stream as a connection of HTTP/1.1 |
 //! | [`serve`] | one client from its first byte to its end |
-//! | `open` | as what a connection is judged, and who asked for it |
+//! | `open` | the request as which a connection is judged, and its client |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
 //! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
 //! | `intercept` | a tunnel into which the proxy looks: judged requests, with TLS on both sides |
@@ -28,7 +28,7 @@
 //! head and a bounded time. A token lets its session connect within the operator's policy, which the token can only
 //! narrow. For a client without a token, no name is resolved, no address dialled and no event published.
 //!
-//! It looks into TLS only where the policy files say so. It speaks HTTP/2 with clients alone, and follows no
+//! The proxy looks into TLS only where the policy files say so. It speaks HTTP/2 only with clients, and follows no
 //! redirect.
 
 mod body;

@@ -1,8 +1,9 @@
 //! The records of questions about hosts, and their answers.
 //!
 //! A session has one record with all of its questions in the bucket [`QUESTION_BUCKET`], and every change is a
-//! compare-and-set. So a host is asked about once, however many requests and replicas want to reach it, and the number of
-//! questions of a session is exact. A record that cannot be read or written answers nothing, and the request is refused.
+//! compare-and-set. So a host is asked about once, however many requests and replicas want to reach it, and the number
+//! of questions of a session is exact. A record that cannot be read or written answers nothing, and the request is
+//! refused.
 
 use std::time::Duration;
 
@@ -391,8 +392,8 @@ impl QuestionStore {
         Ok((record, Some(entry.revision)))
     }
 
-    // The answer and its audit event are not one write: an event without its answer is harmless, and an answer without its
-    // event is not.
+    // The answer and its audit event are not one write: an event without its answer is harmless, and an answer without
+    // its event is not.
     async fn write(
         &self,
         key: &SessionKey,

@@ -362,7 +362,7 @@ impl FetchRecord {
             self.enter(0, None);
         }
         let last = self.hops.len() - 1;
-        // There is always one: it was just made if need be.
+        // An empty list has got its first hop above.
         #[expect(
             clippy::indexing_slicing,
             reason = "the index of the last element of a list that is not empty"
@@ -380,7 +380,7 @@ impl FetchRecord {
         let mut hosts: Vec<String> = Vec::new();
         for url in attempt {
             let host = url.host().to_string();
-            // The last one sent the bytes, also where the chain came back to an earlier host.
+            // The last one sent the bytes, even where the chain came back to an earlier host.
             hosts.retain(|earlier| *earlier != host);
             hosts.push(host);
         }

@@ -171,7 +171,7 @@ impl EgressFetcher {
             compiled.protected_hosts,
             cx.peers.clone(),
         );
-        // Before the first fetch: an address that is not known cannot be blocked.
+        // The own addresses are read before the first fetch: an address that is not known cannot be blocked.
         let judge = own_addresses.build_judge().await?;
         let interfaces = InterfaceWatch::start();
         let fetcher = Fetcher::new(
@@ -226,7 +226,7 @@ impl EgressFetcher {
         let Request { meta, body } = request;
         let mut sink = self.sink(&meta, body.sink(), until);
         let command = fetch_job(&meta, body, until, self.cx.clock.now_ms());
-        // Before `enter`: commands that it refuses are audited too (section 18).
+        // The attempt begins before `enter`, because commands that `enter` refuses are audited too (section 18).
         let mut attempt = self.auditor.begin(meta.clone());
         let Ok(_guard) = self.fetcher.limits().enter() else {
             let denied = self.fetcher.refuse(&command, &mut attempt.record);

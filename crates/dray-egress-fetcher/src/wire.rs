@@ -246,7 +246,7 @@ impl InterimScanner {
             if self.step(*byte) == ScanResult::Final {
                 return Ok(ScanResult::Final);
             }
-            // After each byte: one large read must not exceed the limit unnoticed.
+            // The limits are checked after each byte: one large read must not exceed the limit unnoticed.
             if self.responses > MAX_INTERIM_RESPONSES || self.bytes > MAX_INTERIM_BYTES {
                 return Err(WireError::TooManyInterimResponses);
             }

@@ -121,7 +121,7 @@ pub fn resolve_datasets(
     if chosen.is_empty() {
         return Vec::new();
     }
-    // After the check of permissions: datasets without permission are not looked up (section 9, step 4).
+    // This follows the check of permissions, so that datasets without permission are not looked up (section 9, step 4).
     let stored = library.stored(&ids(&chosen));
     let to_dataset = |selection: &DatasetSelection| {
         let row = stored.iter().find(|row| row.id == selection.dataset_id);
@@ -158,7 +158,7 @@ mod tests {
                 name: name.into(),
                 intro: intro.into(),
             };
-            // In another order than requested.
+            // The rows are in another order than requested.
             vec![row("b", "", "about b"), row("a", "Alpha", "")]
         }
     }

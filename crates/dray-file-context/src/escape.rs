@@ -25,7 +25,7 @@ pub fn unescape_xml(text: &str) -> String {
         .replace("&quot;", "\"")
         .replace("&gt;", ">")
         .replace("&lt;", "<")
-        // Last, in reverse of `escape_xml`: `&amp;lt;` encodes the text `&lt;`.
+        // The ampersand comes last, in reverse of `escape_xml`: `&amp;lt;` encodes the text `&lt;`.
         .replace("&amp;", "&")
 }
 

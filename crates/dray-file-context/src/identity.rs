@@ -91,7 +91,8 @@ impl IdAllocator {
             .fallback
             .map(|prefix| format!("{prefix}-{}", found.index));
         let file_id = format!("file-{}", short_digest(&identity));
-        // In the order of their lifetimes: persisted, from the message, from the caller, from the file.
+        // The candidates are in the order of their lifetimes: persisted, from the message, from the caller, from the
+        // file.
         let candidates = [
             persisted_id(found),
             from_message,

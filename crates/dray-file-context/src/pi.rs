@@ -73,7 +73,7 @@ impl TurnRecord {
                 .extra
                 .insert("errorText".to_owned(), Value::String(error));
         }
-        // After a failure as well (18.1).
+        // This is done after a failure as well (18.1).
         remember_messages(&mut message, node_id, self.memory);
         message
     }

@@ -128,7 +128,7 @@ impl ReferenceTable {
         max_files: usize,
     ) -> Result<Self, UnregisteredReason> {
         let mut candidates = Vec::new();
-        // In the order of the result. The rank decides which files stay when there are too many (16.3).
+        // The groups are in the order of the result. The rank decides which files stay when there are too many (16.3).
         let groups = [
             (child_files.history, 2),
             (child_files.message, 0),

@@ -22,7 +22,7 @@ pub enum HistoryWindow {
 impl Serialize for HistoryWindow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            // As apps store it: 0 means no history (6.1).
+            // Apps store 0 for no history (6.1).
             Self::None => serializer.serialize_u32(0),
             Self::Rounds(rounds) => serializer.serialize_u32(*rounds),
             Self::Given(items) => items.serialize(serializer),
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for HistoryWindow {
 /// An integer that JSON has in decimal notation.
 fn whole_number(number: f64) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number < f64::from(u32::MAX))
-        // Through text: integers have no `TryFrom<f64>`, and `as` would hide a loss.
+        // The conversion goes through text: integers have no `TryFrom<f64>`, and `as` would hide a loss.
         .then(|| format!("{number:.0}").parse().ok())
         .flatten()
 }

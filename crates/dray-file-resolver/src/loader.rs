@@ -115,7 +115,8 @@ impl FileLoader {
             return self.open(target).await;
         }
         match target {
-            // Directly from DIAL: without a copy in the store, and without waiting for the complete file.
+            // The file is read directly from DIAL, without a copy in the store and without waiting for the complete
+            // file.
             LoadTarget::Dial(path) => self.open_dial(path).await,
             LoadTarget::External(_) => self.reopen(self.fetch(target).await?).await,
         }
@@ -203,7 +204,7 @@ impl FileLoader {
         let mut buffered = BytesMut::new();
         let mut writer = None;
         while let Some(chunk) = source.next().await? {
-            // Only while everything fits: once a writer exists, it gets all bytes in order.
+            // Chunks are buffered only while everything fits: once a writer exists, it gets all bytes in order.
             if writer.is_none() && buffered.len() + chunk.len() <= INLINE_LIMIT {
                 buffered.extend_from_slice(&chunk);
                 continue;

@@ -71,7 +71,7 @@ impl CanonicalUrl {
         let (host, root_dot) = authority.host()?;
         let port = authority.port.unwrap_or(if https { 443 } else { 80 });
         let parsed = Url::parse(text).map_err(|_| Code::InvalidUrl)?;
-        // From here on without the fragment (U-10). Dot segments are removed, and percent-encoding stays (U-12).
+        // The fragment is left out from here on (U-10). Dot segments are removed, and percent-encoding stays (U-12).
         let mut path_and_query = parsed.path().to_owned();
         if let Some(query) = parsed.query() {
             path_and_query.push('?');

@@ -79,6 +79,10 @@ fn suggestion_hint(suggestion: Option<&str>) -> String {
 
 impl HostPattern {
     /// Reads one pattern; blanks around it are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] for any text that is not a host name of two labels or more, alone or after `*.`.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let text = text.trim_matches(TRIMMED_BLANKS);
         if text.is_empty() {
@@ -206,6 +210,10 @@ impl fmt::Display for HostPattern {
 
 impl HostPatterns {
     /// Reads each item as a pattern. No item at all gives the empty set, which matches nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] of the first item that is not a pattern.
     pub fn parse<I>(items: I) -> Result<Self, PatternError>
     where
         I: IntoIterator,
@@ -300,7 +308,7 @@ pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError
     {
         return Err(PatternError::NoPattern);
     }
-    // Not skipped: an empty item among others is a typo, and an error at start (P-4).
+    // An empty item is not skipped: among others it is a typo, and an error at start (P-4).
     HostPatterns::parse_allowlist(items).map(Some)
 }
 

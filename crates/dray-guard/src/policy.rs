@@ -259,6 +259,10 @@ impl EffectivePolicy {
     }
 
     /// Refuses plain http when the operator wants https only (U-3).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::UnsupportedScheme`].
     pub fn check_scheme(&self, url: &CanonicalUrl) -> Result<(), Code> {
         refuse_if(
             self.admin.https_only && !url.https(),
@@ -267,6 +271,10 @@ impl EffectivePolicy {
     }
 
     /// Applies the allowlists (3.3); the operator's list is reported first.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HostNotInAdminAllowlist`], or else [`Code::HostNotInAppAllowlist`].
     pub fn check_host(&self, url: &CanonicalUrl) -> Result<(), Code> {
         self.check_admin_hosts(url)?;
         self.check_app_hosts(url)
@@ -283,11 +291,19 @@ impl EffectivePolicy {
     }
 
     /// Refuses a port outside the allowed set (U-9).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::PortNotAllowed`].
     pub fn check_port(&self, port: u16) -> Result<(), Code> {
         refuse_if(!self.admin.ports.allows(port), Code::PortNotAllowed)
     }
 
     /// Refuses names that are never fetched (section 6). Addresses have no name to refuse.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BlockedHost`].
     pub fn check_name(&self, url: &CanonicalUrl) -> Result<(), Code> {
         let is_blocked = match url.host() {
             crate::Host::Name(name) => {
@@ -391,7 +407,7 @@ pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
         "dray egress policy 1",
         enabled,
         host_allowlist.as_ref().map(names),
-        // As text, which does not depend on the order in which the operator wrote it.
+        // The text of the ports does not depend on the order in which the operator wrote them.
         ports.to_string(),
         https_only,
         allow_downgrade,

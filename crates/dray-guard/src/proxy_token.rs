@@ -179,7 +179,7 @@ impl TokenKeys {
         let token = std::str::from_utf8(token).ok()?;
         let (signed, code) = token.rsplit_once('.')?;
         let code = URL_SAFE_NO_PAD.decode(code).ok()?;
-        // In constant time against timing attacks, and before any claim is read.
+        // The signature is compared in constant time against timing attacks, and before any claim is read.
         let keys = std::iter::once(&self.current).chain(&self.previous);
         let is_ours = keys
             .map(|key| key.clone().chain_update(signed).verify_slice(&code).is_ok())

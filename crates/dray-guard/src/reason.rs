@@ -284,7 +284,7 @@ impl Code {
                 | Self::DnsFailure
                 | Self::ConnectFailed
                 | Self::ConnectionClosed
-                // Without 501 and 505: the server will lack the feature the next time too.
+                // 501 and 505 are left out: the server will lack the feature the next time too.
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded

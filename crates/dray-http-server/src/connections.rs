@@ -44,9 +44,9 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// Longest wait for the next bytes of a request body, or `None` if the service itself limits that.
     pub body_idle_timeout: Option<Duration>,
-    /// Longest time for which a peer may take no byte of what was sent to it (RFC 5482). The connection breaks then, and
-    /// the body of the response is dropped. A peer that reads slowly is not affected, nor a response that has nothing to
-    /// send.
+    /// Longest time for which a peer may take no byte of what was sent to it (RFC 5482). The connection breaks then,
+    /// and the body of the response is dropped. A peer that reads slowly is not affected, nor a response that has
+    /// nothing to send.
     pub write_idle_timeout: Duration,
     /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB.
     pub max_head_bytes: usize,
@@ -134,7 +134,8 @@ where
         None => drained.await,
         Some(timeout) => {
             if tokio::time::timeout(timeout, drained).await.is_err() {
-                // Not only aborted: the caller may wait for work that a request begins when it is dropped.
+                // The connections are aborted and awaited: the caller may wait for work that a request begins when it
+                // is dropped.
                 connections.shutdown().await;
                 return DrainOutcome::CutOff;
             }
@@ -157,8 +158,8 @@ async fn accept_connection(
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY on a connection");
     }
-    // By the kernel, which sees each byte that the peer takes. hyper waits for a full socket without a limit, and a socket
-    // becomes writable only after the peer took a large part of it.
+    // The kernel applies this timeout, because it sees each byte that the peer takes. hyper waits for a full socket
+    // without a limit, and a socket becomes writable only after the peer took a large part of it.
     let timeout = Some(limits.write_idle_timeout);
     if let Err(error) = SockRef::from(&socket).set_tcp_user_timeout(timeout) {
         tracing::debug!(%error, "could not set TCP_USER_TIMEOUT on a connection");

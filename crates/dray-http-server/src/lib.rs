@@ -1,9 +1,9 @@
 //! Serves HTTP/1.1 connections with limits. Every HTTP listener of the project is served here.
 //!
 //! A peer that sends its request byte by byte ("slow loris") could use a connection forever unless the server sets a
-//! timeout for the request head and for each wait in the body. So could a peer that does not read its responses, unless the
-//! kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off,
-//! so that small responses are sent immediately. The protocol is RFC 9112.
+//! timeout for the request head and for each wait in the body. So could a peer that does not read its responses, unless
+//! the kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off, so that
+//! small responses are sent immediately. The protocol is RFC 9112.
 //!
 //! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
 //! the name of a file into a header, [`escape_html`] escapes text for a page.

@@ -74,8 +74,8 @@ impl HttpClient {
         Self::trusting(limits, &TrustedAuthorities::public_and(authorities))
     }
 
-    /// A client with the timeouts of a configuration. `ca_file` is a PEM file with certificate authorities that it trusts
-    /// in addition to the public ones. The timeouts are those of [`HttpTimeouts`], in the same order.
+    /// A client with the timeouts of a configuration. `ca_file` is a PEM file with certificate authorities that it
+    /// trusts in addition to the public ones. The timeouts are those of [`HttpTimeouts`], in the same order.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl HttpClient {
             .user_agent(concat!("drayage/", env!("CARGO_PKG_VERSION")));
         if let Some(guard) = &guard {
             let guard = Arc::clone(guard);
-            // For names; literal addresses are not resolved, so `send` checks the URL.
+            // The resolver checks names; literal addresses are not resolved, so `send` checks the URL.
             builder = builder.dns_resolver(Arc::new(GuardedResolver { guard }));
         }
         let inner = builder

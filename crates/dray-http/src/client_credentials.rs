@@ -143,7 +143,7 @@ fn parse_seconds(value: &serde_json::Value) -> Option<Duration> {
     let seconds = value
         .as_f64()
         .or_else(|| value.as_str().and_then(|text| text.parse().ok()))?;
-    // Not `min` first, which would turn a value that is not a number into the limit.
+    // `min` is not used, because it would turn a value that is not a number into the limit.
     Duration::try_from_secs_f64(if seconds > MAX_LIFETIME_SECONDS {
         MAX_LIFETIME_SECONDS
     } else {

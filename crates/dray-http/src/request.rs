@@ -66,7 +66,7 @@ impl RequestBuilder {
         }
     }
 
-    /// Adds a header, also if one of the same name exists. Characters outside ASCII are sent as UTF-8.
+    /// Adds a header, even if one of the same name exists. Characters outside ASCII are sent as UTF-8.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (

@@ -62,7 +62,8 @@ impl HttpResponse {
     ///
     /// [`FailureKind::Broken`] and [`FailureKind::Idle`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        // For each chunk and not for the whole body, because a large transfer may take long (sandbox-transfer 1.6).
+        // The timeout is for each chunk and not for the whole body, because a large transfer may take long
+        // (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             // `without_url`, here and below: some platforms carry their token in the path.

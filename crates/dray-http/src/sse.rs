@@ -53,7 +53,7 @@ impl SseDecoder {
         let mut complete = Vec::new();
         let mut rest = chunk;
         while let Some((&first, after)) = rest.split_first() {
-            // CR LF is one line end, also when it is split between two chunks.
+            // CR LF is one line end, even when it is split between two chunks.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 rest = after;
                 continue;

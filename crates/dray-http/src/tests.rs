@@ -161,7 +161,7 @@ async fn a_content_type_of_the_caller_replaces_that_of_the_body() {
 }
 
 #[tokio::test]
-async fn a_query_is_sent_also_when_the_url_has_a_fragment() {
+async fn a_query_is_sent_even_when_the_url_has_a_fragment() {
     for (end, sent) in [("#top?x", "?q=1&r=2"), ("?p=0#top", "?p=0&q=1&r=2")] {
         let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
         let request = client().get(&format!("{url}{end}"));

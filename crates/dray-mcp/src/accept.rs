@@ -1,7 +1,7 @@
 //! The media types that a client accepts (RFC 9110 section 12.5.1).
 //!
-//! The protocol wants clients to name `application/json` and `text/event-stream`, and the library refuses others with 406.
-//! Clients of general use send ranges such as `*/*`, or no `Accept`, which means the same by that RFC.
+//! The protocol wants clients to name `application/json` and `text/event-stream`, and the library refuses others with
+//! 406. Clients of general use send ranges such as `*/*`, or no `Accept`, which means the same by that RFC.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -20,8 +20,8 @@ const BOTH_TYPES: HeaderValue = HeaderValue::from_static("application/json, text
 #[derive(Clone, Copy, Debug)]
 struct MediaType(&'static str, &'static str);
 
-/// Names the types of the protocol in requests whose `Accept` includes them as ranges. Other requests stay as they are, and
-/// the library refuses them with its reason.
+/// Names the types of the protocol in requests whose `Accept` includes them as ranges. Other requests stay as they are,
+/// and the library refuses them with its reason.
 pub(crate) async fn name_accepted_types(mut request: Request, next: Next) -> Response {
     let needed: &[MediaType] = match *request.method() {
         Method::POST => &[JSON_TYPE, EVENT_STREAM_TYPE],

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::failure;
 use crate::options::ToolName;
 
-/// Most characters of the description of a problem, at its begin and at its end each. It quotes the argument, which may be
-/// megabytes long, and names what was expected at its end.
+/// Most characters of the description of a problem, at its beginning and at its end each. It quotes the argument, which
+/// may be megabytes long, and names what was expected at its end.
 const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// The arguments of the tool `read`.

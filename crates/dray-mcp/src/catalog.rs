@@ -23,8 +23,8 @@ pub(crate) fn definition(tool: ToolName, permissions: Permissions) -> Tool {
     )
     .with_title(text.title)
     .with_raw_output_schema(object(output_schema(tool)))
-    // Without a title: the title of the tool has priority (2025-11-25, `BaseMetadata`), and a second one would waste
-    // tokens.
+    // The annotations have no title: the title of the tool has priority (2025-11-25, `BaseMetadata`), and a second one
+    // would waste tokens.
     .with_annotations(annotations(tool, permissions))
 }
 

@@ -39,7 +39,7 @@ fn advised(fault: &Fault) -> Fault {
 /// A failed call of a tool. The model reads it and can act on it.
 pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
     let fault = &advised(fault);
-    // In `_meta` and not as structured content, which has to match the output schema of the tool.
+    // The fault is in `_meta` and not in the structured content, which has to match the output schema of the tool.
     let mut meta = rmcp::model::MetaObject::new();
     meta.0.insert("drayage/fault".to_owned(), fault_json(fault));
     let mut result = CallToolResult::error(vec![ContentBlock::text(fault_text(fault))]);

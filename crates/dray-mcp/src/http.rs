@@ -174,8 +174,8 @@ fn router<H: ServerHandler>(
         .layer(middleware::from_fn_with_state(limit, limit_sessions))
 }
 
-/// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library answers with text:
-/// with the status 415, or that an `initialize` with invalid parameters needs a session.
+/// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library answers with
+/// text: with the status 415, or that an `initialize` with invalid parameters needs a session.
 async fn answer_unreadable(request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;

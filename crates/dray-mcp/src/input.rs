@@ -108,7 +108,7 @@ pub struct InputGate {
 
 impl Default for InputGate {
     fn default() -> Self {
-        // In memory only: a key on disk would let another process forge confirmations.
+        // The key is in memory only: a key on disk would let another process forge confirmations.
         let key: [u8; KEY_BYTES] = rand::random();
         Self {
             // This constructor does not check the length, which the array type ensures.
@@ -214,7 +214,8 @@ pub(crate) fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
 fn to_input_answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
     match action {
         ElicitationAction::Accept => InputAnswer::Accepted(content.unwrap_or(Value::Null)),
-        // Also actions that this version of the protocol does not have: only a clear "accept" sends files.
+        // Actions that this version of the protocol does not have count as a refusal too: only a clear "accept" sends
+        // files.
         _ => InputAnswer::Refused,
     }
 }

@@ -153,7 +153,8 @@ pub fn install(options: &InstallOptions) -> Result<InstallReport, InstallError> 
 fn lock_config(path: &Path, action: InstallAction) -> Result<ConfigLock, InstallError> {
     let target = file::resolve_target(path)?;
     if action != InstallAction::Remove {
-        // Before the lock, so that the first commands of a new directory wait for each other too.
+        // The directory is created before the lock, so that the first commands of a new directory wait for each other
+        // too.
         file::create_parent(&target)?;
     }
     ConfigLock::acquire(&target, LOCK_TIMEOUT)

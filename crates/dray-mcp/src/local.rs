@@ -201,7 +201,8 @@ impl LocalRoot {
         })?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Never used twice: a name that is free again after `finish` must not be removed together with its former file.
+        // No name is used twice: a name that is free again after `finish` must not be removed together with its former
+        // file.
         let temporary = format!(".dray-{}.part", OperationId::mint());
         let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from(0o644))
             .map_err(|error| file_fault(path, error))?;

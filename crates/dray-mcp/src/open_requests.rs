@@ -1,5 +1,5 @@
-//! The requests of a client on the standard streams that have no response yet. Each one occupies memory and may run a tool,
-//! and a client can send them faster than it reads responses.
+//! The requests of a client on the standard streams that have no response yet. Each one occupies memory and may run a
+//! tool, and a client can send them faster than it reads responses.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -52,8 +52,8 @@ const fn optional(
     }
 }
 
-/// Most bytes of the arguments of a prompt together. The message contains them, and a model gets it as a whole: the limit
-/// is below that of a result.
+/// Most bytes of the arguments of a prompt together. The message contains them, and a model gets it as a whole: the
+/// limit is below that of a result.
 const MAX_ARGUMENTS_BYTES: usize = 32 * 1024;
 
 const DEFAULT_QUESTION: &str = "What are the main points?";
@@ -187,8 +187,8 @@ fn argument_values<'a>(
     Ok(values)
 }
 
-/// The text with a value in place of each `{name}`. It passes once over the text, so that a value which looks like another
-/// name stays as it is.
+/// The text with a value in place of each `{name}`. It passes once over the text, so that a value which looks like
+/// another name stays as it is.
 fn fill_template(template: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::new();
     let mut rest = template;
@@ -267,7 +267,7 @@ mod tests {
             "{}",
             refused.message
         );
-        // Also where one of them alone is too long.
+        // One argument alone may be too long as well.
         read_document(&"p".repeat(900_000), "").unwrap_err();
     }
 

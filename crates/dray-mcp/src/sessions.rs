@@ -57,7 +57,7 @@ impl SessionLimit {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if matches!(by_subject.entry(subject.clone()), Entry::Vacant(_)) {
-            // Only here the map grows, so callers that have left are removed here.
+            // The map grows only here, so callers that have left are removed here.
             by_subject.retain(|_, ids| ids.iter().any(|id| open.contains_key(id)));
         }
         let ids = by_subject.entry(subject).or_default();

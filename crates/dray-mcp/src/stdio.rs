@@ -19,8 +19,8 @@ pub enum StdioError {
     Failed(#[source] tokio::task::JoinError),
 }
 
-/// Serves one client until it closes the standard input, which the caller opens as `input`. Only messages of the protocol
-/// are written to the standard output.
+/// Serves one client until it closes the standard input, which the caller opens as `input`. Only messages of the
+/// protocol are written to the standard output.
 ///
 /// A read of `input` must not block a task of the runtime, which would wait for it when it shuts down.
 ///
@@ -34,7 +34,7 @@ pub fn serve_stdio(
     input: impl AsyncRead + Send + Unpin + 'static,
 ) -> BoxFuture<'static, Result<(), StdioError>> {
     Box::pin(async move {
-        // Without blocking writes where both streams are pipes.
+        // Where both streams are pipes, writes do not block a thread.
         let (_, writer) = rmcp::transport::stdio_pipes();
         let server = StdioServer(server);
         let running = match server.serve(CheckedTransport::new(input, writer)).await {

@@ -116,15 +116,15 @@ pub(crate) struct ApprovalRecord {
     /// Whether a chat decided it and no request used the decision in time.
     #[serde(default)]
     is_lapsed: bool,
-    /// Unix milliseconds until which the request that asked a chat counts as running; it renews them. `None` where another
-    /// request can continue the call.
+    /// Unix milliseconds until which the request that asked a chat counts as running; it renews them. `None` where
+    /// another request can continue the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
     /// Whether it ended because that request was gone before the chat decided.
     #[serde(default)]
     is_abandoned: bool,
-    /// Id of the response in the background that makes the call, with `token` at another replica too. Once it has ended, no
-    /// request makes the call.
+    /// Id of the response in the background that makes the call, with `token` at another replica too. Once it has
+    /// ended, no request makes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     response: Option<String>,
 }
@@ -226,8 +226,8 @@ pub(crate) struct ApprovalStore {
 }
 
 impl ApprovalStore {
-    /// Approvals that wait for `timeout`. A request that waits for a chat and renews no `lease` counts as gone. `tasks` take
-    /// back questions of turns that end early.
+    /// Approvals that wait for `timeout`. A request that waits for a chat and renews no `lease` counts as gone. `tasks`
+    /// take back questions of turns that end early.
     pub(crate) const fn new(
         records: CallerRecords,
         audits: ApprovalAudits,
@@ -258,7 +258,8 @@ impl ApprovalStore {
         self.records.now_ms().saturating_add(timeout_ms)
     }
 
-    /// Stores the approvals of one round of the paused turn `token`; those about which a chat was asked are stored already.
+    /// Stores the approvals of one round of the paused turn `token`; those about which a chat was asked are stored
+    /// already.
     ///
     /// # Errors
     ///

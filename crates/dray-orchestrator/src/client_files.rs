@@ -1,6 +1,6 @@
 //! Files of `/v1/files`: uploaded by a client, or made by the agent in a response. Their content is in the store; a
-//! record has their owner, their purpose and their expiry. Further records lead from a content to the files that have it
-//! ([`holders`]).
+//! record has their owner, their purpose and their expiry. Further records lead from a content to the files that have
+//! it ([`holders`]).
 
 pub(crate) mod holders;
 
@@ -206,7 +206,7 @@ impl ClientFiles {
 }
 
 fn missing_failure(id: &str) -> RequestFailure {
-    // Only characters that an id may have: the text of a request is not repeated in full.
+    // The message keeps only characters that an id may have: the text of a request is not repeated in full.
     let id: String = id
         .chars()
         .filter(|character| !character.is_control())

@@ -138,7 +138,8 @@ pub struct Config {
     pub max_body: ByteSize,
     /// Longest time for receiving a request's body. Default `1m`.
     pub body_timeout: Period,
-    /// How long running chats may continue when the service ends, at most seven eighths of `shutdown.grace`. Default `30s`.
+    /// How long running chats may continue when the service ends, at most seven eighths of `shutdown.grace`. Default
+    /// `30s`.
     pub drain: Period,
     /// Origins whose pages may call the plain endpoints from a browser, such as `https://chat.example.org`. Default
     /// none.

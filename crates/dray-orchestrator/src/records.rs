@@ -26,8 +26,8 @@ pub(crate) use listing::RecordChange;
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
 pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most documents that are read or written concurrently, as many as the store takes by default. Others wait in their order:
-/// in the store, a request that waits for a permit for 10 s fails.
+/// Most documents that are read or written concurrently, as many as the store takes by default. Others wait in their
+/// order: in the store, a request that waits for a permit for 10 s fails.
 const MAX_CONCURRENT_DOCUMENTS: usize = 16;
 /// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
 const MAX_RECORD_BYTES: usize = 200 << 10;

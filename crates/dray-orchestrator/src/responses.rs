@@ -1,8 +1,8 @@
 //! The state of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
 //! the store with their content.
 //!
-//! A response that runs has a lease, which its process renews. Once the lease has expired, the process counts as ended: every
-//! replica reports such a response as failed, and its tools are not called again. Each change of a record is a
+//! A response that runs has a lease, which its process renews. Once the lease has expired, the process counts as ended:
+//! every replica reports such a response as failed, and its tools are not called again. Each change of a record is a
 //! compare-and-set, so a response ends once: by its own process, by a cancellation, or by the end of its lease.
 
 use std::time::Duration;
@@ -264,8 +264,8 @@ impl ResponseStore {
         self.record_or_report(principal, id, true).await
     }
 
-    /// As [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its lease may
-    /// have ended since it was looked at, and another replica can finish it.
+    /// As [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its
+    /// lease may have ended since it was looked at, and another replica can finish it.
     async fn record_or_report(
         &self,
         principal: &str,

@@ -40,7 +40,7 @@ impl Service for Orchestrator {
     }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
-        // First, so that a port in use stops the start before anything else is opened.
+        // The listener is bound first, so that a port in use stops the start before anything else is opened.
         let listener = TcpListener::bind(config.listen).await.map_err(|error| {
             StartError::with_source(format!("cannot listen on {}", config.listen), error)
         })?;
@@ -122,9 +122,9 @@ impl Orchestrator {
         self.address
     }
 
-    /// Records what a person of a chat decided about a call of an agent of the caller's tenant. Orchestrators of all tenants
-    /// on a bus share the subject and the bucket of records, so any of them may get the request. The caller vouches for
-    /// tenant, person and chat; the permissions of the bus let `platform-delivery` alone call.
+    /// Records what a person of a chat decided about a call of an agent of the caller's tenant. Orchestrators of all
+    /// tenants on a bus share the subject and the bucket of records, so any of them may get the request. The caller
+    /// vouches for tenant, person and chat; the permissions of the bus let `platform-delivery` alone call.
     ///
     /// # Errors
     ///
@@ -134,7 +134,8 @@ impl Orchestrator {
         self: Arc<Self>,
         request: Request<v1::DecideInChatRequest>,
     ) -> Result<v1::DecideInChatReply, Fault> {
-        // Not the tenant of this process: the bus may hand it a request about agents of another orchestrator.
+        // The tenant is that of the request and not of this process: the bus may hand it a request about agents of
+        // another orchestrator.
         let approvals = self.approvals.for_tenant(request.meta.tenant.clone());
         let decided = approvals.decide_in_chat(&request.body).await;
         decided.map_err(|failure| {

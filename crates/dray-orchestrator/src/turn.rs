@@ -232,7 +232,7 @@ impl AgentEngine {
         let parent = lineage.as_ref().map(|lineage| lineage.parent.clone());
         let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &request, parent));
         let span = telemetry.agent_span();
-        // As a trait object: turns contain turns, of called agents.
+        // The future is a trait object, because a turn contains the turns of called agents.
         let running: BoxFuture<'_, _> =
             Box::pin(self.run_turn(request, sink, lineage, Arc::clone(&telemetry)));
         let ended = running.instrument(span.clone()).await;

@@ -16,7 +16,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics::OrchestratorMetrics;
 
-/// Number of queues. Each publishes one event at a time, so a turn that keeps to one queue keeps the order of its events.
+/// Number of queues. Each publishes one event at a time, so a turn that keeps to one queue keeps the order of its
+/// events.
 const QUEUE_COUNT: usize = 4;
 /// Most events that wait in one queue.
 const MAX_QUEUED_EVENTS: usize = 1024;

@@ -50,8 +50,8 @@ pub struct Config {
     /// Lifetime of such links: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
     /// Whether requests may have files of a session's sandbox sent as links to previews (`as_preview`): `never`, `auto`
-    /// (when previews are served at another address than this machine's own) or `always`. Everybody in the chat can then
-    /// look at the file without a login. Default `never`.
+    /// (when previews are served at another address than this machine's own) or `always`. Everybody in the chat can
+    /// then look at the file without a login. Default `never`.
     pub preview_links: LinkPolicy,
     /// Lifetime of such links: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default `12h`.
     pub preview_lifetime: Period,

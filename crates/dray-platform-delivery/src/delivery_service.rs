@@ -14,7 +14,7 @@ use crate::cache::{CacheSweeper, ClaimKeeper, GatheringNotes};
 use crate::chat_order::ChatOrder;
 use crate::chat_positions::ChatPositions;
 use crate::config::Config;
-use crate::deliver::{ChatTurns, SendContext, SendPace, Sender};
+use crate::deliver::{ChatTurns, SendContext, SendDelays, Sender};
 use crate::delivery_log::DeliveryLog;
 use crate::gather::{Gatherer, RequestContext};
 use crate::inbound::{InboundService, MAX_BACKGROUND_PRESSES, MessageReceiver};
@@ -192,7 +192,7 @@ impl<'a> ServiceParts<'a> {
             config: self.config.clone(),
             log: self.log.clone(),
             platform_cache: self.platform_cache.clone(),
-            pace: SendPace {
+            pace: SendDelays {
                 limiter: Arc::clone(&self.limiter),
                 retry_unit,
             },

@@ -1,7 +1,7 @@
 //! An index of all deliveries in memory, filled from the changes of the bucket.
 //!
-//! The index can always be rebuilt from the records. It may lack their latest changes, so callers read the record before
-//! they act.
+//! The index can always be rebuilt from the records. It may lack their latest changes, so callers read the record
+//! before they act.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -108,7 +108,7 @@ impl Lease {
                     tokio::time::sleep(lifetime / 3).await;
                     match self.renew(lifetime).await {
                         Ok(true) => {}
-                        // Never ready, so that only the end of the work ends the `select`.
+                        // This future is never ready, so that only the end of the work ends the `select`.
                         Ok(false) => return std::future::pending::<Infallible>().await,
                         Err(error) => tracing::debug!(
                             error = &error as &dyn std::error::Error,

@@ -145,7 +145,7 @@ impl DeliveryMetrics {
     }
 }
 
-/// The label of a platform, also for a name that a request made up.
+/// The label of a platform; `other` for a name that is not a platform.
 fn known_platform(name: &str) -> &'static str {
     PlatformKind::from_name(name).map_or("other", PlatformKind::as_str)
 }

@@ -1,8 +1,8 @@
 //! Questions in chats of the configuration, answered by buttons. They are about calls that wait for approval, about
 //! hosts for which a rule of the egress policy asks, or come from tools during calls.
 //!
-//! A caller names a chat of the configuration and nothing else, and only people whom the operator named for that chat may
-//! answer. The service that asks keeps the question and decides what an answer means. This module records which
+//! A caller names a chat of the configuration and nothing else, and only people whom the operator named for that chat
+//! may answer. The service that asks keeps the question and decides what an answer means. This module records which
 //! messages show open questions ([`open`]), and shows there when a question ends without a press ([`reconciler`]).
 
 use std::sync::Arc;
@@ -271,7 +271,7 @@ impl QuestionService {
         let Some(channel) = account.platform.questions() else {
             return;
         };
-        // Concurrently, because a decision may take longer than the platform waits for the acknowledgement.
+        // Both run concurrently, because a decision may take longer than the platform waits for the acknowledgement.
         let (decided, ()) = tokio::join!(
             self.decide(account, press, button),
             acknowledge(channel, press, id)

@@ -156,7 +156,8 @@ impl ReceiptService {
     async fn read_index(&self) -> Result<(), DeliveryError> {
         let until = Instant::now() + INDEX_TIMEOUT;
         while !self.log.index.refresh().await.map_err(store_unreachable)? {
-            // Another replica, or this one after its start, has many changes to read; what was read counts for the next call.
+            // Another replica, or this one after its start, has many changes to read; what was read counts for the next
+            // call.
             if Instant::now() >= until {
                 return Err(DeliveryError::ServiceFault {
                     description: "the index of deliveries",
@@ -323,7 +324,7 @@ fn position_text((begun_at_ms, delivery): &Order) -> String {
     format!("{begun_at_ms}.{delivery}")
 }
 
-/// The position that a request names; `None` for the begin of the list.
+/// The position that a request names; `None` for the beginning of the list.
 fn list_position(text: &str) -> Result<Option<Order>, InvalidMessage> {
     if text.is_empty() {
         return Ok(None);

@@ -83,7 +83,7 @@ pub fn round_operation(delivery: &OperationId, round: u32) -> OperationId {
     if round == 0 {
         return delivery.clone();
     }
-    // At most 76 printable characters, so this cannot fail.
+    // The text has at most 76 printable characters, so this cannot fail.
     OperationId::new(format!("r{round}-{}", delivery.ledger_token()))
         .unwrap_or_else(|_| delivery.clone())
 }
@@ -147,7 +147,7 @@ impl RecordStore {
                 }
                 Err(KeyError::Exists | KeyError::Stale) => return Err(RecordError::Moved),
                 Err(KeyError::Transport(error))
-                    if error.is_passing() && attempts < MAX_WRITE_ATTEMPTS =>
+                    if error.is_temporary() && attempts < MAX_WRITE_ATTEMPTS =>
                 {
                     tracing::warn!(%error, "a delivery's record is written again");
                     tokio::time::sleep(RETRY_DELAY).await;

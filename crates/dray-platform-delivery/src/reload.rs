@@ -1,7 +1,7 @@
 //! Applies changes of the configuration while the service runs, so that accounts come, change and go without a restart.
 //!
-//! Deliveries that run keep the account with which they began; what begins later finds the new one. An account that cannot
-//! be opened changes nothing.
+//! Deliveries that run keep the account with which they began; what begins later finds the new one. An account that
+//! cannot be opened changes nothing.
 
 use std::sync::Arc;
 

@@ -122,7 +122,8 @@ pub fn fit_report(mut report: v1::DeliveryReport, max_bytes: usize) -> v1::Deliv
         |report| report.message.clear(),
     ];
     for shrink in shrinks {
-        // In the order in which readers need the fields least; most reports are small enough already.
+        // Fields are removed in an order that begins with those that readers need least; most reports are small enough
+        // already.
         if report.encoded_len() <= max_bytes {
             break;
         }

@@ -69,7 +69,8 @@ impl StatusUpdates {
             return Ok(());
         }
         let id = account.id();
-        // Before the record is read: a worker that stores its response meanwhile reads this afterwards.
+        // The cache is written before the record is read: a worker that stores its response meanwhile reads the cache
+        // afterwards.
         self.platform_cache
             .keep_early_failure(&id, &update.message_id, &update.code)
             .await;

@@ -127,7 +127,7 @@ impl DiscordApi {
     ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
         let response = request.send(progress).await?;
-        // Only 2xx: Discord does not redirect, and the client does not follow redirects.
+        // Only 2xx is a success: Discord does not redirect, and the client does not follow redirects.
         if response.is_success() {
             return Ok(response.json().await?);
         }

@@ -99,7 +99,7 @@ struct FakeState {
 impl FakeState {
     fn next(&mut self) -> String {
         self.count += 1;
-        // As long as real ids, which need more than the 53 bits of a JavaScript number.
+        // The ids are as long as real ones, which need more than the 53 bits of a JavaScript number.
         format!("{}", 1_000_000_000_000_000_000 + self.count)
     }
 }

@@ -1,7 +1,7 @@
 //! Questions with buttons (message components), and the interactions that their presses begin.
 //!
-//! Who may answer is decided elsewhere. Source of the wire: Discord's pages "Receiving and Responding to Interactions" and
-//! "Component Reference".
+//! Who may answer is decided elsewhere. Source of the wire: Discord's pages "Receiving and Responding to Interactions"
+//! and "Component Reference".
 
 use dray_platform::{
     ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, SendOutcome,
@@ -228,7 +228,8 @@ impl<'a> InteractionReference<'a> {
     }
 }
 
-/// Whether a token of an interaction is safe in a path. It has the alphabet of URL-safe Base64, with or without padding.
+/// Whether a token of an interaction is safe in a path. It has the alphabet of URL-safe Base64, with or without
+/// padding.
 fn is_token(token: &str) -> bool {
     (1..=MAX_TOKEN_BYTES).contains(&token.len())
         && token
@@ -236,8 +237,8 @@ fn is_token(token: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'='))
 }
 
-/// The press in an interaction; its target is the channel itself. `None` for commands, other components than buttons, and
-/// unknown shapes.
+/// The press in an interaction; its target is the channel itself. `None` for commands, other components than buttons,
+/// and unknown shapes.
 pub(crate) fn button_press(event: &Value) -> Option<ButtonPress> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
     let number = |pointer: &str| event.pointer(pointer).and_then(Value::as_u64);

@@ -278,7 +278,8 @@ fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> 
         .or(retry_after);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // For 5xx and unexpected statuses: a server failure after the complete request leaves its outcome unknown.
+        // This covers 5xx and unexpected statuses: a server failure after the complete request leaves its outcome
+        // unknown.
         _ if !(400..500).contains(&status) => error.ambiguous(),
         _ => error,
     }

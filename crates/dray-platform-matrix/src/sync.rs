@@ -45,7 +45,8 @@ impl SyncLoop<'_> {
                 response = self.request_sync(&mut own_user, next.as_deref()) => response,
                 () = stop.cancelled() => break,
             };
-            // Not inside the select: received messages are stored completely, even if the receiver should stop.
+            // The response is handled outside the select: received messages are stored completely, even if the receiver
+            // should stop.
             let done = match response {
                 Ok(synced) => self
                     .store_messages(

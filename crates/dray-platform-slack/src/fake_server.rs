@@ -479,7 +479,7 @@ fn download_file(
 ) -> Result<Reply, ConnectionClosed> {
     let state = shared.lock();
     if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
-        // As the real server does without a valid token or scope.
+        // The real server does the same without a valid token or scope.
         return Ok(bytes_reply(200, "text/html", "<html>Sign in</html>".into()));
     }
     let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;

@@ -98,7 +98,7 @@ fn verify_signature(
     let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
         .map_err(|_| refused("the signing secret cannot be used"))?;
     mac.update(format!("v0:{stamp}:").as_bytes());
-    // Over the bytes as received: parsing and writing the JSON again would change them.
+    // The signature covers the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
     mac.verify_slice(signature.as_bytes())
         .map_err(|_| refused("the signature is not Slack's"))

@@ -48,7 +48,7 @@ pub(crate) async fn fetch_file(
     let file: FileLocation = serde_json::from_value(location).map_err(|cause| {
         PlatformError::new(ErrorKind::Unknown, "the response is not a file").caused_by(cause)
     })?;
-    // Again with the size from the server, because an update may have none, which counts as 0.
+    // The limit is checked again with the size from the server, because an update may have none, which counts as 0.
     check_limit(file.file_size.unwrap_or_default())?;
     if options.local_mode && file.file_path.starts_with('/') {
         return open_local_file(options, &file).await;
@@ -93,7 +93,7 @@ async fn open_local_file(
         return Err(refuse("the file is not in local_files"));
     }
     let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
-    // Of the open file, because the path may refer to another file by now.
+    // The metadata is that of the open file, because the path may refer to another file by now.
     let metadata = opened.metadata().await.map_err(missing)?;
     if !metadata.is_file() {
         return Err(refuse("the file is not a regular file"));

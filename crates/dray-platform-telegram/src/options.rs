@@ -48,7 +48,8 @@ pub struct TelegramOptions {
     pub upload_limit: Option<ByteSize>,
     /// Most bytes of one photo; larger pictures go as documents. Default 10 MB.
     pub photo_limit: Option<ByteSize>,
-    /// Most bytes of a file from a user. Default 20 MiB, the limit of the hosted API; without a limit with `local_mode`.
+    /// Most bytes of a file from a user. Default 20 MiB, the limit of the hosted API; without a limit with
+    /// `local_mode`.
     pub download_limit: Option<ByteSize>,
     /// The `secret_token` that was given to `setWebhook`. Without it no webhook request is accepted.
     pub webhook_secret: Secret,

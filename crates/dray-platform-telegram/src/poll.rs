@@ -38,7 +38,8 @@ pub(crate) async fn poll_updates(
             response = poller.request_updates() => response,
             () = stop.cancelled() => break,
         };
-        // Not inside the select: received updates are stored completely, even if polling should stop.
+        // The response is handled outside the select: received updates are stored completely, even if polling should
+        // stop.
         let done = match response {
             Ok(updates) => poller.store_messages(updates, deliver).await,
             Err(error) => Err(error),

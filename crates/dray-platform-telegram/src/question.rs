@@ -129,8 +129,8 @@ async fn edit_message(api: &TelegramApi, form: MultipartForm) -> Result<(), Plat
     }
 }
 
-/// The detail as a block of code. An entity instead of a `parse_mode`: nothing in the text has to be escaped, and nothing of
-/// it is formatted.
+/// The detail as a block of code. An entity instead of a `parse_mode`: nothing in the text has to be escaped, and
+/// nothing of it is formatted.
 fn code_entity(head: &str, detail: &str) -> String {
     json!([{
         "type": "pre",

@@ -46,7 +46,7 @@ pub(crate) fn verify_signature(
     let sent: u64 = stamp
         .parse()
         .map_err(|_| refused("the timestamp is not a number"))?;
-    // In both directions: a time stamp from the future would be valid for longer.
+    // The difference counts in both directions: a time stamp from the future would be valid for longer.
     if now.abs_diff(sent) > MAX_CLOCK_SKEW_SECONDS {
         return Err(refused("the signature is not fresh"));
     }

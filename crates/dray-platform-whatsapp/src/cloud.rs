@@ -34,7 +34,7 @@ pub struct CloudOptions {
     pub app_secret: Secret,
     /// The word that Meta repeats when it verifies the webhook's address.
     pub verify_token: Secret,
-    /// Where the API is, with its version. Default `https://graph.facebook.com/v23.0`.
+    /// Address of the API, with its version. Default `https://graph.facebook.com/v23.0`.
     pub base_url: String,
     /// Hosts from which media is served, besides that of `base_url`. Default `lookaside.fbsbx.com`.
     pub file_hosts: Vec<String>,
@@ -68,9 +68,11 @@ impl Default for CloudOptions {
     }
 }
 
-/// Largest document, video or audio, and picture, in bytes (platform-delivery 6).
+/// Largest document (platform-delivery 6).
 const MAX_DOCUMENT_BYTES: u64 = 100_000_000;
+/// Largest video or audio file.
 const MAX_VIDEO_OR_AUDIO_BYTES: u64 = 16_000_000;
+/// Largest picture.
 const MAX_IMAGE_BYTES: u64 = 5_000_000;
 
 impl CloudOptions {

@@ -253,7 +253,7 @@ impl PlatformError {
 /// Formats the error for the operator's log, like the context.
 impl fmt::Display for PlatformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the cause: loggers print the chain of causes after it.
+        // The cause is left out: loggers print the chain of causes after it.
         write!(f, "{}: {}", self.kind, self.context)
     }
 }

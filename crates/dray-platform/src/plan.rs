@@ -80,7 +80,7 @@ pub fn place_text(text: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mu
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
-            // Before the files, because the text may explain them.
+            // The texts come before the files, because they may explain them.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }

@@ -108,7 +108,8 @@ pub trait QuestionChannel: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Shows the notice to the person who pressed, and the outcome in the message. Showing an outcome again is harmless.
+    /// Shows the notice to the person who pressed, and the outcome in the message. Showing an outcome again is
+    /// harmless.
     ///
     /// # Errors
     ///

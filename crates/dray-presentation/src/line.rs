@@ -15,7 +15,7 @@ const MAX_REASON_CHARACTERS: usize = 300;
 /// `[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]`.
 ///
 /// `path` is the path in the agent's sandbox. It is written unchanged, except for characters that would end the line or
-/// the bracket. A path with a name from [`name::upload_name`] in a directory of this system has none.
+/// the bracket. A path with a name from [`name::upload_name`] in a directory of this system has no such character.
 pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
     // `]` would end the line early, so that the rest of a path would look like text of the user (prompt injection).
     let path: String = path.chars().map(bracket_safe).collect();

@@ -55,8 +55,8 @@ pub(crate) async fn serve_archive(
     Ok(response)
 }
 
-/// Refuses a directory above the limits while the response can still have a status. A sandbox that sends a directory as a
-/// tar shows its entries only as they are read.
+/// Refuses a directory above the limits while the response can still have a status. A sandbox that sends a directory as
+/// a tar shows its entries only as they are read.
 async fn check_limits(view: &SandboxView) -> Result<(), PreviewError> {
     let limits = view.service.inner.system.tree_limits;
     let options = ListOptions {
@@ -106,8 +106,8 @@ async fn archive_body(
     Ok(Body::from_stream(first_chunk.chain(chunks)))
 }
 
-/// The chunks that a task sends, and its failure after the last one. Dropping the stream with the response ends the task, and
-/// with it the reading in the sandbox.
+/// The chunks that a task sends, and its failure after the last one. Dropping the stream with the response ends the
+/// task, and with it the reading in the sandbox.
 fn chunk_stream(
     received: mpsc::Receiver<Bytes>,
     task: JoinSet<Result<(), Error>>,

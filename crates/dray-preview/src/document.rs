@@ -79,8 +79,8 @@ pub(crate) async fn serve_document(
     }
 }
 
-/// Repeats the read until the file does not change during it. No byte was sent before, so the page may show a newer state
-/// of the file.
+/// Repeats the read until the file does not change during it. No byte was sent before, so the page may show a newer
+/// state of the file.
 async fn read_unchanged<T>(
     view: &SandboxView,
     read: impl AsyncFn(&SandboxView) -> Result<T, PreviewError>,

@@ -48,7 +48,7 @@ impl SandboxView {
             location,
             path,
         };
-        // As in a file system: the name of a file with a slash after it leads nowhere.
+        // File systems do the same: the name of a file with a slash after it leads nowhere.
         if view.location.is_directory && view.kind() != FileKind::Directory {
             let error = "part of the path is not a directory";
             return Err(Error::new(ErrorKind::NotDirectory, error).into());

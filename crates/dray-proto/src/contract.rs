@@ -23,8 +23,8 @@ pub trait Call: Message + Name + Default + 'static {
     const GRPC_PATH: &'static str;
 }
 
-/// A call whose caller gets messages of the type of the reply before the reply itself, which is the last one. Its request
-/// is not repeated once a responder has accepted it.
+/// A call whose caller gets messages of the type of the reply before the reply itself, which is the last one. Its
+/// request is not repeated once a responder has accepted it.
 pub trait StreamingCall: Call {}
 
 /// Work: a message with external effects, or one that must not be lost. It is stored until a terminal event.
@@ -224,7 +224,8 @@ impl Work for v1::DeliverFiles {
 
     fn area(&self) -> Cow<'static, str> {
         let platform = self.target.as_ref().map_or("", |target| &target.platform);
-        // Not checked to be a token here: the delivery service has found the platform in its configuration.
+        // This does not check that the name is a token: the delivery service has found the platform in its
+        // configuration.
         Cow::Owned(format!("{PLATFORM_AREA}{platform}"))
     }
 

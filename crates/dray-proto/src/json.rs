@@ -27,8 +27,8 @@ const SECRET_NAME_PARTS: [&str; 8] = [
 /// The replacement of a secret.
 const HIDDEN_TEXT: &str = "(hidden)";
 
-/// A message as JSON. `schema` is the value of its `Dray-Schema` header, `MESSAGE/REVISION`. File contents are replaced by
-/// their size; a message that cannot be decoded is shown by its size.
+/// A message as JSON. `schema` is the value of its `Dray-Schema` header, `MESSAGE/REVISION`. File contents are replaced
+/// by their size; a message that cannot be decoded is shown by its size.
 pub fn message_json(schema: &str, payload: &[u8]) -> Value {
     decode_payload(schema, payload)
         .unwrap_or_else(|| json!({ "schema": schema, "bytes": payload.len() }))

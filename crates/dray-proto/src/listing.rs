@@ -13,8 +13,8 @@
 use crate::v1::{ListSandboxReply, ListSandboxRequest};
 
 impl ListSandboxRequest {
-    /// Sends this request, whose limit is not 0, by `call`. If the service did not know the offset, requests the entries
-    /// before the offset too and leaves them out of the reply.
+    /// Sends this request, whose limit is not 0, by `call`. If the service did not know the offset, requests the
+    /// entries before the offset too and leaves them out of the reply.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ impl ListSandboxReply {
         })
     }
 
-    /// Leaves out the entries before `offset` of a listing from the first entry. No entries are left when a limit of the
-    /// service ended the listing before.
+    /// Leaves out the entries before `offset` of a listing from the first entry. No entries are left when a limit of
+    /// the service ended the listing before.
     fn without_entries_before(mut self, offset: u32) -> Self {
         let skipped = self.entries.len().min(offset as usize);
         self.entries.drain(..skipped);

@@ -81,8 +81,8 @@ fn find_hits(line: &str, query: &str) -> Vec<(String, String, String)> {
     folded
         .match_indices(query)
         .filter_map(|(at, matched)| {
-            // The lower case of one character can be several characters (`İ`), which have the same offset. A hit can end
-            // between them.
+            // The lower case of one character can be several characters (`İ`), which have the same offset. A hit can
+            // end between them.
             let start = *offsets.get(at)?;
             let end = *offsets.get(at + matched.len())?;
             let end = line.ceil_char_boundary(end.max(start));

@@ -103,7 +103,7 @@ impl Backend for ApptainerBackend {
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let instance = self.find(&handle.address).await?;
         let guard = Arc::new(SameInstance::new(&instance, &handle.incarnation));
-        // Before anything runs in it: the handle may be of an earlier instance of the name.
+        // The guard checks before anything runs in the instance: the handle may be of an earlier instance of the name.
         guard.check().await?;
         let guarding: Arc<dyn dray_sandbox_exec::IncarnationGuard> = guard;
         let exec = GuardedExec::new(self.exec(&handle.address.name), Arc::clone(&guarding));
@@ -125,7 +125,7 @@ fn apptainer_failure(exit: &CommandExit) -> Option<Error> {
     let message = exit
         .stderr
         .lines()
-        // From the end: lines of the command may come before the message of the program itself.
+        // The lines are searched from the end: lines of the command may come before the message of the program itself.
         .rev()
         .find(|line| line.contains("FATAL"))?;
     let lower = message.to_ascii_lowercase();

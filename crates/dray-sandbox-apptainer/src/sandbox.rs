@@ -62,7 +62,7 @@ impl Sandbox for ApptainerSandbox {
             probe.working_directory = probe.home.clone();
         }
         if self.bound.is_some() {
-            // First in the list, which is the order of preference.
+            // This transport comes first, because the list is in the order of preference.
             probe.transports.insert(0, Transport::Direct);
         }
         Ok(probe)

@@ -130,7 +130,7 @@ pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
     }
     expect_equal("an untouched file", &marker().await?, &before)?;
     for _ in 0..MAX_REWRITES {
-        // In place, so that neither the inode nor the size changes.
+        // The file is changed in place, so that neither the inode nor the size changes.
         let script = "touch -r marked times && printf other > marked && touch -r times marked";
         context.sh(script).await?;
         if marker().await? != before {

@@ -369,7 +369,7 @@ pub(super) async fn a_dropped_program_ends_with_its_children(
 ) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let request = context.script(&format!("{CHILDREN_SCRIPT}; echo $$ >>pids; echo; wait"));
-    // In a task, because a channel without streams responds only when the program has ended.
+    // The command runs in a task, because a channel without streams responds only when the program has ended.
     let mut running = JoinSet::new();
     running.spawn(finish(Arc::clone(&context.sandbox), request));
     let pids = context.path("pids")?;

@@ -160,7 +160,8 @@ impl Client {
         let mut request = self.archive(Method::PUT, container, directory).await?;
         *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
-        // Without a time limit: the response comes after the last byte, and the owner of the body checks its rate.
+        // The request has no time limit: the response comes after the last byte, and the owner of the body checks its
+        // rate.
         let response = connection.send(request).await?;
         let reply = EngineResponse::new(connection, response);
         reply.require_success("uploading to a container").await?;
@@ -174,7 +175,7 @@ impl Client {
         path: &[u8],
     ) -> Result<Request<RequestBody>, Error> {
         let version = self.version().await?;
-        // By hand, because the client library takes text, and a path may hold any bytes.
+        // The query is written by hand, because the client library takes text, and a path may hold any bytes.
         let path = percent_encode(path, PATH_BYTE_SET);
         Request::builder()
             .method(method)

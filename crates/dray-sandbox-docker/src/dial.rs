@@ -111,7 +111,7 @@ impl SshEndpoint {
     /// Starts the program. A host that cannot be reached is noticed only by the first response, which does not come.
     pub(crate) fn connect(&self) -> io::Result<SshCarrier> {
         let mut command = Command::new(&self.program);
-        // Without a terminal, and without a prompt that would wait for a person.
+        // The options prevent a terminal, and a prompt that would wait for a person.
         command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]);
         if let Some(port) = self.port {
             command.args(["-p", &port.to_string()]);

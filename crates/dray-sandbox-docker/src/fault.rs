@@ -63,7 +63,7 @@ fn kind(status: u16, message: &str) -> ErrorKind {
         let beginning = message.get(..with.len());
         beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
     };
-    // First: a missing container also causes every other message about its files.
+    // This case comes first: a missing container also causes every other message about its files.
     if begins("no such container") || is_missing_in_podman(message) {
         return ErrorKind::SandboxGone;
     }

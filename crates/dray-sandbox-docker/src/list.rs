@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_limit_says_that_more_is_there() {
+    async fn a_listing_beyond_the_limit_is_truncated() {
         assert!(!names(&["./a", "./b"], 1, 2).await.1);
         let (found, truncated) = names(&["./a", "./b", "./c"], 1, 2).await;
         assert_eq!((found.len(), truncated), (2, true));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_climbs_out_makes_no_sense() {
+    async fn a_name_outside_of_the_directory_is_a_protocol_error() {
         let directory = SandboxPath::new("/work").unwrap();
         let error = list(tar(&["./../etc"]), &directory, 1, 9)
             .await

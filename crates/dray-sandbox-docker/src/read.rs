@@ -46,7 +46,8 @@ pub(crate) async fn read(
                     client,
                     container,
                 } = reading;
-                // First: while the engine sends an archive of a container, it delays every other request about it.
+                // The reader is dropped first: while the engine sends an archive of a container, it delays every other
+                // request about it.
                 drop(reader);
                 Some((Err(explain(&client, &container, error).await), None))
             }
@@ -128,7 +129,7 @@ impl ArchiveRead {
 
 /// Finds out whether a stream broke because its container was removed.
 async fn explain(client: &Client, container: &str, error: Error) -> Error {
-    // Only these can be the end of the container in the middle of the transfer.
+    // Only errors of these kinds can mean that the container ended in the middle of the transfer.
     if !matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Unavailable) {
         return error;
     }

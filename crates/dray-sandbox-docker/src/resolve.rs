@@ -115,8 +115,8 @@ fn hidden_path(walk: &PathWalk) -> Result<SandboxPath, Error> {
     SandboxPath::new(whole)
 }
 
-/// Reads the target of a link from the tar of the link, because the engine's description changes the target. `None` where the
-/// tar has another entry: Podman follows the link, and on Docker the path is a link no longer.
+/// Reads the target of a link from the tar of the link, because the engine's description changes the target. `None`
+/// where the tar has another entry: Podman follows the link, and on Docker the path is a link no longer.
 async fn target(
     client: &Client,
     container: &str,

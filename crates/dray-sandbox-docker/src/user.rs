@@ -85,7 +85,7 @@ fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<ContainerUser
     });
     let unknown = |what| Error::new(ErrorKind::Protocol, what);
     let (uid, own_group, home) = match (entry, number) {
-        // As the engine does it: a number needs no entry, and its group is then root's.
+        // The engine does the same: a number needs no entry, and its group is then root's.
         (Some(entry), _) => entry,
         (None, Some(uid)) => (uid, 0, "/"),
         (None, None) => return Err(unknown("the container's user is not in its list")),

@@ -27,8 +27,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SandboxGone`] when the directory does not exist, [`ErrorKind::ToolMissing`] when there is no program
-    /// that prints an inode.
+    /// [`ErrorKind::SandboxGone`] when the directory does not exist, [`ErrorKind::ToolMissing`] when there is no
+    /// program that prints an inode.
     pub async fn directory_identity(
         &self,
         directory: Option<&SandboxPath>,

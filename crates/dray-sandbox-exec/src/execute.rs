@@ -56,7 +56,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let limits = plan.limits;
         let lock_limit = Some(nonce.lock_limit());
         let marks = |text: String| CommandMarks { text, lock_limit };
-        // From here on the command may run, also when its start fails.
+        // From here on the command may run, even when its start fails.
         let control = ChannelControl(Arc::clone(&self.exec));
         let command = self
             .supervisor

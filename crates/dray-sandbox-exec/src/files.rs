@@ -28,8 +28,8 @@ const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/digest.sh")
 );
 
-/// Bytes of the paths that one script gets. With the script they fit into the arguments of every channel, of which that of
-/// Kubernetes is the shortest with 19 KiB.
+/// Bytes of the paths that one script gets. With the script they fit into the arguments of every channel, of which that
+/// of Kubernetes is the shortest with 19 KiB.
 const MAX_PATH_ARGUMENT_BYTES: usize = 8 << 10;
 
 /// Files over [`Exec`]. A backend that can run commands delegates to this type the operations that its API does not
@@ -284,7 +284,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 bytes += path.as_bytes().len();
                 bytes <= MAX_PATH_ARGUMENT_BYTES
             });
-            // At least one, because every path fits by itself.
+            // A batch has at least one path, because every path fits by itself.
             let (batch, next) = rest.split_at(fitting.count().clamp(1, rest.len()));
             let arguments: Vec<_> = batch.iter().map(SandboxPath::as_bytes).collect();
             let reply = self.run_script(script, &arguments, None).await?;

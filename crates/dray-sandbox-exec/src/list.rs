@@ -68,7 +68,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        // Twice as much, because the channel may carry the output as hexadecimal digits.
+        // The limit is doubled, because the channel may carry the output as hexadecimal digits.
         let reply = self
             .run_script_up_to(max_output * 2, LIST_SCRIPT, &arguments, None)
             .await?;

@@ -85,8 +85,8 @@ impl PathFacts {
         })
     }
 
-    /// Reads the output of `ls -ldn`, for sandboxes whose `stat` accepts no format. `ls` prints times without seconds, so
-    /// the result has none.
+    /// Reads the output of `ls -ldn`, for sandboxes whose `stat` accepts no format. `ls` prints times without seconds,
+    /// so the result has none.
     pub(super) fn of_ls(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let st_mode = mode_of(words.next()?)?;

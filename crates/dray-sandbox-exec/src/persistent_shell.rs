@@ -221,7 +221,7 @@ impl PersistentShell {
         });
         // Two concurrent requests opened two shells; the older one ends here.
         let second = lock(&self.parked).replace(shell);
-        // Outside the lock, since dropping a shell ends its command.
+        // The second shell is dropped outside the lock, since dropping a shell ends its command.
         drop(second);
     }
 }
@@ -391,7 +391,7 @@ impl LentShell {
         if let Some(status) = last_line(&self.tail, 0, &self.nonce)
             && let Some(shell) = self.shell.take()
         {
-            // Before the status is sent, so that the caller's next request finds the shell waiting.
+            // The shell is parked before the status is sent, so that the caller's next request finds the shell waiting.
             self.persistent_shell.park(shell);
             if let Some(sender) = self.status.take() {
                 // The receiver may be gone; the output does not depend on it.

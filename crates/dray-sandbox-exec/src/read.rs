@@ -27,7 +27,7 @@ const READ_SCRIPT: &str = concat!(
 /// Largest file whose digest is computed with the copy. A digest that takes longer than the copy leaves the stream
 /// silent until it is complete.
 const MAX_DIGESTED_BYTES: u64 = 1 << 30;
-/// Longest output of one range, also where the channel would take more: 4 MiB as base64.
+/// Longest output of one range, even where the channel would take more: 4 MiB as base64.
 const MAX_RANGE_BYTES: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;

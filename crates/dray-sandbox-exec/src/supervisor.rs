@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 /// Name of the variable that holds the mark of a command.
 pub const MARK_VARIABLE: &str = "DRAY_TRANSFER";
 
-/// Kills every process that carries one of the marks, until a round finds none. Status 0 when any was found, 1 when none
-/// was.
+/// Kills every process that carries one of the marks, until a round finds none. Status 0 when any was found, 1 when
+/// none was.
 const KILL_SCRIPT: &str = concat!(
     "exec 2>/dev/null\n",
     include_str!("script/marked.sh"),

@@ -259,7 +259,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// Number of bytes of a chunk that fit into the arguments of one command.
     fn max_chunk_bytes(&self, write: &Write<'_>) -> Result<usize, Error> {
         let channel = self.exec.channel();
-        // In place of the numbers and words that the real command has in addition.
+        // These bytes stand for the numbers and words that the real command has in addition.
         let numbers = [b'9'; 100];
         let bare = command(
             CHUNK_SCRIPT,

@@ -157,7 +157,7 @@ impl<F: ProviderFixture> Fixture for ProviderSandbox<F> {
 
     fn workspace(&self) -> SandboxPath {
         let directory = self.fixture.directory().as_os_str().as_encoded_bytes();
-        // Never the root: directories of tests have valid paths.
+        // The fallback to the root is never used: directories of tests have valid paths.
         SandboxPath::new(directory).unwrap_or_else(|_| SandboxPath::root())
     }
 

@@ -193,7 +193,8 @@ impl Cluster {
         // Projected tokens are rotated: the file has a new token before the old one expires (sandbox-transfer 6.4).
         let response = if response.status() == StatusCode::UNAUTHORIZED {
             drop(response);
-            // Only once: when the new token is refused too, the cause is missing permission and not an expired token.
+            // The request is repeated only once: when the new token is refused too, the cause is missing permission and
+            // not an expired token.
             let (_, client) = self.client(made).await?;
             self.send_with(&client, ask).await?
         } else {

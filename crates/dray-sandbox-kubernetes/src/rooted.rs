@@ -44,7 +44,7 @@ impl<E: Exec> Exec for LiteralPaths<E> {
             && shell == b"sh"
             && flag == b"-c"
         {
-            // Before the script, so that its own calls use the function.
+            // The function precedes the script, so that the script's own calls use it.
             script.splice(..0, RESOLVED_PRELUDE.bytes());
         }
         self.0.run(argv, stdin).await

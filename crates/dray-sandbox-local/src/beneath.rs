@@ -88,7 +88,8 @@ impl Root {
         while let Some(name) = pending.pop_front() {
             if name == b".." {
                 resolved.pop().ok_or_else(outside)?;
-                // From the root again: the parent of the held directory may have been moved meanwhile.
+                // The path is opened from the root again: the parent of the held directory may have been moved
+                // meanwhile.
                 open_directory = Some(self.open(&resolved, DIRECTORY_FLAGS).map_err(raced)?);
                 continue;
             }

@@ -47,7 +47,7 @@ impl FileStat {
         let nanoseconds =
             |seconds: i64, rest: u32| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
         let born = StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::BTIME);
-        // In the form of `st_dev`, so that a command in a sandbox prints the same number for the file.
+        // The number has the form of `st_dev`, so that a command in a sandbox prints the same number for the file.
         let device = rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor);
         Self {
             kind: FileKind::from_st_mode(u32::from(statx.stx_mode)),

@@ -213,7 +213,7 @@ impl FileRead {
         let (source, offset) = (Arc::clone(&self.source), self.offset);
         tokio::task::spawn_blocking(move || {
             let chunk = source.next_chunk(offset)?;
-            // At the end only: a change before it shows in size or time there too.
+            // The file is compared only at its end: an earlier change shows in size or time there too.
             if chunk.is_empty() {
                 source.check_unchanged()?;
             }

@@ -17,7 +17,7 @@ use super::errno::failed;
 use super::file_stat::FileStat;
 use super::root::Root;
 
-/// Length of one write in bytes; two such are held at most.
+/// Bytes of one write; memory holds at most two such chunks.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file that is being written, with mode 0600 until it is complete.
@@ -155,7 +155,7 @@ fn check_free_space(directory: impl AsFd, size: u64) -> Result<(), Error> {
     Err(Error::new(ErrorKind::NoSpace, reason))
 }
 
-/// Makes names survive a power cut, where the file system can.
+/// Syncs a directory, so that its names survive a power cut where the file system supports it.
 pub(super) fn sync_directory(directory: &OwnedFd) -> Result<(), Error> {
     match rustix::fs::fsync(directory) {
         Ok(()) | Err(Errno::INVAL | Errno::BADF) => Ok(()),
@@ -176,7 +176,7 @@ impl PartialFile {
                 Err(error) => {
                     // The next transfer may continue this file immediately, and a late write would change it meanwhile.
                     if let Some(last) = writing {
-                        drop(joined(last).await);
+                        drop(join_write(last).await);
                     }
                     return Err(error);
                 }
@@ -188,13 +188,13 @@ impl PartialFile {
             }
             // One write at a time; the next chunk is collected while it runs.
             if let Some(before) = writing.take() {
-                joined(before).await?;
+                join_write(before).await?;
             }
             if ended {
                 break;
             }
             let length = buffer.len() as u64;
-            writing = Some(target.begin(std::mem::take(&mut buffer), offset));
+            writing = Some(target.begin_write(std::mem::take(&mut buffer), offset));
             offset += length;
         }
         blocking::run(move |_| {
@@ -204,7 +204,7 @@ impl PartialFile {
         .await
     }
 
-    fn begin(self: &Arc<Self>, chunk: Vec<u8>, offset: u64) -> JoinHandle<Result<(), Error>> {
+    fn begin_write(self: &Arc<Self>, chunk: Vec<u8>, offset: u64) -> JoinHandle<Result<(), Error>> {
         let target = Arc::clone(self);
         tokio::task::spawn_blocking(move || write_all(&target.file, &chunk, offset))
     }
@@ -212,13 +212,13 @@ impl PartialFile {
     fn finish(&self, mode: u32) -> Result<(), Error> {
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode & 0o777))
             .map_err(failed("set the mode of a file"))?;
-        // The mode first, so that one sync covers content and mode.
+        // The mode is set first, so that one sync covers content and mode.
         rustix::fs::fsync(&self.file).map_err(failed("sync a file"))?;
         sync_directory(&self.directory)
     }
 }
 
-async fn joined(writing: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
+async fn join_write(writing: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
     writing.await.unwrap_or_else(|error| {
         Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
     })

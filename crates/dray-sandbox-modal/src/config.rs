@@ -80,7 +80,7 @@ impl Settings {
         let tls = match &config.ca_file {
             Some(file) => {
                 let pem = std::fs::read(file).map_err(ConfigError::CaFile)?;
-                // In place of the public authorities, not beside them.
+                // The certificate replaces the public authorities.
                 ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
             }
             None => ClientTlsConfig::new().with_webpki_roots(),

@@ -63,11 +63,11 @@ mod tests {
         // paused clock
         let mut retry = RequestRetries::default();
         let down = Status::unavailable("down");
-        let mut tries = 0;
+        let mut attempts = 0;
         while retry.wait_for_retry(&down).await {
-            tries += 1;
+            attempts += 1;
         }
-        assert_eq!(tries, MAX_ATTEMPTS);
+        assert_eq!(attempts, MAX_ATTEMPTS);
         retry.progress();
         assert!(retry.wait_for_retry(&down).await);
     }

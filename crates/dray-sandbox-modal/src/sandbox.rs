@@ -87,7 +87,7 @@ impl ModalSandbox {
             match body.next().await {
                 Some(Ok(chunk)) => Some((Ok(chunk), Some((body, sandbox, before)))),
                 Some(Err(error)) => Some((Err(error), None)),
-                // After the last byte: only then can a replacement during the read show.
+                // The identity is compared after the last byte: only then a replacement during the read is visible.
                 None => {
                     let failed = sandbox.check_unchanged(&before).await.err()?;
                     Some((Err(failed), None))

@@ -104,7 +104,7 @@ impl Client {
         // 0 means "no timeout" to `ssh`.
         let seconds = config.connect_timeout.as_duration().as_secs().max(1);
         command.args(["-o", &format!("ConnectTimeout={seconds}")]);
-        // In quotation marks, because the option takes a list of files separated by blanks.
+        // The path is in quotation marks, because the option takes a list of files separated by blanks.
         let mut known = OsString::from("UserKnownHostsFile=\"");
         known.push(without_tokens(&self.settings.known_hosts));
         known.push("\"");

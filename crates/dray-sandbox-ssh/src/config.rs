@@ -187,7 +187,7 @@ fn make_private(control: &Path) -> Result<(), ConfigError> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(error)),
     }
-    // Without following links: in `/tmp` another user could have created a link first.
+    // Links are not followed: in `/tmp` another user could have created a link first.
     let metadata = fs::symlink_metadata(control).map_err(failed)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || !is_ours || metadata.mode() & 0o077 != 0 {

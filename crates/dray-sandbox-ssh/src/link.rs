@@ -200,7 +200,8 @@ impl HostLink {
                     }
                     Err(Refusal::Final(error)) => return Err(error),
                 }
-                // Once for each connection: a host that drops every channel would otherwise keep this loop running.
+                // `lost` is set at most once for each connection: a host that drops every channel would otherwise keep
+                // this loop running.
                 lost = true;
                 *connection.known_socket.lock().await = None;
             }
@@ -248,7 +249,8 @@ impl HostLink {
         }
         let socket = connection.master.identity();
         *known_socket = socket;
-        // After the key was compared and before the first channel: sandboxes then check their directory again.
+        // The generation changes after the key was compared and before the first channel: sandboxes then check their
+        // directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
         tracing::debug!(fresh = connected.is_new, "shared connection is open");
         socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended immediately"))

@@ -55,7 +55,7 @@ impl SshSandbox {
         expected: Option<&str>,
     ) -> Result<Self, Error> {
         if let Some((fingerprint, _)) = expected.and_then(|expected| expected.split_once(',')) {
-            // Before the first connection: no request is sent to a host with another key.
+            // The key is set before the first connection: no request is sent to a host with another key.
             link.expect(fingerprint).await;
         }
         // The shell that examines the host stays open for the requests that follow.
@@ -120,7 +120,7 @@ impl SshSandbox {
             return Ok(());
         }
         let directory = self.directory.as_ref();
-        // Without a persistent shell: an idle one may belong to the connection that was replaced.
+        // The files use no persistent shell: an idle one may belong to the connection that was replaced.
         let fresh = ExecFiles::new(self.exec.exec().clone());
         let lookup = identity::examine_host(&self.link, &fresh, &self.pool, directory).await?;
         if lookup.incarnation != self.lookup.incarnation {

@@ -63,8 +63,8 @@ impl Backends {
         }
     }
 
-    /// Takes these backends of `earlier`, with their open incarnations. Those with other options for their engines get new
-    /// engines.
+    /// Takes these backends of `earlier`, with their open incarnations. Those with other options for their engines get
+    /// new engines.
     pub(crate) fn keep_from(&mut self, earlier: &Self, names: &[&'static str]) {
         for name in names {
             let Some(known) = earlier.kinds.get(name) else {
@@ -128,7 +128,7 @@ impl Backends {
                 return Ok(Arc::clone(engine));
             }
         }
-        // Without the lock: opening takes seconds, and other incarnations are used meanwhile.
+        // The lock is not held here: opening takes seconds, and other incarnations are used meanwhile.
         let opening = opened.backend.open(handle);
         let sandbox = within_open_timeout("opening the sandbox", opening).await?;
         Ok(opened.keep(handle, sandbox))

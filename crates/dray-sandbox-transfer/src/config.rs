@@ -85,8 +85,8 @@ pub struct Config {
     pub e2b: dray_sandbox_e2b::Config,
     /// Sandboxes of Daytona.
     pub daytona: dray_sandbox_daytona::Config,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
-    /// section apply without a restart, except `preview` and this one. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
+    /// this section apply without a restart, except `preview` and this one. Default `2s`.
     pub reload_interval: Period,
 }
 

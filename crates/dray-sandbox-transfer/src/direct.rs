@@ -219,7 +219,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// The faults of the service. What was written is removed, also when `cancel` fires, unless a later put can
+    /// The faults of the service. What was written is removed, even when `cancel` fires, unless a later put can
     /// continue it.
     pub async fn put(
         &self,

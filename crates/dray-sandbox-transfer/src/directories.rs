@@ -45,8 +45,8 @@ pub fn directory_batches(
 }
 
 impl OpenedSandbox {
-    /// Makes directories and their missing parents. Directories that exist count as made. In `paths`, the root of a tree
-    /// comes directly before its other directories.
+    /// Makes directories and their missing parents. Directories that exist count as made. In `paths`, the root of a
+    /// tree comes directly before its other directories.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ fn placement(
 /// The directories that contain no other directory of the list; their parents are made with them.
 fn without_parents(paths: &[SandboxPath]) -> Vec<SandboxPath> {
     let mut sorted = paths.to_vec();
-    // With a slash at the end, so that everything beneath a directory follows it directly.
+    // The key ends with a slash, so that everything beneath a directory follows it directly.
     sorted.sort_by_cached_key(|path| [path.as_bytes(), b"/"].concat());
     let next = sorted.iter().skip(1).map(Some).chain([None]);
     let leaves = sorted.iter().zip(next);

@@ -27,8 +27,8 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// protocols without a separate variable.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 /// Variables with the file of trusted certificates, in this order: OpenSSL and programs that read its variable, curl,
-/// Python's `requests`, Node.js, npm, git, pip and cargo. All but that of Node.js replace the default trust store of the
-/// client. npm ignores that of Node.js where its configuration names a file of its own.
+/// Python's `requests`, Node.js, npm, git, pip and cargo. All but that of Node.js replace the default trust store of
+/// the client. npm ignores that of Node.js where its configuration names a file of its own.
 const CA_FILE_VARIABLES: [&str; 8] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -140,7 +140,7 @@ impl EgressProxyConfig {
     }
 
     /// Adds the variables to those of a program that runs for at most `time` in `sandbox`, if a rule fits. A variable
-    /// of the request stays as it is, also if the case of its letters differs. The names go into `audit`, the token
+    /// of the request stays as it is, even if the case of its letters differs. The names go into `audit`, the token
     /// does not.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl EgressProxyConfig {
             .map_err(CommandError::NotRun)?;
         let scheme = if rule.tls { "https" } else { "http" };
         let url = format!("{scheme}://{PROXY_USER}:{token}@{}", rule.address);
-        // Without blanks: curl accepts them, Go and Python differ.
+        // The list has no blanks: curl accepts them, Go and Python differ.
         let hosts = rule.no_proxy.join(",");
         let names = PROXY_VARIABLES.map(|name| (name, &url));
         // Some programs read only one of the two cases.

@@ -12,8 +12,8 @@ use crate::command_error::CommandError;
 
 /// Delay after a temporary failure for which the provider named none.
 const SHORT_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Delay after a request to a sandbox that does not run. It is longer than callers wait for an unavailable dependency, so
-/// they return the fault immediately; stored work is delivered again after it.
+/// Delay after a request to a sandbox that does not run. It is longer than callers wait for an unavailable dependency,
+/// so they return the fault immediately; stored work is delivered again after it.
 const STOPPED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The reason for which a request was not served.

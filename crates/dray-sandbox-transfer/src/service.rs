@@ -232,8 +232,8 @@ impl OpenedSandbox {
         })
     }
 
-    /// The error of a failed transfer; files that are left behind are reported to the operator. After a failure that means
-    /// that the sandbox is gone, it is opened again for the next request.
+    /// The error of a failed transfer; files that are left behind are reported to the operator. After a failure that
+    /// means that the sandbox is gone, it is opened again for the next request.
     pub(crate) fn transfer_failed(&self, failed: TransferFailure) -> Error {
         let (backends, kind) = (&self.settings.backends, failed.error.kind());
         backends.failed(self.engine.handle(), kind);

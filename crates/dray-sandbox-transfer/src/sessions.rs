@@ -99,8 +99,8 @@ impl Sessions {
             };
             match written {
                 Ok(_) => {
-                    // After the record: an index that lags is recognized, one that is ahead would name a chat that is
-                    // not bound.
+                    // The index is written after the record: an index that lags is recognized, one that is ahead would
+                    // name a chat that is not bound.
                     self.index(tenant, &before, &after).await?;
                     return Ok(after);
                 }

@@ -85,7 +85,7 @@ impl TransferSettings {
     /// Parses an address, if the tenant may use addresses.
     fn parse_address(&self, tenant: &TenantId, address: &str) -> Result<Address, Error> {
         if !self.may_name_sandboxes(tenant) {
-            // Before the address is parsed, so that such a tenant learns nothing about backends.
+            // The tenant is checked before the address is parsed, so that such a tenant learns nothing about backends.
             return Err(Error::AddressDenied);
         }
         let invalid =

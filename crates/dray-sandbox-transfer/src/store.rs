@@ -102,7 +102,7 @@ impl Sink for StoreSink<'_> {
         let Some(writer) = self.writer.take() else {
             return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
         };
-        // From the bytes, with the name as a hint: a sandbox states no type.
+        // The type is detected from the bytes, with the name as a hint: a sandbox states no type.
         let detected = kind::detect_kind(&self.head, &self.name, size);
         let label = ArtifactLabel::new(detected.media_type, self.name.clone());
         let claim = writer.finish(label).await.map_err(put_failed)?;

@@ -259,7 +259,7 @@ impl SandboxTransfer {
         // Two tasks that put the same upload concurrently would remove each other's temporary files.
         let _lock = self.placement_locks.lock(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
-        // Before the sandbox is opened, which may start a connection.
+        // The uploads are checked before the sandbox is opened, which may start a connection.
         if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {
             return Ok(());
         }

@@ -102,7 +102,7 @@ impl TarEntries {
         if self.left == 0 {
             return Ok(None);
         }
-        // Never more than the rest of this entry: the same chunk of the stream may hold the next header.
+        // A read returns at most the rest of this entry: the same chunk of the stream may hold the next header.
         let chunk = self.input.some(self.left).await?.ok_or_else(short)?;
         self.left -= chunk.len() as u64;
         Ok(Some(chunk))

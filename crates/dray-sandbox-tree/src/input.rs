@@ -57,7 +57,7 @@ impl HeldInput {
 
     /// Reads exactly `size` bytes and their padding.
     pub(super) async fn padded(&mut self, size: u64) -> Result<Vec<u8>, Error> {
-        // Without a reserved capacity: `size` is a claim, and memory grows only with what arrives.
+        // No capacity is reserved: `size` is a claim, and memory grows only with what arrives.
         let mut bytes = Vec::new();
         let mut remaining = size;
         while remaining > 0 {

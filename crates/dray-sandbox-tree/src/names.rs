@@ -85,7 +85,7 @@ impl UniqueNames {
             let given = if let Some(directory) = self.directories.get(&archive_key) {
                 Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
             } else {
-                // Below the parent as it was renamed: `A/x` and `a/x` are in different directories.
+                // The name is claimed below the renamed parent: `A/x` and `a/x` are in different directories.
                 let claimed = self.claim(output_key, part);
                 let directory = NamedDirectory {
                     renamed: (*claimed != **part).then(|| claimed.as_ref().into()),

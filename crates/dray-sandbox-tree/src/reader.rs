@@ -167,7 +167,7 @@ impl Reader {
         if size > self.limits.file {
             return Err(SkipReason::TooLarge);
         }
-        // After the normalisation of the name, so that `./x` is judged as `x`.
+        // The filter gets the normalised name, so that `./x` is judged as `x`.
         if !(self.filter)(&parts.join(&b'/')) {
             return Err(SkipReason::Denied);
         }

@@ -145,7 +145,8 @@ fn printable(name: &[u8]) -> String {
             // Writing into a string does not fail.
             let _ = write!(printable_name, "\\x{byte:02x}");
         }
-        // Before the rest is escaped: a name may have 4,096 bytes, and each may become ten characters.
+        // The length is checked before the rest is escaped: a name may have 4,096 bytes, and each may become ten
+        // characters.
         if printable_name.chars().count() > MAX_NAME_CHARACTERS {
             break;
         }

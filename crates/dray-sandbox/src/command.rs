@@ -47,7 +47,7 @@ pub struct CommandInput {
 /// A program that runs. Read `output` to its end, then await `end`. Dropping either before kills the program and all
 /// that it started; [`Sandbox::settled`](crate::backend::Sandbox::settled) waits for that.
 pub struct SandboxCommand {
-    /// Standard output. It ends with the program, also while a child still holds it.
+    /// Standard output. It ends with the program, even while a child still holds it.
     pub output: Body,
     /// Result of the program; resolves after `output` was read to its end.
     pub end: BoxFuture<'static, Result<CommandEnd, Error>>,

@@ -160,8 +160,8 @@ fn print_error(error: &HostError) {
     eprintln!("error: {}", ErrorChain(error));
 }
 
-/// Starts a host, waits for SIGTERM, SIGINT or SIGHUP, and stops it in order. A second signal returns immediately; the caller
-/// is expected to exit then.
+/// Starts a host, waits for SIGTERM, SIGINT or SIGHUP, and stops it in order. A second signal returns immediately; the
+/// caller is expected to exit then.
 pub async fn serve_until_signal(host: Host) -> Result<ExitStatus, HostError> {
     serve_with(host, |_| ()).await
 }
@@ -171,7 +171,8 @@ pub async fn serve_with(
     host: Host,
     started: impl FnOnce(&RunningHost),
 ) -> Result<ExitStatus, HostError> {
-    // Before the start, which can take minutes: the default action of a signal would kill the process half way.
+    // The signals are handled from before the start, which can take minutes: the default action of a signal would kill
+    // the process half way.
     let mut signals = StopSignals::listen().map_err(HostError::Signal)?;
     let running = tokio::select! {
         running = host.start() => running?,

@@ -32,13 +32,13 @@ const CHAT_LEASE: Duration = Duration::from_secs(15);
 const MAX_LEASE_WAIT: u64 = 20_000_000;
 /// Delay before a delivery that got no lease is tried again (`deliver`).
 const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Bound of the delay before the first repetition (`deliver::pace`).
+/// Bound of the delay before the first repetition (`deliver::send_delay`).
 const RETRY_UNIT: Duration = Duration::from_secs(1);
 /// The part of the deadline that is reserved for the report (`deliver::run`).
 const REPORT_MARGIN: Duration = Duration::from_secs(5);
 /// Most attempts of one write of a record (`records`).
 const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Delay between two of them, in microseconds.
+/// Delay between two such attempts, in microseconds.
 const WRITE_RETRY_DELAY: u64 = 200_000;
 /// How long a platform that can be queried is watched for the message (`dray-platform-slack`, `share_wait`), in
 /// microseconds.
@@ -362,7 +362,7 @@ impl<'a> DeliveryRun<'a> {
                 }
             }
         }
-        // The audit line of the file.
+        // This request is the audit line of the file.
         self.simulation().count(RequestKind::Publish, 1);
         self.record.finished = true;
         self.save().await?;
@@ -384,7 +384,7 @@ impl<'a> DeliveryRun<'a> {
             .earlier(REPORT_MARGIN)
     }
 
-    /// Waits; returns `false` immediately if less time than that is left.
+    /// Waits for `delay`; returns `false` immediately if less time than that is left.
     async fn pause(&self, delay: Duration) -> bool {
         if delay >= self.limit().remaining(self.context.now_ms()) && !delay.is_zero() {
             return false;

@@ -1,5 +1,5 @@
-//! Virtual time: an event queue and the tasks that wait for its events. One thread, no real clock, so that one seed gives
-//! one run.
+//! Virtual time: an event queue and the tasks that wait for its events. One thread, no real clock, so that one seed
+//! gives one run.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -178,7 +178,7 @@ impl<C> VirtualExecutor<C> {
                 killed.push((u32::try_from(index).unwrap_or(u32::MAX), slot.future.take()));
             }
         }
-        // After the borrow: a request that was sent may schedule its arrival when it is dropped.
+        // The tasks are dropped after the borrow: a request that was sent may schedule its arrival when it is dropped.
         for (index, future) in killed {
             self.release(index);
             drop(future);

@@ -93,7 +93,7 @@ async fn call_tool(context: &HandlerContext) -> HandlerResult {
     };
     let duration = MIN_CALL_TIME + simulation.draw_exponential(mean);
     simulation.sleep(duration).await;
-    // After the time of the call: a failure takes as long as a success.
+    // The call fails after its time: a failure takes as long as a success.
     if simulation.chance(simulation.options.faults.failing_handler) {
         return draw_failure(simulation);
     }

@@ -105,7 +105,7 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
         // The response is lost: the connection breaks after the request was carried out, or before.
         0 => failed(Some(latency / 2), latency, ambiguous),
         1 => failed(None, latency, ambiguous),
-        // Not sent.
+        // The request was not sent.
         2 => failed(
             None,
             latency,

@@ -74,7 +74,7 @@ fn draw_seconds(simulation: &Simulation, (from, to): (u64, u64)) -> VirtualTime 
 
 fn kill(simulation: &Rc<Simulation>, replica: u32) {
     simulation.count_fault("kills of a replica");
-    // First, so that no task of the dead process sees the state of the next one.
+    // The tasks of the replica end first, so that no task of the dead process sees the state of the next one.
     simulation.executor.kill_tasks(replica);
     simulation.with_replica(replica, |state| {
         state.is_dead = true;

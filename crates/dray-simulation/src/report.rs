@@ -169,7 +169,7 @@ fn first_limit(
     max_pending: usize,
     index_reads: f64,
 ) -> String {
-    // In percent of the limit that the shipped consumers have.
+    // The value is in percent of the limit that the shipped consumers have.
     let used = max_pending * 100 / MAX_ACK_PENDING;
     if index_reads > MANY_INDEX_READS {
         format!(

@@ -86,7 +86,7 @@ async fn fetch(
         simulation.count(RequestKind::Message, pulled.len() as u64);
         return Ok(pulled);
     }
-    // Before the request: the message wakes this task.
+    // The task is taken before the request, because the message wakes it.
     let task = simulation.executor.current();
     let until = simulation.now() + PULL_WAIT;
     let waiting = simulation

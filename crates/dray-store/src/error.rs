@@ -30,7 +30,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Returns whether a later attempt may succeed: the store is not reachable yet, or has no bucket yet.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
             Self::Bucket(error) | Self::Request(error) => matches!(
                 error,

@@ -47,8 +47,8 @@ pub struct StoreOptions {
     /// known for as long. `cas_lifetime` counts where it is longer. A lifecycle rule of the bucket has to say the same.
     /// Default `90d`.
     pub origin_lifetime: Period,
-    /// Whether links to content that came from the web are made for agents, tools and readers: `allow`, `report` (the log
-    /// names the host) or `deny`. Deliveries have `platform-delivery.web_files` for their links. Default `allow`.
+    /// Whether links to content that came from the web are made for agents, tools and readers: `allow`, `report` (the
+    /// log names the host) or `deny`. Deliveries have `platform-delivery.web_files` for their links. Default `allow`.
     pub web_links: WebLinkOutcome,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
@@ -117,7 +117,7 @@ impl StoreOptions {
             }
         };
         require(
-            // Without a dot, which separates alias and slot in claims of the cache.
+            // The alias has no dot, which separates alias and slot in claims of the cache.
             dray_types::id::is_subject_token(&self.alias),
             "alias",
             "must be 1 to 64 of a-z, 0-9, _ and -",

@@ -4,8 +4,8 @@
 //! bytes from several chains of hosts have several records, and a fetch through the same chain renews its own. Records are
 //! only added: content that a person stored and a fetch brought too keeps the record of the fetch.
 //!
-//! A record is about bytes, not about an object: it holds for the same bytes under `cas/` and in the cache, and for bytes
-//! that left the store and came back unchanged. It does not know content that was changed or packed on the way.
+//! A record is about bytes, not about an object: it holds for the same bytes under `cas/` and in the cache, and for
+//! bytes that left the store and came back unchanged. It does not know content that was changed or packed on the way.
 
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
@@ -70,7 +70,8 @@ impl Store {
         let record = Bytes::from(serde_json::to_vec(origin).unwrap_or_default());
         Box::pin(async move {
             let sum = ObjectChecksum::Sha256(Sha256Digest::of(&record));
-            // Without a condition: a newer fetch through the same hosts replaces its record, and renews its lifetime.
+            // The write has no condition: a newer fetch through the same hosts replaces the record, and renews its
+            // lifetime.
             let request = inner
                 .clients
                 .inside

@@ -54,7 +54,7 @@ impl ArtifactReader {
         let permit = inner.reader_permit(Some(deadline)).await?;
         let artifact = &claim.artifact;
         let (body, length) = fetch_body(inner, claim, &key, deadline).await?;
-        // Before any byte is given out: the length is a part of the claim (K-5).
+        // The length is compared before any byte is given out, because the length is a part of the claim (K-5).
         if length.is_some_and(|length| length != artifact.size) {
             return Err(mismatch_error(claim, "length"));
         }
@@ -114,6 +114,11 @@ impl ArtifactReader {
 
     /// Returns the next bytes, or `None` when all bytes were read and match the claim. Bytes that were returned earlier
     /// are not verified yet: they must not become visible to others before `None` is returned.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Mismatch`] for bytes that are not those of the claim; [`ReadError::Request`] when the store fails,
+    /// sends no byte for 10 s, or the deadline has passed. Every later call fails as well.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         match self.state {
             ReaderState::Verified => return Ok(None),
@@ -165,6 +170,10 @@ impl ArtifactReader {
     }
 
     /// Reads the first bytes, at most `max_bytes`. They are verified only if they are the whole content.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ArtifactReader::next`].
     pub async fn read_head(mut self, max_bytes: usize) -> Result<Bytes, ReadError> {
         let mut head = BytesMut::new();
         while head.len() < max_bytes
@@ -177,6 +186,10 @@ impl ArtifactReader {
     }
 
     /// Reads everything into one buffer, verified, if it is at most `limit` long.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::TooLarge`] before a byte is read, and those of [`ArtifactReader::next`].
     pub async fn read_all(mut self, limit: ByteSize) -> Result<Bytes, ReadError> {
         if self.size > limit.as_u64() {
             return Err(ReadError::TooLarge {

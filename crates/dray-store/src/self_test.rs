@@ -20,7 +20,8 @@ const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
 pub(crate) struct StoreCapabilities {
     /// `CopyObject` honours `If-None-Match: *`.
     pub(crate) conditional_copy: bool,
-    /// Whether bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was verified.
+    /// Whether bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was
+    /// verified.
     pub(crate) verified_sha256: bool,
     /// Whether bytes that do not match `x-amz-checksum-crc64nvme` are refused, so parts need no second SHA-256.
     pub(crate) verified_crc64: bool,

@@ -37,10 +37,10 @@ impl Intercept for DateRecorder {
     }
 }
 
-/// Sends one request, and returns the difference of the clocks that its duration does not explain. `None` if no response
-/// with a readable `Date` arrived; whether the store accepted the request does not matter, because a store refuses
-/// signatures of a clock that differs by more than 15 minutes. Fails if the file with certificate authorities cannot be
-/// read.
+/// Sends one request, and returns the difference of the clocks that its duration does not explain. `None` if no
+/// response with a readable `Date` arrived; whether the store accepted the request does not matter, because a store
+/// refuses signatures of a clock that differs by more than 15 minutes. Fails if the file with certificate authorities
+/// cannot be read.
 pub async fn clock_skew(
     options: &StoreOptions,
     clock: &Clock,

@@ -55,6 +55,10 @@ pub(crate) struct StoreInner {
 impl Store {
     /// Connects, creates the bucket when the options say so, and verifies that the store has the required properties
     /// (messaging-reliability K-7): conditional create and checksums.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; [`OpenError::is_temporary`] says whether a later attempt may succeed.
     pub fn open(options: &StoreOptions, clock: Clock) -> BoxFuture<'_, Result<Self, OpenError>> {
         Box::pin(async move {
             check_options(options)?;
@@ -67,6 +71,10 @@ impl Store {
 
     /// Like [`Store::open`], for an endpoint of this process. Its requests need no connection; everything else is the
     /// same, and links lead to the endpoint's listener. After the end of `endpoint` all requests fail.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Store::open`].
     pub fn open_in_process<'a>(
         endpoint: &EmbeddedS3,
         options: &'a StoreOptions,
@@ -104,7 +112,7 @@ impl Store {
                     .map_err(OpenError::Bucket)?;
             }
             let capabilities = self_test::run_self_test(&store.inner).await?;
-            // After the self-test, which itself has to run with the careful assumptions.
+            // The capabilities are set after the self-test, which itself has to run with the careful assumptions.
             store.inner.capabilities.get_or_init(|| capabilities);
             Ok(store)
         })
@@ -127,6 +135,10 @@ impl Store {
     }
 
     /// Stores bytes that are in memory already. Storing the same bytes again returns the same artifact.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`]; the call can be repeated, and then stores the bytes once.
     pub async fn put(
         &self,
         tenant: &TenantId,
@@ -146,6 +158,11 @@ impl Store {
     /// Opens a claim of `tenant` for reading. Another tenant's claim is refused without a request.
     ///
     /// If the object is missing within 5 s of the claim's creation, it is requested up to three times (K-5).
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::ForeignTenant`] and [`ReadError::UnknownStore`] without a request, [`ReadError::Missing`], and
+    /// [`ReadError::Request`] when the store fails or the deadline has passed.
     pub async fn read(
         &self,
         tenant: &TenantId,
@@ -156,6 +173,10 @@ impl Store {
     }
 
     /// Returns the size of the tenant's artifact with this digest, when it is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`] when the store fails; an object that does not exist is `None`.
     pub async fn find(
         &self,
         tenant: &TenantId,
@@ -175,6 +196,10 @@ impl Store {
 
     /// Returns the claim for the tenant's artifact with this digest, under a label of the caller's choice, when it is
     /// stored.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`] when the store fails; an object that does not exist is `None`.
     pub async fn claim(
         &self,
         tenant: &TenantId,
@@ -194,6 +219,10 @@ impl Store {
     }
 
     /// Requests a fixed key to check that the store responds and accepts the credentials (messaging-reliability 16).
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`] when the store does not respond or refuses the credentials. The key need not exist.
     pub async fn probe(&self) -> Result<(), RequestError> {
         object::head_object(&self.inner, self_test::PROBE_KEY, None).await?;
         Ok(())

@@ -28,6 +28,10 @@ pub struct SweepReport {
 impl Store {
     /// Removes everything past its lifetime. Safe to run at any time and concurrently: an object that was claimed
     /// again meanwhile has a new lifetime and stays.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`] of the first request that failed; objects removed before stay removed.
     pub async fn sweep(&self) -> Result<SweepReport, RequestError> {
         let inner = &self.inner;
         let (finished, finished_bytes) =

@@ -88,6 +88,11 @@ impl ArtifactWriter {
     /// memory; a large `bytes` stays in memory until its last part is sent.
     ///
     /// After an error the upload cannot continue and can only be dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError::TooLarge`], [`PutError::Corrupted`] and [`PutError::Request`]; [`PutError::Poisoned`] after any of
+    /// them.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
         if self.failed {
             return Err(PutError::Poisoned);
@@ -149,6 +154,10 @@ impl ArtifactWriter {
 
     /// Stores what was written and returns its claim. Equal bytes of one tenant are one object, independent of which
     /// call stored them first.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`]; [`PutError::Poisoned`] after a failed [`Self::write`].
     pub fn finish(mut self, label: ArtifactLabel) -> BoxFuture<'static, Result<Claim, PutError>> {
         Box::pin(async move {
             if self.failed {

@@ -148,7 +148,7 @@ async fn kill_over_and_over() {
             digests.push(Sha256Digest::of(&bytes));
             writers.spawn(write(served.store.clone(), bytes, Arc::clone(&done)));
         }
-        // Between the first and the last object, each time at another point.
+        // The process is killed between the first and the last object, each time at another point.
         while done.load(Ordering::SeqCst) <= round * 2 {
             tokio::task::yield_now().await;
         }

@@ -1,5 +1,5 @@
-//! A scripted DNS server on UDP and TCP, over TLS or over HTTPS: it responds as a test configures, correctly or not, and
-//! records the queries.
+//! A scripted DNS server on UDP and TCP, over TLS or over HTTPS: it responds as a test configures, correctly or not,
+//! and records the queries.
 //!
 //! It sends one response per query, without recursion or zone logic.
 
@@ -232,7 +232,7 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
             None => send_responses(&socket, &responses, from).await,
             Some(mut held) => {
                 let socket = Arc::clone(&socket);
-                // In a separate task, so that a delayed response does not delay other queries.
+                // The delay is in a separate task, so that a delayed response does not delay other queries.
                 held_responses.spawn(async move {
                     if held.wait_for(|released| *released).await.is_ok() {
                         send_responses(&socket, &responses, from).await;
@@ -376,7 +376,7 @@ impl DnsReply {
 }
 
 fn garbage_message(id: u16) -> Vec<u8> {
-    // With the correct id, because a resolver would otherwise drop it before it parses the rest.
+    // The response has the correct id, because a resolver would otherwise drop it before it parses the rest.
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0x81, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff]);
     bytes

@@ -134,7 +134,7 @@ while kill -0 "$engine" 2>/dev/null; do
   sleep 0.05
 done
 wait "$engine" 2>/dev/null
-# Processes that remain if the engine was killed.
+# Kill processes that remain if the engine was killed.
 for process in /proc/[0-9]*; do
   case "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
     *"/containerd-shim-runc-v2 "*" $dir/exec/containerd/containerd.sock "*) kill -9 "${process#/proc/}" ;;
@@ -217,7 +217,7 @@ impl DockerEngine {
         };
         engine.wait_until_ready(&mut supervisor);
         engine.import();
-        // Last, so that others find the engine only with its images in it.
+        // The name is written last, so that others find the engine only with its images in it.
         std::fs::write(&current, name).expect("the name of the engine");
         engine
     }
@@ -296,8 +296,8 @@ impl DockerEngine {
     }
 
     /// Creates a network without access to the outside (`docker network create --internal`), of an engine with
-    /// networks. `machine` is the address of the engine's machine in `subnet`, and `name` also that of its interface
-    /// there: at most 15 characters.
+    /// networks. `machine` is the address of the engine's machine in `subnet`. `name` has at most 15 characters,
+    /// because the interface of that address has the same name.
     pub fn internal_network(&self, name: &str, subnet: &str, machine: Ipv4Addr) {
         let address = json!({"Subnet": subnet, "Gateway": machine.to_string()});
         let body = json!({
@@ -336,7 +336,7 @@ impl DockerEngine {
 
 impl Drop for DockerEngine {
     fn drop(&mut self) {
-        // The lock first: the supervisor waits for it, and the next line waits for the supervisor.
+        // The lock is released first: the supervisor waits for it, and the next line waits for the supervisor.
         drop(self.users.take());
         if let Some(mut own) = self.own.take() {
             drop(own.supervisor.wait());
@@ -387,7 +387,8 @@ fn spawn_supervisor(
         .arg(program.as_str())
         .arg(network.map_or("", Network::namespace))
         .arg(OUTSIDE_ADDRESS.to_string())
-        // runc and containerd are looked up there; the path of a test user often lacks the `sbin` directories.
+        // The engine looks up runc and containerd in `PATH`, and that of a test user often lacks the `sbin`
+        // directories.
         .env(
             "PATH",
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -396,7 +397,7 @@ fn spawn_supervisor(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // An interrupt at the terminal must not end it before it has cleaned up.
+        // An interrupt at the terminal must not end the supervisor before it has cleaned up.
         .process_group(0)
         .spawn()
         .expect("sh starts")

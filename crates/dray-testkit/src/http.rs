@@ -194,7 +194,7 @@ where
                 // Keeps reading, so that the task notices when the peer closes the connection.
                 tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             }
-            // Without a `shutdown`, which would send `close_notify` over TLS.
+            // The connection is dropped without a `shutdown`, which would send `close_notify` over TLS.
             ResponseStep::Drop => return Ok(()),
         }
     }

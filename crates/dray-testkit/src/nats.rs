@@ -56,7 +56,7 @@ impl NatsServerOptions {
     /// Starts the server and waits until it accepts connections.
     pub fn start(self) -> NatsServer {
         let directory = tempfile::tempdir().expect("a directory for the server");
-        // Not one that the server chooses: during an outage, the kernel could give it to another process.
+        // The server does not choose the port itself: during an outage, the kernel could give it to another process.
         let port = unassigned_address().port();
         let mut server = NatsServer {
             child: spawn_server(&self, directory.path(), port),
@@ -181,8 +181,8 @@ impl NatsServer {
         }
     }
 
-    /// Waits for the file in which the server publishes its ports once it accepts connections. Fails with the exit status
-    /// of a server that ended, or with `None` after [`SERVER_TIMEOUT`].
+    /// Waits for the file in which the server publishes its ports once it accepts connections. Fails with the exit
+    /// status of a server that ended, or with `None` after [`SERVER_TIMEOUT`].
     fn wait_until_ready(&mut self) -> Result<(), Option<ExitStatus>> {
         // A connection that succeeds would not prove that this process accepted it.
         let name = format!("nats-server_{}.ports", self.child.id());

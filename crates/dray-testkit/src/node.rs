@@ -100,7 +100,7 @@ impl ClientBuild {
 
 /// Packs the package and installs it into an empty project, with the compiled tests beside it.
 fn install_package(package: &Path, project: &Path) -> io::Result<()> {
-    // Without scripts: it was compiled already.
+    // No scripts run, because the package was compiled already.
     npm(
         package,
         &["pack", "--ignore-scripts", "--pack-destination", ".."],

@@ -14,8 +14,8 @@ const FIRST_PORT: u16 = 12_000;
 /// (`net.ipv4.ip_local_port_range`, ip(7)).
 const END_PORT: u16 = 32_768;
 
-/// Chooses an address of loopback that no process uses now. The kernel assigns its port only to programs that request it.
-/// A port that was bound as 0 and closed can be assigned to another process at any time.
+/// Chooses an address of loopback that no process uses now. The kernel assigns its port only to programs that request
+/// it. A port that was bound as 0 and closed can be assigned to another process at any time.
 ///
 /// # Panics
 ///

@@ -36,7 +36,7 @@ pub fn interpreter(module: &str) -> PathBuf {
         other => panic!("{command:?}: {other:?}"),
     };
     if !interpreter.exists() {
-        // Below `target`, so that it survives between runs and is removed with a clean build.
+        // The directory is below `target`, so that it survives between runs and is removed with a clean build.
         run(Command::new("python3").args(["-m", "venv"]).arg(&directory));
     }
     // Checked by an import, because the environment may have been created for earlier requirements.

@@ -1,8 +1,8 @@
 //! The uploads that run in this process. A request for the offset waits for an upload that lost its connection.
 //!
 //! Without this wait, a client that reconnects before the end of its old connection is noticed would get an offset that
-//! lacks the bytes in memory, and would send these bytes again. A request is registered before its lease is recorded, so
-//! that a recorded lease always has an upload to wait for in the process that holds it.
+//! lacks the bytes in memory, and would send these bytes again. A request is registered before its lease is recorded,
+//! so that a recorded lease always has an upload to wait for in the process that holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

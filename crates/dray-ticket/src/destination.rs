@@ -163,8 +163,9 @@ impl TicketService {
         }
     }
 
-    /// Refuses a directory that policy does not permit, so that the maker of the ticket learns it and not the person who
-    /// uploads. The upload judges again; everything else, such as a sandbox that is not available now, is left to it.
+    /// Refuses a directory that policy does not permit, so that the maker of the ticket learns it and not the person
+    /// who uploads. The upload judges again; everything else, such as a sandbox that is not available now, is left to
+    /// it.
     pub(crate) async fn check_directory(
         &self,
         principal: &Principal,

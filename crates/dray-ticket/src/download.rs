@@ -180,7 +180,8 @@ impl DownloadBody {
             };
             let position = self.position;
             self.position += bytes.len() as u64;
-            // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
+            // The lease is renewed for bytes outside the range too: reading them to check the digest may take longer
+            // than the lease.
             let now_ms = self.service.inner.clock.now_ms();
             let unrenewed_ms = now_ms.saturating_sub(self.renewed_ms);
             if unrenewed_ms >= whole_millis(receive::LEASE_RENEWAL_INTERVAL) {

@@ -11,8 +11,8 @@ use crate::problem::TicketProblem;
 ///
 /// # Errors
 ///
-/// [`TicketProblem::Invalid`] for a field on several lines: a proxy could act on another one of them than this endpoint
-/// (RFC 9110 section 5.3).
+/// [`TicketProblem::Invalid`] for a field on several lines: a proxy could act on another line than this endpoint (RFC
+/// 9110 section 5.3).
 fn single_field<'a>(
     headers: &'a HeaderMap,
     name: &str,
@@ -68,7 +68,8 @@ fn whole_length(range: &str) -> Option<u64> {
     is_whole.then_some(length)
 }
 
-/// Checks that the body is the file itself: it has no coding, but for chunks.
+/// Checks that the body is the file itself, without a content coding and without a transfer coding other than
+/// `chunked`.
 ///
 /// # Errors
 ///
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_range_is_that_of_a_whole_file() {
+    fn only_the_content_range_of_a_whole_file_is_accepted() {
         let read = |text: &str| whole_range(&headers("content-range", text));
         assert_eq!(whole_range(&HeaderMap::new()), Ok(None));
         assert_eq!(read("bytes 0-5/6"), Ok(Some(6)));

@@ -47,8 +47,8 @@ pub enum TicketProblem {
     /// The body is a part of the file, by its `Content-Range`, and would be stored as the whole file.
     #[error("the body is a part of the file, and this request sends whole files")]
     PartialBody,
-    /// A request for a whole file announces neither a length nor chunks, so by RFC 9112 section 6.3 it has no body, even
-    /// where its sender sent one.
+    /// A request for a whole file announces neither a length nor chunks, so by RFC 9112 section 6.3 it has no body,
+    /// even where its sender sent one.
     #[error("the request announces no body")]
     LengthRequired,
     /// The body has a coding (`Content-Encoding`), which would be stored as the file itself.

@@ -292,7 +292,8 @@ impl BodyReceiver<'_> {
         self.saved_ms = now_ms;
         let saved = self.service.save(&mut self.ticket).await;
         if saved.is_err() {
-            // Not counted: another request continued, or the records failed. The next request finds the offset.
+            // The bytes are not counted: another request continued, or the records failed. The next request finds the
+            // offset.
             let record = &mut self.ticket.record;
             record.moved -= segment.size;
             let unrecorded: Vec<SegmentRecord> = record.segments.pop().into_iter().collect();

@@ -218,8 +218,8 @@ fn read_record(file: &Path) -> io::Result<Option<(Bytes, u64)>> {
     Ok(Some((content, u64::from_be_bytes(revision))))
 }
 
-/// The revision of a file; 0 where there is none. A record of a large upload has 200 KB, and each of its segments changes
-/// it, so the value is not read.
+/// The revision of a file; 0 where there is none. A record of a large upload has 200 KB, and each of its segments
+/// changes it, so the value is not read.
 fn read_revision(file: &Path) -> io::Result<u64> {
     let mut file = match File::open(file) {
         Ok(file) => file,

@@ -72,7 +72,7 @@ pub(crate) struct ServiceState {
     pub(crate) bus: Option<Bus>,
     /// Uploads at work in this process.
     pub(crate) active: ActiveUploads,
-    /// Tasks of transfers, which record their end also when their connection breaks.
+    /// Tasks of transfers, which record their end even when their connection breaks.
     pub(crate) tasks: TaskTracker,
 }
 
@@ -358,7 +358,7 @@ impl TicketService {
         .await;
     }
 
-    /// Counts the bytes that a download has sent so far. They count also when the download is never completed, or its
+    /// Counts the bytes that a download has sent so far. They count even when the download is never completed, or its
     /// ticket ended meanwhile.
     pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
         let record = &ticket.record;
@@ -446,6 +446,6 @@ fn cleaned_name(given: &str) -> String {
 }
 
 fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
-    // Never fails: the types have no maps with other keys than strings.
+    // This never fails: the types have no maps with other keys than strings.
     serde_json::to_vec(value).unwrap_or_default().into()
 }

@@ -84,7 +84,7 @@ impl DialDeploymentTool {
             .iter()
             .map(|message| serde_json::json!(message))
             .collect();
-        // After the arguments, which cannot contain `messages`: `request_body` refuses reserved names.
+        // The messages follow the arguments, which cannot contain `messages`: `request_body` refuses reserved names.
         body.insert("messages".to_owned(), messages.into());
         Ok((Value::Object(body), has_files))
     }

@@ -47,7 +47,7 @@ pub(crate) fn request_body(
         arguments.shift_remove(own);
     }
     let settings = configuration
-        // Before the check below: a setting may have the name of a reserved field.
+        // Settings are taken out before the check below: a setting may have the name of a reserved field.
         .map(|schema| schema::take_settings(schema, &mut arguments))
         .unwrap_or_default();
     if let Some(name) = arguments

@@ -64,7 +64,7 @@ fn collect_choices<'a>(
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
         let branches = property.get(keyword).and_then(Value::as_array);
-        // In reverse, because the last one is processed first.
+        // The branches are pushed in reverse, because the last one is processed first.
         pending.extend(branches.into_iter().flatten().rev());
     }
 }

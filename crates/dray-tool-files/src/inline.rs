@@ -45,8 +45,8 @@ async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
             }
             attachment.rest.extend(kept.rest);
             let kind = attachment.kind.as_deref().unwrap_or_default();
-            // In addition to the name, for models that accept images as parts of a message; it is removed before DIAL
-            // sees it.
+            // The link is in addition to the name, for models that accept images as parts of a message; it is removed
+            // before DIAL sees it.
             if kind.starts_with("image/") {
                 attachment
                     .rest

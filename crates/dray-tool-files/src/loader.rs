@@ -138,7 +138,7 @@ impl FileLoader {
             ));
         };
         let failed = |error| drive_failure(parameter, error);
-        // Before the download, so that a file above the limit costs no transfer.
+        // The size is read before the download, so that a file above the limit costs no transfer.
         let item = drive
             .metadata(&self.scope.caller, &path)
             .await

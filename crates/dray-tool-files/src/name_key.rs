@@ -33,7 +33,7 @@ impl fmt::Debug for NameKey {
 impl NameKey {
     /// Derives the key from material of any length.
     pub(super) fn new(key: &[u8]) -> Self {
-        // As HMAC does with keys longer than its block (RFC 2104 section 3).
+        // HMAC does the same with keys longer than its block (RFC 2104 section 3).
         let digest = Sha256Digest::of(key);
         let mut block = [0_u8; 64];
         for (slot, byte) in block.iter_mut().zip(digest.as_bytes()) {

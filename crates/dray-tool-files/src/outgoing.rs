@@ -222,7 +222,7 @@ impl FileDelivery {
                 Ok(copied) => {
                     let attached = self.attach_claim(&copied.claim, &copied.name, path).await;
                     if attached.is_ok() {
-                        // Both spellings: the model may use either in a `MEDIA:` tag later in the turn.
+                        // Both spellings are noted: the model may use either in a `MEDIA:` tag later in the turn.
                         self.note_sent([path.clone(), copied.real_path]);
                     }
                     attached

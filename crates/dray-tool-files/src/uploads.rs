@@ -139,8 +139,8 @@ impl UploadPlacer<'_> {
             match reply {
                 Ok(reply) => {
                     for upload in reply.uploads {
-                        // Not only the files of this message: files that arrived through the session's chat are settled
-                        // here, too.
+                        // This also settles files that arrived through the session's chat, not only those of this
+                        // message.
                         pending.remove(&upload.operation_id);
                         outcomes.push((upload.position, upload.context_line));
                     }
@@ -159,7 +159,7 @@ impl UploadPlacer<'_> {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(POLL_DELAYS.1);
         }
-        // In the order of the message, not in the order of arrival.
+        // The outcomes are in the order of the message, not in the order of arrival.
         outcomes.sort_by_key(|(position, _)| *position);
         let mut lines: Vec<_> = outcomes.into_iter().map(|(_, line)| line).collect();
         let unsettled = pending.into_values();

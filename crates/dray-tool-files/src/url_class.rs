@@ -39,7 +39,7 @@ pub(super) fn own_path(drive: Option<&Drive>, url: &str) -> Option<String> {
     let bare = trimmed.trim_start_matches('/');
     if begins_with(bare, "files/") {
         let rest = bare.get("files/".len()..).unwrap_or_default();
-        // In canonical spelling: `FILES/…` is a path of DIAL as well (quickapps 32).
+        // The path is returned in canonical spelling: `FILES/…` is a path of DIAL as well (quickapps 32).
         return Some(format!("files/{rest}"));
     }
     drive.own(trimmed)

@@ -46,8 +46,8 @@ pub(crate) enum ResumePoint {
     Visit,
 }
 
-/// The requirements of a result: at most [`MAX_QUESTIONS`] questions for the user, or a capability that this client does
-/// not offer.
+/// The requirements of a result: at most [`MAX_QUESTIONS`] questions for the user, or a capability that this client
+/// does not offer.
 pub(crate) fn required_questions(
     result: &InputRequiredResult,
 ) -> Result<QuestionMap, &'static str> {

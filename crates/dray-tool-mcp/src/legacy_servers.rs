@@ -12,9 +12,9 @@ const MAX_AGE: Duration = Duration::from_hours(1);
 /// Most servers that are remembered, because manifests of callers name their own.
 const MAX_SERVERS: usize = 1000;
 
-/// Addresses of servers that speak no version of MCP after 2025-11-25, so that a session with such a server begins without
-/// a request for its versions. Kept for an hour, and until a session cannot begin. Cheap to clone; clones share the
-/// entries.
+/// Addresses of servers that speak no version of MCP after 2025-11-25, so that a session with such a server begins
+/// without a request for its versions. Kept for an hour, and until a session cannot begin. Cheap to clone; clones share
+/// the entries.
 #[derive(Clone, Debug, Default)]
 pub struct LegacyServers(Arc<Mutex<HashMap<String, Instant>>>);
 

@@ -168,7 +168,7 @@ impl RemoteSignIn {
             }
             let stored: rmcp::transport::auth::StoredCredentials = serde_json::from_str(&tokens)
                 .map_err(|error| AuthError::CredentialStoreError(error.to_string()))?;
-            // With the secret from the manifest, which the store does not have.
+            // The secret comes from the manifest, because the store does not have it.
             manager
                 .configure_client(self.client_config(&stored.client_id, keeper.redirect_uri()))?;
             Ok(manager)

@@ -98,8 +98,8 @@ impl ProgramPool {
         }
     }
 
-    /// Ends idle programs until `stop` is cancelled, then all of them. Returns earlier once no clone of the pool is left and
-    /// its last program has ended.
+    /// Ends idle programs until `stop` is cancelled, then all of them. Returns earlier once no clone of the pool is
+    /// left and its last program has ended.
     pub async fn run(self, stop: CancellationToken) {
         let interval = self.inner.idle_timeout / 4;
         let interval = interval.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);

@@ -188,7 +188,7 @@ impl ServerTarget {
                 return Err(error);
             }
         };
-        // Only from a fresh program: a later list may depend on what a caller did with it.
+        // The list is taken only from a fresh program: a later list may depend on what a caller did with it.
         if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
             pooled.pool.cache_offer(&pooled.name, &offer);
         }

@@ -208,8 +208,8 @@ impl McpSession {
         }
     }
 
-    /// All tools, page by page. A repeated cursor ends the list, and so do tools and cursors of more than `max_bytes` of
-    /// JSON: the limit of a response alone would permit a thousand times as much.
+    /// All tools, page by page. A repeated cursor ends the list, and so do tools and cursors of more than `max_bytes`
+    /// of JSON: the limit of a response alone would permit a thousand times as much.
     pub(crate) async fn list(&self, max_bytes: usize) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);

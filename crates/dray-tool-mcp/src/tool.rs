@@ -77,7 +77,7 @@ impl McpTool {
         given: Option<(PendingCall, AnswerMap)>,
     ) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
-        // Before the call: the server reads the files with the permissions that it gets here.
+        // The files are granted before the call: the server reads the files with the permissions that it gets here.
         dial_url::grant_files(
             &self.declaration.parameters,
             &mut arguments,
@@ -128,7 +128,8 @@ impl McpTool {
             None => ToolOutput::text("The tool asks the user.", "text/plain"),
             Some(result) => match self.output(*result, turn).await {
                 Ok(output) => output,
-                // As a text: a failure would hide the question, and the next call depends on its answer.
+                // The failure is returned as a text: a failure would hide the question, and the next call depends on
+                // its answer.
                 Err(ToolFailure::Failed(failed)) => ToolOutput::text(failed.text, "text/plain"),
                 Err(other) => return Err(other),
             },

@@ -150,7 +150,7 @@ fn check_url(text: &str) -> Result<(), String> {
     if authority.is_empty() || authority.contains(is_refused) {
         return wrong("has no plain host after `://`");
     }
-    // In the parsed address too, in which braces may have been decoded.
+    // The parsed address is checked too, in which braces may have been decoded.
     let has_braces =
         |text: &str| text.contains(['{', '}']) || text.to_ascii_lowercase().contains("%7b");
     if has_braces(authority) || has_braces(url.authority()) {

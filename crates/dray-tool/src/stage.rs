@@ -54,7 +54,7 @@ pub fn stage_title(rules: &CallRules, written: &Map<String, Value>) -> String {
         .as_ref()
         .and_then(|stage| stage.name.as_deref())
         .unwrap_or(&rules.label);
-    // Only the first such argument, in the order of the model (quickapps 22.2).
+    // Only the first such argument counts, in the order of the model (quickapps 22.2).
     let named_argument = written.iter().find(|(argument, _)| {
         let display = rules.parameters.get(*argument);
         display

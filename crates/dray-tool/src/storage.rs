@@ -48,7 +48,7 @@ pub trait FileStorage: std::fmt::Debug + Send + Sync {
     fn classify(&self, url: &str) -> UrlClass;
 
     /// Returns a durable attachment for the file behind a URL: the metadata of a DIAL file, or a copy of any other
-    /// file. A file is copied once per request, also under concurrency (the promoter, quickapps 25.3). `parameter`
+    /// file. A file is copied once per request, even under concurrency (the promoter, quickapps 25.3). `parameter`
     /// names the argument in failures.
     ///
     /// # Errors

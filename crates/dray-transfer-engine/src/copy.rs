@@ -126,8 +126,8 @@ pub(super) struct Limits {
     pub(super) spool: Option<Spool>,
 }
 
-/// Copies a stream to its end into the sink. Afterwards, also after a failure, `copied` describes the bytes that the sink
-/// has.
+/// Copies a stream to its end into the sink. Afterwards, even after a failure, `copied` describes the bytes that the
+/// sink has.
 pub(super) async fn copy(
     body: Body,
     copied: &mut CopiedBytes,

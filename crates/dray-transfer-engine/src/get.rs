@@ -95,7 +95,8 @@ impl Engine {
         Duration::from_mins(1) + Duration::from_secs(size / MIN_BYTES_PER_SECOND)
     }
 
-    /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end earlier.
+    /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end
+    /// earlier.
     pub(super) async fn reserve_lifetime(&self, size: u64) -> Result<(), Error> {
         if size < MAX_SHORT_FILE_BYTES {
             return Ok(());
@@ -260,7 +261,7 @@ impl GetOperation<'_> {
             }
             kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
         }
-        // Before a byte moves; bytes beyond the announced size end the copy later.
+        // The size is checked before a byte moves; bytes beyond the announced size end the copy later.
         if file.size > self.options.max_bytes {
             return Err(Error::too_large(file.size, self.options.max_bytes).into());
         }
@@ -369,12 +370,12 @@ impl GetOperation<'_> {
     }
 
     /// Repeats a request until it succeeds or the schedule ends it. A file that is gone counts as changed.
-    async fn with_retries<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, TransferError>
+    async fn with_retries<T, F>(&mut self, request: impl Fn() -> F) -> Result<T, TransferError>
     where
         F: Future<Output = Result<T, Error>>,
     {
         loop {
-            let error = match ask().await {
+            let error = match request().await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -396,11 +397,11 @@ impl GetOperation<'_> {
     ) -> Result<ProvenCopy, TransferError> {
         let UnprovenCopy { file, copied, .. } = &mut partial;
         let policy = self.options.policy;
-        // Both names, because the link or its target may be named like a key.
+        // Both names are judged, because the link or its target may be named like a key.
         for path in [self.path, &file.real_path] {
             policy.check_key_file(path, &copied.head, copied.has_private_key())?;
         }
-        // After the proof, so that a finding is about the file and not about damaged bytes.
+        // The content is judged after the proof, so that a finding is about the file and not about damaged bytes.
         let warning = match policy.judge(&file.real_path, copied.finding()) {
             Verdict::Pass => None,
             Verdict::Warn(finding) => Some(finding),

@@ -39,7 +39,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`TransferFailure`] with the kind of the last failure. The written file is removed, also after cancelling; files
+    /// [`TransferFailure`] with the kind of the last failure. The written file is removed, even after cancelling; files
     /// that could not be removed are named in [`TransferFailure::left`]. When the future is dropped, a task removes the
     /// file. A later put into the same directory removes the temporary files of killed processes.
     pub async fn put(
@@ -179,7 +179,7 @@ impl<'a> PutOperation<'a> {
             Some(Err(error)) => is_continuable(error.kind()),
             None => true,
         };
-        // Before `clean`, which would remove the part that a later put continues.
+        // This comes before `clean`, which would remove the part that a later put continues.
         let kept = continuable && self.keep();
         let left = self.clean().await;
         let mut receipt = std::mem::take(&mut self.receipt);
@@ -340,7 +340,7 @@ impl<'a> PutOperation<'a> {
         self.receipt.attempts += 1;
         self.progress
             .began(self.receipt.attempts, transport, offset);
-        // Before the write: a dropped future must find the path among those to remove.
+        // The path is noted before the write: a dropped future must find the path among those to remove.
         self.leftovers.add(path);
         self.digest = None;
         let size = self.source.size();

@@ -133,7 +133,7 @@ impl<'a> Schedule<'a> {
         match (kind, transport) {
             // Final: failures of sinks and sources, and errors that this schedule returned before.
             _ if stage == Stage::Host => return Err(error),
-            // Without a pause, because the next transport has not failed yet.
+            // The next transport is tried without a pause, because it has not failed yet.
             (ErrorKind::ToolMissing | ErrorKind::Protocol, Some(transport)) => {
                 self.give_up(transport, error, receipt);
                 return Ok(());

@@ -98,8 +98,8 @@ pub struct Fault {
     pub trace_id: String,
 }
 
-/// As programs read a fault: on the command line with `--json`, and in the protocol of tools. `retry_after_ms` is `null`
-/// for a fault that no retry helps.
+/// As programs read a fault: on the command line with `--json`, and in the protocol of tools. `retry_after_ms` is
+/// `null` for a fault that no retry helps.
 impl Serialize for Fault {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let retry_after_ms = match self.retry {

@@ -1,7 +1,7 @@
 //! Waiting for the lock of a file (flock(2)) for a limited time.
 //!
-//! The kernel releases a lock with the open file, so a process that dies leaves none behind. Only programs that take the
-//! lock wait for each other.
+//! The kernel releases a lock with the open file, so a process that dies leaves none behind. Only programs that take
+//! the lock wait for each other.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -28,8 +28,8 @@ pub enum FileLockError {
     Failed(#[source] io::Error),
 }
 
-/// Takes the lock of `file`, which may be a directory, for this process alone. Blocks its thread for at most `limit`, and
-/// makes at least one attempt.
+/// Takes the lock of `file`, which may be a directory, for this process alone. Blocks its thread for at most `limit`,
+/// and makes at least one attempt.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ pub fn hex_digits(bytes: &[u8]) -> String {
     bytes
         .iter()
         .flat_map(|byte| [byte >> 4, byte & 0x0f])
-        // Never `None`: a nibble is below 16.
+        // The lookup is never `None`: a nibble is below 16.
         .filter_map(|nibble| HEX_DIGITS.get(usize::from(nibble)))
         .map(|digit| char::from(*digit))
         .collect()

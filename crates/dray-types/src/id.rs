@@ -13,7 +13,7 @@ pub struct InvalidId {
 }
 
 fn is_printable(text: &str) -> bool {
-    // Only printable characters, so that an id cannot break out of a header (E-1) or a log line.
+    // Only printable characters are permitted, so that an id cannot break out of a header (E-1) or a log line.
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -49,6 +49,10 @@ macro_rules! identifier {
 
         impl $name {
             /// Makes an id of 1 to 128 printable ASCII characters without blanks.
+            ///
+            /// # Errors
+            ///
+            /// [`InvalidId`] for any other text.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
                 let text = text.into();
                 if is_printable(&text) { Ok(Self(text)) } else { Err(InvalidId { kind: $kind }) }

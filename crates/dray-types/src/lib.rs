@@ -4,9 +4,9 @@
 //! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
-//! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for a
-//! file that several processes write, [`reload`] for settings that change while a process runs, [`UnreachableCause`] for a
-//! connection that fails, [`terminal`] and [`invisible`] for text of other parties.
+//! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for
+//! a file that several processes write, [`reload`] for settings that change while a process runs, [`UnreachableCause`]
+//! for a connection that fails, [`terminal`] and [`invisible`] for text of other parties.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
 //! once is carried in the type and never checked again. Wire forms are in `dray-proto`.

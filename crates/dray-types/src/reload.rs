@@ -1,7 +1,7 @@
 //! Decides when settings that are read again and again have changed.
 //!
-//! A change counts once two reads in a row give the same content, so that a file that is being written, or a directory whose
-//! links are being replaced, does not count. It does no I/O.
+//! A change counts once two reads in a row give the same content, so that a file that is being written, or a directory
+//! whose links are being replaced, does not count. It does no I/O.
 
 /// The content in force, and what was read since. `T` is the content, or its digest.
 #[derive(Debug)]

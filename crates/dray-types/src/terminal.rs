@@ -13,8 +13,8 @@ const SEQUENCE_OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u
 /// Text without escape sequences ([`without_escapes`]) and without characters that hide, break or turn the text around
 /// them ([`is_unprintable`]).
 ///
-/// Line feeds and tabs stay. So do the two joiners and the two selectors of emoji, because words of some scripts and emoji
-/// need them.
+/// Line feeds and tabs stay. So do the two joiners and the two selectors of emoji, because words of some scripts and
+/// emoji need them.
 pub fn printable_text(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_removed) {
         return text.into();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Delay after a cause that can pass by itself within seconds, such as a restart of the engine.
 const SHORT_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Delay after a cause that lasts until a person or a program of the host ends it. It is longer than callers wait for an
-/// unavailable dependency, so they return the fault immediately; work that is stored is delivered again after it.
+/// Delay after a cause that lasts until a person or a program of the host ends it. It is longer than callers wait for
+/// an unavailable dependency, so they return the fault immediately; work that is stored is delivered again after it.
 const LONG_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A cause that a person can act on.

@@ -191,15 +191,15 @@ pub(crate) enum DrayCommand {
     Config(ConfigCommand),
     /// Find what keeps this machine or a running system from working, each finding with its remedy.
     ///
-    /// Checks versions, clock, limits, configuration, addresses of listeners, the directories of services and their free
-    /// space, the container engine, reading of documents, name servers, and with --nats and --s3 the bus, its clock and
-    /// streams, the services, and the store with its clock. Exit code 1 when there is a problem.
+    /// Checks versions, clock, limits, configuration, addresses of listeners, the directories of services and their
+    /// free space, the container engine, reading of documents, name servers, and with --nats and --s3 the bus, its
+    /// clock and streams, the services, and the store with its clock. Exit code 1 when there is a problem.
     Doctor(DoctorArgs),
     /// Measure copies, fetches and reading on this machine, each beside the program that does the same without Drayage.
     ///
-    /// Every time is that of a whole process. Both programs run in turn, and the ratio is that of their medians: below 1,
-    /// dray is faster. Without options, files are copied into a local directory and out of it. Exit code 1 when a run of
-    /// dray failed.
+    /// Every time is that of a whole process. Both programs run in turn, and the ratio is that of their medians: below
+    /// 1, dray is faster. Without options, files are copied into a local directory and out of it. Exit code 1 when a
+    /// run of dray failed.
     ///
     /// Example: `dray bench --sandbox docker:web --document report.pdf --svg plots`
     Bench(Box<BenchArgs>),

@@ -38,8 +38,8 @@ pub(crate) struct OidcSection {
     pub(crate) look: Vec<String>,
     /// Values of the claim that let a person act, too.
     pub(crate) act: Vec<String>,
-    /// Whether the provider leads back to the console after its logout. Register `URL/login/ended` there first: providers
-    /// refuse a logout with an address that is not registered. Default `false`.
+    /// Whether the provider leads back to the console after its logout. Register `URL/login/ended` there first:
+    /// providers refuse a logout with an address that is not registered. Default `false`.
     pub(crate) logout_return: bool,
 }
 

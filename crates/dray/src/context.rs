@@ -289,8 +289,8 @@ impl SystemConnection {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
-        // A command reports a missing store immediately; only `dray up` waits for it. Free space is only a condition for
-        // accepting work of others: a command fails with `no_space` if there is too little.
+        // A command reports a missing store immediately; only `dray up` waits for it. Free space is only a condition
+        // for accepting work of others: a command fails with `no_space` if there is too little.
         let sources = without_listeners(sources)
             .set("limits.free_disk_percent", "0")
             .set("store.wait_for_server", "0s");

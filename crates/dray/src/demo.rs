@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::cli::GlobalOptions;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Starts the system, runs the chapters, and stops the system also when one of them fails.
+/// Starts the system, runs the chapters, and stops the system even when one of them fails.
 pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     let directory = tempfile::tempdir().map_err(CommandFailure::local(
         "cannot make a directory for the demo",

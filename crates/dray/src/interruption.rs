@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP in commands that end by themselves: the command is dropped, what it staged is removed, and
-//! the exit code names the signal.
+//! SIGINT, SIGTERM and SIGHUP in commands that end by themselves: the command is dropped, what it staged is removed,
+//! and the exit code names the signal.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

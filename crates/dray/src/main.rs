@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
     let code = finish_command(ended, cli.global.json);
     if was_interrupted || may_block {
-        // Without an end, for example, for a file of a network file system that does not respond.
+        // Without the timeout this could wait forever, for example for a network file system that does not respond.
         runtime.shutdown_timeout(interruption::TASK_TIMEOUT);
     } else {
         drop(runtime);
@@ -112,7 +112,7 @@ fn finish_command(ended: Result<(), CommandFailure>, as_json: bool) -> ExitCode 
             Some(failure.exit_code())
         }
     };
-    // After the report, which is written to standard output with --json.
+    // The output is checked after the report, which is written to standard output with --json.
     let is_incomplete = outcome::report_output_failure();
     match code {
         Some(code) => code,

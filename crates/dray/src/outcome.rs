@@ -94,10 +94,10 @@ impl CommandFailure {
             return;
         }
         if as_json {
-            // On standard output, so that a script reads results and faults from one stream.
+            // The fault is on standard output, so that a script reads results and faults from one stream.
             print_line(&json!({ "fault": self.to_json() }).to_string());
         } else {
-            // Without colour when standard error is not a terminal, or with NO_COLOR or TERM=dumb.
+            // The text has no colour when standard error is not a terminal, or with NO_COLOR or TERM=dumb.
             let _ = anstream::stderr().write_all(self.to_text().as_bytes());
         }
     }
@@ -250,7 +250,7 @@ pub(crate) fn report_output_failure() -> bool {
     let Some(error) = failure else {
         return false;
     };
-    // As text also with --json: a fault on standard output would be lost as the result was.
+    // The fault is text even with --json: a fault on standard output would be lost as the result was.
     CommandFailure::local("cannot write to standard output")(error).report(false);
     true
 }

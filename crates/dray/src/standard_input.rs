@@ -26,7 +26,7 @@ pub(crate) fn read_standard_input()
 fn read_in_thread<R: Read + Send + 'static>(
     mut input: R,
 ) -> io::Result<impl AsyncRead + Send + Unpin + 'static + use<R>> {
-    // One chunk ahead: the other end waits while the content is not used.
+    // The channel holds one chunk: the other end waits while the content is not used.
     let (sender, mut chunks) = channel(1);
     thread::Builder::new()
         .name("stdin".to_owned())
@@ -100,7 +100,7 @@ mod tests {
             writer.write_all(b"x").unwrap();
             assert_eq!(input.read_u8().await.unwrap(), b'x');
         });
-        // Without an end while a blocking task of the runtime reads.
+        // The drop waits forever while a blocking task of the runtime reads.
         drop(runtime);
         drop(writer);
     }

@@ -11,7 +11,8 @@ use crate::veth::PUBLIC_ADDRESS;
 const PRIVATE_CIDRS_VARIABLE: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
 const OPENED_CIDRS: &str = "10.77.0.0/24,fd12:3456:789a::/48";
 
-/// The addresses in the opened ranges that the scenarios reach. The other addresses there stay forbidden and are counted.
+/// The addresses in the opened ranges that the scenarios reach. The other addresses there stay forbidden and are
+/// counted.
 fn plan() -> ScenarioSetup {
     let mut plan = ScenarioSetup {
         zone: json!({

@@ -18,7 +18,8 @@ fn no_blocked_address_is_reached_by_a_redirect() {
         let (written, name) = (range::host(*address), format!("r{number}.example.com"));
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
         zone.insert(name.clone(), json!([{kind: [address]}]));
-        // Directly to the address, and to a name that resolves to it, in all forms of a `Location` in turn.
+        // Redirects lead directly to the address, or to a name that resolves to it, in all forms of a `Location` in
+        // turn.
         let location = if number % 2 == 0 {
             format!("http://{written}/secret")
         } else {

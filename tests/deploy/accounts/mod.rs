@@ -22,7 +22,8 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
         .collect();
     for line in identities.iter().flat_map(|identity| &identity.publish) {
         let example = example(line);
-        // Beside the permitted subject: one with a further token, and one without the last token.
+        // Neighbours of the permitted subject must be refused: one with a further token, and one without the last
+        // token.
         subjects.push(format!("{example}.more"));
         if let Some((less, _)) = example.rsplit_once('.') {
             subjects.push(less.to_owned());
@@ -343,7 +344,7 @@ fn a_responder_may_publish_to_the_reply_subject_only() {
     fetcher
         .subscribe("dray.egress.v1.fetch", Some("egress-fetcher"))
         .unwrap();
-    // Without a request: the resolver's inbox is closed to the fetcher.
+    // There was no request, so the resolver's inbox is closed to the fetcher.
     let refusal = fetcher.publish("_INBOX_file-resolver.1", b"").unwrap_err();
     assert!(refusal.contains("Permissions Violation"), "{refusal}");
 

@@ -1,8 +1,8 @@
 //! A small NATS client that returns the exact responses of the server.
 //!
 //! The real client reports a refused publish as an event while the caller waits until its timeout, so a test could not
-//! distinguish a refusal from an outage. Here every command is followed by a PING, and everything before the PONG is the
-//! response.
+//! distinguish a refusal from an outage. Here every command is followed by a PING, and everything before the PONG is
+//! the response.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

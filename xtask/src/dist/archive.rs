@@ -54,7 +54,7 @@ fn pack(parent: &Path, stem: &str, archive: &Path, commit: &SourceCommit) -> any
         .arg(stem)
         .output_for(Vec::new())?;
     let packed = step::program_step("gzip")
-        // Without the name and the time of the input.
+        // The output must not contain the name and the time of the input.
         .args(["--no-name", "--best"])
         .output_for(tar)?;
     fs::write(archive, packed)?;

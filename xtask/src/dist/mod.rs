@@ -55,7 +55,7 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         Some(out) => out.clone(),
         None => root.join("target/dist-files"),
     };
-    // First: a build takes longer than an operator waits.
+    // The key is read first: a build takes longer than an operator waits.
     let key = options.signing_key.as_deref();
     let key = key.map(|path| open_key(path, &out)).transpose()?;
     let commit = SourceCommit::read(root, options.allow_dirty)?;
@@ -160,7 +160,7 @@ fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<(
         .arg("--file")
         .arg(&tar)
         .run()?;
-    // On the disk of the workspace: the second build is as large as the first, and /tmp may be small.
+    // The directory is on the disk of the workspace: the second build is as large as the first, and /tmp may be small.
     let target = root.join("target/dist-verify");
     let second = build.run(&source, &target)?;
     let (first, second) = (FileDigest::of(program)?, FileDigest::of(&second)?);

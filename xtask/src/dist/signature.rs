@@ -35,7 +35,7 @@ impl SigningKey {
     ///
     /// The file cannot be read, or has another key or none.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        // Before openssl, whose error would not say that the file is missing.
+        // The key is opened before `openssl` runs, whose error would not say that the file is missing.
         fs::File::open(path).with_context(|| format!("cannot read the key {}", path.display()))?;
         let public = openssl()
             .args(["pkey", "-pubout", "-outform", "DER", "-in"])

@@ -92,7 +92,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "dray-platform",
         &[
-            // With its feature of the same name only, for tests.
+            // The dependency exists only with the feature of the same name, for tests.
             "dray-conformance",
             "dray-types",
             "dray-media-type",
@@ -341,7 +341,7 @@ pub(crate) fn violations(metadata: &CargoMetadata) -> Vec<String> {
         violations.extend(reserved_violations(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
-        // At any depth, because a library may depend on a client with a resolver.
+        // Dependencies count at any depth, because a library may depend on a client with a resolver.
         let tree = metadata.normal_tree(name);
         for library in absent.iter().filter(|library| tree.contains(**library)) {
             violations.push(format!("{name} is built from {library}: {reason}"));
@@ -368,7 +368,7 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
             !allowed.contains(&declared.name.as_str())
                 && !may_collect(&package.name, &declared.name)
         })
-        // Only as a development dependency: the product is never built from it.
+        // A development dependency is permitted: the product is never built from it.
         .filter(|declared| !(declared.is_dev && may_test_with(&package.name, &declared.name)))
         .map(|declared| format!("{} must not depend on {}", package.name, declared.name))
         .collect()

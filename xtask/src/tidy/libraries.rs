@@ -5,7 +5,7 @@ pub(super) const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
     // Tests access the server without the bus, and the measurements compare with the plain client.
     ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),
     ("aws-sdk-s3", &["dray-store", "dray-tests", "dray-bench"]),
-    // Only for trusted endpoints: code that connects to addresses from outside must not use it.
+    // This client is only for trusted endpoints: code that connects to addresses from outside must not use it.
     ("reqwest", &["dray-http", "dray-tests", "dray-bench"]),
 ];
 

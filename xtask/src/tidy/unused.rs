@@ -21,7 +21,7 @@ pub(crate) fn violations(metadata: &CargoMetadata, sources: &[SourceFile]) -> Ve
         };
         for declared in package.declared.iter().filter(silent) {
             let name = declared.rename.as_ref().unwrap_or(&declared.name);
-            // As source code writes it.
+            // Source code writes the name with underscores.
             let name = name.replace('-', "_");
             if !own.iter().any(|source| names_crate(&source.text, &name)) {
                 violations.push(format!(

@@ -277,7 +277,7 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
             "mod" => DefinitionKind::Module,
             _ => continue,
         };
-        // On a copy: in `const fn name` the next word is the next keyword.
+        // The next word is read from a copy: in `const fn name` the next word is the next keyword.
         let Some(name) = words.clone().next() else {
             break;
         };

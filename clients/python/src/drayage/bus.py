@@ -238,7 +238,7 @@ class AsyncPublisher:
                     yield outcome
                 is_taken = True
             finally:
-                # Runs also when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
+                # Runs even when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
                 if not self._connection.is_closed:
                     await (message.ack() if is_taken else message.nak())
 

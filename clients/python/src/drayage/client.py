@@ -297,7 +297,7 @@ class Dray:
             except Channels.FAILURES as failure:
                 error = self._channels.error_of(failure)
             finally:
-                # Runs also when the caller leaves its loop: cancelling ends the program.
+                # Runs even when the caller leaves its loop: cancelling ends the program.
                 replies.cancel()
             if last is not None:
                 raise error

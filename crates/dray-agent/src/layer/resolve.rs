@@ -101,7 +101,7 @@ impl LayerSet {
     ) -> Result<&'a str, TemplateFailure> {
         match prompt {
             SystemPrompt::Custom { content, .. } => Ok(content),
-            // Like the backend, which never loads it (quickapps 6.2).
+            // The backend of Quick Apps never loads this prompt either (quickapps 6.2).
             SystemPrompt::Dial { .. } => Ok(""),
             SystemPrompt::Predefined { template, .. } => self
                 .text(EntryKind::Prompt, template)

@@ -31,7 +31,7 @@ pub fn editor_schema(settings: &ManifestSettings, id: &str) -> Value {
     let mut definitions = take_definitions(&mut schema);
     // DIAL does not accept `$ref` directly under `properties` (quickapps 6).
     inline_properties(&mut schema, &definitions);
-    // After previews were removed and properties inlined: both leave unused definitions.
+    // Removing previews and inlining properties leave unused definitions, so this comes after both.
     keep_reachable(&schema, &mut definitions);
     if let Some(root) = schema.as_object_mut() {
         root.insert("$schema".to_owned(), json!(META_SCHEMA));

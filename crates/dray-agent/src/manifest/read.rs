@@ -76,7 +76,7 @@ impl ManifestReader {
                 .get_mut("orchestrator")
                 .and_then(Value::as_object_mut),
         ) {
-            // Before the check, for which the member is required.
+            // The check below requires the member.
             insert_default(orchestrator, id);
         }
         self.read(&self.schema.0, document)
@@ -97,7 +97,7 @@ impl ManifestReader {
         mut document: Value,
     ) -> Result<ReadManifest<T>, InvalidManifest> {
         let mut warnings = Vec::new();
-        // Before the check: old keys and disabled previews are not problems.
+        // The document is prepared before the check, because old keys and disabled previews are not problems.
         self.schema
             .prepare(schema, &mut document, self.settings.preview, &mut warnings);
         let mut report = CheckReport::default();

@@ -28,7 +28,7 @@ impl<'de> Visitor<'de> for MessageVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Message, A::Error> {
         let mut role: Option<Role> = None;
         let mut message = Message {
-            // Replaced below.
+            // The role of the message replaces this one.
             role: Role::User,
             content: None,
             name: None,

@@ -45,7 +45,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
         let loaded = parsed.and_then(|ParsedSkill { skill, warnings }| {
-            // After parsing, because the name is inside the document.
+            // The name is known only after parsing, because it is inside the document.
             refuse_taken_name(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });

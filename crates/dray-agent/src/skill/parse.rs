@@ -104,7 +104,7 @@ fn read_skill(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
         compatibility: field("compatibility"),
         allowed_tools: tool_names(fields.get("allowed-tools"))?,
         metadata: metadata_map(fields.get("metadata")),
-        // With its front matter: the tool returns the complete document (quickapps 35.2).
+        // The front matter is included: the tool returns the complete document (quickapps 35.2).
         markdown: markdown.to_owned(),
     };
     Ok((skill, repaired))

@@ -384,7 +384,7 @@ fn calls_after_text_leave_the_text() {
 
 #[test]
 fn lines_of_events_are_those_of_their_chunks() {
-    // As trees, and as they are written.
+    // One writer gets the chunks as trees, the other one as lines of text.
     let (mut trees, mut lines) = (writer().plain(), writer().plain());
     let (mut expected, mut written) = (Vec::new(), Vec::new());
     write_event_line(&mut expected, &trees.start());

@@ -1,6 +1,6 @@
 //! From entries to header blocks: names as they are.
 //!
-//! Names up to 100 bytes are in the header, also when they are not UTF-8. Longer names use the prefix field if they can
+//! Names up to 100 bytes are in the header, even when they are not UTF-8. Longer names use the prefix field if they can
 //! be split at a slash; otherwise GNU's long name, which `BusyBox` also reads (it ignores pax headers). Numbers that
 //! are too long for octal digits are binary.
 

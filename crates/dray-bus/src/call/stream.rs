@@ -111,7 +111,7 @@ pub(crate) async fn call_streaming<C: StreamingCall>(
     let until = Instant::now() + meta.deadline.remaining(bus.now_ms());
     let (call, decoding) = (call_with_retries(bus, meta, request, mode), pin!(decoding));
     match select(pin!(call), decoding).await {
-        // Also after a fault: the receiver still gets the chunks before it.
+        // The rest is awaited after a fault too: the receiver still gets the chunks before it.
         Either::Left((reply, rest)) => match timeout_at(until, rest).await {
             Ok(decoded) => decoded.and(reply),
             Err(_elapsed) => Err(reply

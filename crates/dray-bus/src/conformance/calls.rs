@@ -140,8 +140,8 @@ async fn a_call_is_retried_when_its_responder_dies(fixture: BusFixture) {
             }
         }
     });
-    // The first attempt gets two fifths of the time, and there is a second one if half of it is left (C-6). A tenth of it
-    // may pass before the first one begins.
+    // The first attempt gets two fifths of the time, and there is a second one if half of it is left (C-6). A tenth of
+    // it may pass before the first one begins.
     let answer = fixture
         .bus
         .call(&meta_within(&fixture, 10_000), &fetch_request(""))

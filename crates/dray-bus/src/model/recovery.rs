@@ -232,8 +232,8 @@ fn an_operation_costs_three_ledger_writes_and_two_publications() {
             }
             () = all_reported => {}
         }
-        // The numbers of docs/scale.md, which the simulation counts: the claim, the end and the report; the work and its
-        // event.
+        // The numbers of docs/scale.md, which the simulation counts: the claim, the end and the report; the work and
+        // its event.
         for (stream, per_operation) in [(LEDGER_STREAM, 3), (WORK_STREAM, 1), (EVENT_STREAM, 1)] {
             let state = stage
                 .bus

@@ -1,5 +1,5 @@
-//! The replies of a streaming call: numbered and acknowledged, so that none is lost unnoticed and a slow caller slows the
-//! responder down.
+//! The replies of a streaming call: numbered and acknowledged, so that none is lost unnoticed and a slow caller slows
+//! the responder down.
 //!
 //! Core NATS drops what a full inbox cannot take. Therefore at most [`MAX_UNACKNOWLEDGED`] replies are in transit. The
 //! caller acknowledges each at the reply address of the message. When the process of the caller has ended, its inbox

@@ -141,7 +141,8 @@ const STREAM_ROWS: [StreamRow; 15] = [
     StreamRow {
         name: EGRESS_QUESTION_STREAM,
         subjects: &["$KV.dray_egress_questions.>"],
-        // Without an early removal of answers: a question would only be asked again, but a denial would be lost.
+        // A full stream refuses new messages instead of removing old ones: a refused question is only asked again, but
+        // a removed denial would be lost.
         when_full: FullStreamPolicy::New,
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
@@ -251,7 +252,8 @@ impl StreamRow {
                 .iter()
                 .map(|&subject| subject.to_owned())
                 .collect(),
-            // Not a work queue: an acknowledged message stays, so its id stays a duplicate after a restart (F-11).
+            // The stream is not a work queue: an acknowledged message stays, so its id stays a duplicate after a
+            // restart (F-11).
             retention: StreamRetention::Limits,
             discard: self.when_full,
             max_age: Duration::from_secs(self.max_age_seconds),

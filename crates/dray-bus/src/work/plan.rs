@@ -34,7 +34,8 @@ pub fn plan_delivery(decision: ClaimDecision, is_expired: bool) -> DeliveryPlan 
         ClaimDecision::Report => DeliveryPlan::Report,
         ClaimDecision::Finish => DeliveryPlan::Finish,
         ClaimDecision::Ambiguous => DeliveryPlan::End(TerminalState::Unknown),
-        // After the states that need no work: an effect that happened is reported even after its deadline.
+        // This arm comes after the states that need no work: an effect that happened is reported even after its
+        // deadline.
         ClaimDecision::Work(_) | ClaimDecision::Exhausted if is_expired => {
             DeliveryPlan::End(TerminalState::Expired)
         }

@@ -100,7 +100,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     };
     match task.claim().await? {
         ClaimOutcome::Claimed => task.work().await,
-        // Not counted as an attempt; the message is redelivered when the other lease may have expired (7.1).
+        // This does not count as an attempt; the message is redelivered when the other lease may have expired (7.1).
         ClaimOutcome::Held(left) => {
             job::retry_delivery_later(pulled, left).await;
             Ok("held")
@@ -189,8 +189,8 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         }
     }
 
-    /// Whether the claim excludes other workers. The response to a claim can come after the end of its lease; such a claim is
-    /// renewed once, which fails if another worker has taken over.
+    /// Whether the claim excludes other workers. The response to a claim can come after the end of its lease; such a
+    /// claim is renewed once, which fails if another worker has taken over.
     async fn has_live_lease(&mut self) -> Result<bool, JobError> {
         let lease = self.context.settings.lease;
         let is_live = |record: &v1::LedgerRecord, now_ms| record.lease_until_ms > now_ms;

@@ -142,7 +142,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         count: usize,
     ) -> Result<Vec<PulledMessage>, TransportError> {
         let stop = self.stop.clone();
-        // Not dropped before it completes: messages in transit would be redelivered only after `ack_wait`.
+        // The fetch is not dropped before it completes: messages in transit would be redelivered only after `ack_wait`.
         let mut fetch = pin!(puller.fetch(count, PULL_WAIT, &stop));
         loop {
             tokio::select! {

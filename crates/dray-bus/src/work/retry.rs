@@ -66,7 +66,7 @@ impl FailedAttempt<'_> {
         };
         // The advice may come from a web server's `Retry-After` (8: capped at 10 minutes).
         let advised = advised.min(MAX_DELAY);
-        // Before the attempts are counted: parked work ends by its deadline and is never a dead letter.
+        // This comes before the count of attempts: parked work ends by its deadline and is never a dead letter.
         if did_no_work(self.fault) {
             return self.park(advised, random);
         }

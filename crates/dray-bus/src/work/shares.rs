@@ -61,8 +61,8 @@ impl<M> TenantShares<M> {
         self.free().saturating_sub(self.reserved())
     }
 
-    /// Queues a message. If the queue is full, returns the message that goes back to the server: this one, or the newest
-    /// message of a tenant that has more of them in the queue.
+    /// Queues a message. If the queue is full, returns the message that goes back to the server: this one, or the
+    /// newest message of a tenant that has more of them in the queue.
     pub(super) fn hold(&mut self, tenant: &str, message: M) -> Option<M> {
         let free = self.free();
         let (running, held) = self.counts(tenant);

@@ -135,7 +135,7 @@ async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_b
     before.unwrap();
     let filter = EventFilter::new("dray.event.>");
     let mut events = fixture.bus.events(filter).await.unwrap();
-    // As after an outage after which the server has deleted the consumers of idle readers.
+    // A server deletes the consumers of idle readers in a long outage.
     delete_readers(&fixture.server, "DRAY_EVENT").await;
     let during = fixture
         .bus
@@ -172,7 +172,7 @@ async fn a_reader_continues_with_the_first_event_of_a_stream_that_was_created_ag
         publish(operation).await;
         assert_eq!(next().await, (sequence, operation.to_owned()));
     }
-    // As after an outage in which the server lost its storage: numbers begin again, below those that were read.
+    // A server that lost its storage numbers messages from 1 again, below the numbers that were read.
     let client = async_nats::connect(fixture.server.url()).await.unwrap();
     let context = async_nats::jetstream::new(client);
     context.delete_stream("DRAY_EVENT").await.unwrap();

@@ -50,15 +50,15 @@ impl ConnectedWorker {
     }
 }
 
-async fn find(rig: &FaultFixture, meta: &Meta) -> Option<v1::LedgerRecord> {
-    let ledger = rig.bus.ledger();
+async fn find(fixture: &FaultFixture, meta: &Meta) -> Option<v1::LedgerRecord> {
+    let ledger = fixture.bus.ledger();
     let found = ledger.find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
     found.await.ok().flatten()
 }
 
-async fn wait_until_reported(rig: &FaultFixture, meta: &Meta) -> v1::LedgerRecord {
+async fn wait_until_reported(fixture: &FaultFixture, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
-        let found = find(rig, meta).await;
+        let found = find(fixture, meta).await;
         found.filter(|record| record.state() == LedgerState::Reported)
     })
     .await
@@ -104,12 +104,14 @@ impl WorkHandler<v1::ToolCallRequested> for GatedHandler {
 
 /// The deadline is shorter than the recovery would take with a lease of 45 s and an `ack_wait` of 30 s.
 pub(crate) async fn take_over_from_a_killed_worker() {
-    let rig = start_standard().await;
-    let deadline = Deadline::after(rig.clock.now_ms(), Duration::from_secs(20));
-    let meta = rig.meta("op").with_deadline(deadline);
+    let fixture = start_standard().await;
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(20));
+    let meta = fixture.meta("op").with_deadline(deadline);
     let stuck = GatedHandler::default();
-    let killed = ConnectedWorker::start(&rig.server, WorkSettings::default(), stuck.clone()).await;
-    rig.bus
+    let killed =
+        ConnectedWorker::start(&fixture.server, WorkSettings::default(), stuck.clone()).await;
+    fixture
+        .bus
         .publish_work(&meta, &v1::ToolCallRequested::default())
         .await
         .unwrap();
@@ -117,8 +119,9 @@ pub(crate) async fn take_over_from_a_killed_worker() {
     drop(killed);
     let open = GatedHandler::default();
     open.open.cancel();
-    let _worker = ConnectedWorker::start(&rig.server, WorkSettings::default(), open.clone()).await;
-    let record = wait_until_reported(&rig, &meta).await;
+    let _worker =
+        ConnectedWorker::start(&fixture.server, WorkSettings::default(), open.clone()).await;
+    let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(record.terminal(), TerminalState::Done, "{record:?}");
     assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
 }
@@ -182,22 +185,22 @@ impl WorkHandler<v1::ToolCallRequested> for DependentHandler {
 
 /// No responder exists until every operation was run more often than it has attempts.
 pub(crate) async fn park_without_responders(operations: usize) {
-    let rig = start_standard().await;
+    let fixture = start_standard().await;
     let settings = WorkSettings {
         attempts: 2,
         ..WorkSettings::default()
     };
     let handler = DependentHandler {
-        bus: connect(&rig.server, "file-resolver").await,
+        bus: connect(&fixture.server, "file-resolver").await,
         runs: Arc::default(),
     };
     let max_attempts = settings.attempts as usize;
-    let _worker = ConnectedWorker::start(&rig.server, settings, handler.clone()).await;
+    let _worker = ConnectedWorker::start(&fixture.server, settings, handler.clone()).await;
     let names: BTreeSet<String> = (0..operations)
         .map(|number| format!("op-{number}"))
         .collect();
     for name in &names {
-        rig.submit(&rig.bus, name).await;
+        fixture.submit(&fixture.bus, name).await;
     }
     eventually("every operation to be run often", async || {
         let runs = handler.runs.lock().unwrap().clone();
@@ -205,12 +208,12 @@ pub(crate) async fn park_without_responders(operations: usize) {
         names.iter().all(is_run_often).then_some(())
     })
     .await;
-    let responder_bus = connect(&rig.server, "egress-fetcher").await;
+    let responder_bus = connect(&fixture.server, "egress-fetcher").await;
     let _echo = crate::outages::echo(&responder_bus).await;
     for name in &names {
-        let record = wait_until_reported(&rig, &rig.meta(name)).await;
+        let record = wait_until_reported(&fixture, &fixture.meta(name)).await;
         let ended = (record.terminal(), record.attempts);
         assert_eq!(ended, (TerminalState::Done, 1), "{name}: {record:?}");
     }
-    assert_eq!(rig.bus.dead_letters().list(1, 1).await.unwrap(), []);
+    assert_eq!(fixture.bus.dead_letters().list(1, 1).await.unwrap(), []);
 }

@@ -88,16 +88,16 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
 
 /// Starts a worker with `each` new operations, and returns it after a random time.
 async fn worker_under_load(
-    rig: &FaultFixture,
+    fixture: &FaultFixture,
     sink: &IdempotentSink,
     round: usize,
     each: usize,
 ) -> (ConnectedWorker, BTreeSet<String>) {
     let operations = names(&format!("round-{round}"), each);
     for operation in &operations {
-        rig.submit(&rig.bus, operation).await;
+        fixture.submit(&fixture.bus, operation).await;
     }
-    let worker = ConnectedWorker::start(&rig.server, sink).await;
+    let worker = ConnectedWorker::start(&fixture.server, sink).await;
     tokio::time::timeout(random_millis(150), std::future::pending::<()>())
         .await
         .ok();

@@ -41,7 +41,7 @@ struct IndexContent {
     next_id: u64,
     minutes: MinuteSeries,
     audit: MinuteSequences,
-    /// Operations of the turns without an end, with the ids of the rows of their begin.
+    /// Operations of the turns without an end, with the ids of the rows of their begin events.
     open_turns: HashMap<String, u64>,
 }
 
@@ -55,14 +55,15 @@ impl IndexContent {
         }
     }
 
-    /// Ties the end of a turn to the row of its begin. The row of a begin is open until its end comes.
+    /// Ties the end of a turn to the row of its begin event. That row is open until the end event comes.
     fn pair_turn(&mut self, row: &mut EventRow) {
         let Some(turn) = &mut row.turn else { return };
         turn.is_open = !turn.is_end;
         let begin = if turn.is_end {
             self.open_turns.remove(&row.operation)
         } else {
-            // A stream that lost messages is read again: the newer row of the same begin takes the place of the older one.
+            // A stream that lost messages is read again: the newer row of the same begin takes the place of the older
+            // one.
             self.open_turns.insert(row.operation.clone(), row.id)
         };
         let (Some(begin), Some(oldest)) = (begin, self.rows.front()) else {
@@ -84,7 +85,7 @@ pub(crate) struct IndexSlice {
     pub(crate) rows: Vec<Arc<EventRow>>,
     /// Rows before these that left the index before they were read, including rows that the filter would reject.
     pub(crate) left_out: u64,
-    /// Id of the last row that was examined, also where the filter rejected it.
+    /// Id of the last row that was examined, even where the filter rejected it.
     pub(crate) read_to: u64,
 }
 
@@ -101,7 +102,7 @@ impl EventIndex {
     /// Adds a row, and removes the oldest one when the index is full.
     pub(crate) fn add(&self, mut row: EventRow) {
         let mut content = self.lock();
-        // From 1 on: 0 stands for "no row yet" in the requests of live pages.
+        // Ids begin with 1, because 0 stands for "no row yet" in the requests of live pages.
         content.next_id += 1;
         row.id = content.next_id;
         content.minutes.count(&row);
@@ -144,7 +145,8 @@ impl EventIndex {
             if slice.rows.len() == limit {
                 break;
             }
-            // Also set for rows that the filter rejects; otherwise the next read would examine them again.
+            // The position is set for rows that the filter rejects too; otherwise the next read would examine them
+            // again.
             slice.read_to = row.id;
             if filter.admits(row) {
                 slice.rows.push(Arc::clone(row));
@@ -324,7 +326,7 @@ mod tests {
         index.add(turn_row("b", true));
         assert_eq!(open(), Vec::<String>::new());
         assert!(index.lock().open_turns.is_empty());
-        // A stream that is read again from its begin has each event again.
+        // A stream that is read again from its beginning has each event again.
         index.add(turn_row("c", false));
         index.add(turn_row("c", false));
         assert_eq!(open(), ["c"]);

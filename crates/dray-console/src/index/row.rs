@@ -100,8 +100,8 @@ pub(crate) struct TurnFacts {
     pub(crate) parent: String,
     /// Whether the event is the end of the turn.
     pub(crate) is_end: bool,
-    /// Whether the event is the begin of a turn whose end is not in the index: the turn runs, its process died, or the
-    /// event of its end was lost.
+    /// Whether the event is the begin event of a turn whose end is not in the index: the turn runs, its process died,
+    /// or the event of its end was lost.
     pub(crate) is_open: bool,
     /// What else the event says, by name, for the page of the operation.
     pub(crate) details: Vec<(&'static str, String)>,

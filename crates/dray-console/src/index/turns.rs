@@ -76,8 +76,8 @@ fn description(turn: &v1::AgentTurn) -> String {
     text
 }
 
-/// A turn that waits has done what its request asked; the request that continues it has a turn of its own. Of a cancelled
-/// one nothing is known beside what its steps report.
+/// A turn that waits has done what its request asked; the request that continues it has a turn of its own. Of a
+/// cancelled one nothing is known beside what its steps report.
 fn row_outcome(ended: &v1::TurnEnded) -> RowOutcome {
     match ended.outcome() {
         TurnOutcome::Finished

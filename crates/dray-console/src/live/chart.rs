@@ -43,7 +43,7 @@ fn bar_chart(
     minutes: &[MinuteCounts],
     value: impl Fn(&MinuteCounts) -> u64,
 ) -> Markup {
-    // At least 1, to avoid a division by zero in an hour without events.
+    // The value is at least 1, to avoid a division by zero in an hour without events.
     let largest = minutes.iter().map(&value).max().unwrap_or(0).max(1);
     html! {
         figure {

@@ -106,7 +106,7 @@ fn granted_role(sources: [&Map<String, Value>; 2], settings: &OidcSettings) -> O
         let mut values = values.iter();
         values.any(|value| role_values.iter().any(|role_value| role_value == value))
     };
-    // The higher role first: a person with values of both may act.
+    // The higher role is checked first: a person with values of both may act.
     if has_one(&settings.act_values) {
         Some(ConsoleRole::Act)
     } else {

@@ -1,6 +1,7 @@
 //! Claims that a provider gives at its userinfo endpoint alone (OpenID Connect Core section 5.3).
 //!
-//! In the code flow a provider may leave the claims of scopes out of the ID token (section 5.4), and some do by default.
+//! In the code flow a provider may leave the claims of scopes out of the ID token (section 5.4), and some do by
+//! default.
 
 use dray_jwt::TokenClaims;
 use dray_types::{ErrorChain, Secret};

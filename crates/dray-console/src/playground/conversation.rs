@@ -47,8 +47,8 @@ impl ConversationStore {
         own
     }
 
-    /// Begins a conversation with an agent, after it removed the conversations of logins that ended. A form that was sent
-    /// before gets the conversation that it began.
+    /// Begins a conversation with an agent, after it removed the conversations of logins that ended. A form that was
+    /// sent before gets the conversation that it began.
     ///
     /// # Errors
     /// The login or the console has reached its limit of conversations.
@@ -230,7 +230,7 @@ impl Conversation {
         cancel: CancellationToken,
     ) -> Result<BegunTurn, Fault> {
         let mut content = self.lock();
-        // Before the next check: a double click must not show that the turn of its first request still runs.
+        // This check precedes the next one: a double click must not show that the turn of its first request still runs.
         if content.turns.iter().any(|turn| turn.form == *form) {
             return Ok(BegunTurn::Repeated);
         }

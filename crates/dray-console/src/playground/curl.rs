@@ -21,7 +21,7 @@ impl CurlCommand {
             format!("--data-raw {}", shell_quoted(body))
         };
         let key = if has_key {
-            // In double quotes, so that the shell expands the variable.
+            // The header is in double quotes, so that the shell expands the variable.
             " \\\n  -H \"authorization: Bearer $DRAY_API_KEY\""
         } else {
             ""

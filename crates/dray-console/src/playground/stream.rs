@@ -186,7 +186,7 @@ impl AnswerReader {
             .filter(|more| !more.is_empty())
         {
             self.position.text_bytes = turn.answer.len();
-            // As JSON, because a line break in the text would end the line of the event.
+            // The text is sent as JSON, because a line break in the text would end the line of the event.
             events.push(("text", serde_json::Value::from(more).to_string()));
         }
         // Only the last event of a batch has an id, because the position is that after the whole batch: a browser that

@@ -187,7 +187,7 @@ fn answer_file(id: &str, turn_index: usize, number: usize, file: &Attachment) ->
     let title = shown(title.unwrap_or("file"));
     let kind = file.kind.as_deref().map(shown).unwrap_or_default();
     let url = file.url.as_deref().unwrap_or_default();
-    // Only http and https: a `javascript:` URL of an agent must not run in this page.
+    // Only http and https URLs become links: a `javascript:` URL of an agent must not run in this page.
     let parsed = url::Url::parse(url).ok();
     let web = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
     html! {

@@ -162,7 +162,7 @@ async fn a_resend_whose_form_was_sent_before_leads_to_the_first_delivery() {
 #[tokio::test]
 async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
-    // Without streams: calls work, and no audit event can be stored.
+    // On a bus without streams calls work, and no audit event can be stored.
     let bus_without_streams = test_bus::without_streams(&clock);
     let mut console = ConsoleFixture::start_on(bus_without_streams, ConsoleFixture::acting()).await;
     let resend_count = Arc::new(Mutex::new(0));

@@ -117,7 +117,8 @@ async fn every_event_of_the_index_is_reached_by_links_without_a_script() {
         .map(|number| format!("op-{number}"))
         .collect();
     assert_eq!(operations, expected);
-    // Two links back over the older pages, and one to the newest events. The live page has no way to it in its link.
+    // Two links lead over the older pages. The last page links back, and to the newest events; the second page has no
+    // link back, because the live page has no position.
     assert_eq!(pages.len(), 3);
     let last = console.get(&pages[2], Some(&login)).await;
     assert_eq!(last.link("prev").as_ref(), Some(&pages[1]));

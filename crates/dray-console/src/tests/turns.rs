@@ -12,7 +12,15 @@ struct TurnPublisher<'a> {
     trace: TraceContext,
 }
 
-impl TurnPublisher<'_> {
+impl<'a> TurnPublisher<'a> {
+    /// Events of a new request.
+    fn new(console: &'a ConsoleFixture) -> Self {
+        Self {
+            console,
+            trace: TraceContext::unrecorded(),
+        }
+    }
+
     fn meta(&self, operation: &str) -> Meta {
         let deadline = Deadline::after(self.console.clock.now_ms(), TEST_TIMEOUT);
         Meta::new(TenantId::default(), deadline)
@@ -76,10 +84,7 @@ fn called(agent: &str, parent: &str) -> v1::AgentTurn {
 async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
-    let turns = TurnPublisher {
-        console: &console,
-        trace: TraceContext::unrecorded(),
-    };
+    let turns = TurnPublisher::new(&console);
     turns.begin("turn-1", &turn("clerk")).await;
     turns.begin("turn-2", &called("helper", "turn-1")).await;
     let fetch = v1::EgressAudit {
@@ -138,17 +143,17 @@ async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
 async fn a_turn_without_an_end_is_shown_as_that_until_its_end_comes() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
-    let turns = TurnPublisher {
-        console: &console,
-        trace: TraceContext::unrecorded(),
-    };
+    let turns = TurnPublisher::new(&console);
     turns.begin("turn-1", &turn("clerk")).await;
     let live = "/live?service=orchestrator&session=s-1";
     let page = console.wait_for(live, &login, "Turn of clerk began").await;
     assert!(page.body.contains("no end seen"), "{page:?}");
     assert!(page.body.contains("data-begun=\"turn-1\""), "{page:?}");
     let page = console.get("/operations/turn-1", Some(&login)).await;
-    assert!(page.body.contains("The index has no end of it"), "{page:?}");
+    assert!(
+        page.body.contains("The index has no end of this turn"),
+        "{page:?}"
+    );
     for invented in ["finished", "failed", "cancelled"] {
         let record = page.body.split("Turns of agents").nth(1).unwrap();
         assert!(!record.contains(invented), "{invented}: {page:?}");
@@ -165,10 +170,7 @@ async fn a_turn_without_an_end_is_shown_as_that_until_its_end_comes() {
 async fn turns_are_filtered_by_outcome_and_counted_in_the_charts() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
-    let turns = TurnPublisher {
-        console: &console,
-        trace: TraceContext::unrecorded(),
-    };
+    let turns = TurnPublisher::new(&console);
     for (operation, outcome) in [
         ("turn-1", TurnOutcome::Finished),
         ("turn-2", TurnOutcome::WaitsForPerson),

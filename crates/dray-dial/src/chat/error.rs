@@ -98,7 +98,8 @@ impl ChatError {
     }
 }
 
-/// The HTTP status that `OpenAI`'s and Anthropic's APIs have for a `type` of errors. An error in a stream has no other status.
+/// The HTTP status that `OpenAI`'s and Anthropic's APIs have for a `type` of errors. An error in a stream has no other
+/// status.
 fn status_of_kind(error: &Value) -> Option<u16> {
     match error.get("type")?.as_str()? {
         "invalid_request_error" => Some(400),

@@ -17,8 +17,8 @@ use crate::error::Error;
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// How long a call waits for the end of the body after the last event. Services send both together, or one right after the
-/// other, and then the next call uses the connection.
+/// How long a call waits for the end of the body after the last event. Services send both together, or one right after
+/// the other, and then the next call uses the connection.
 const BODY_END_WAIT: Duration = Duration::from_millis(2);
 /// How long the end of the body is read in the background after that.
 const BODY_END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -236,8 +236,8 @@ fn reported_error(chunk: &Value, has_choice: bool) -> Option<&Value> {
     if chunk.get("choices").is_some() {
         return None;
     }
-    // Versions of vLLM write the members of the error beside `"object": "error"`. Servers on FastAPI write `detail` in place
-    // of the response.
+    // Versions of vLLM write the members of the error beside `"object": "error"`. Servers on FastAPI write `detail` in
+    // place of the response.
     let is_error = chunk.get("object").and_then(Value::as_str) == Some("error");
     let detail = chunk.get("detail");
     let detail = detail.filter(|detail| !has_choice && !detail.is_null());

@@ -61,7 +61,7 @@ pub fn classify_reference(
     if named.len() > MAX_REFERENCE_BYTES {
         return Err(UnsupportedReference::TooLong);
     }
-    // Before the schemes: `/files/…` and `Files/…` are DIAL paths as well.
+    // This comes before the schemes, because `/files/…` and `Files/…` are DIAL paths as well.
     if let Some(path) = strip_path_prefix(named.trim_start_matches('/'), "files/") {
         return FileUrl::inside(path).map(LoadTarget::Dial);
     }

@@ -141,7 +141,7 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = file_extension(name);
     let sample = zip::read_sample(input, SAMPLE_BYTES)?;
     let class = match find_signature(&sample) {
-        // Also where a text may begin so: of two kinds the stricter one wins (read-attachment 5).
+        // The signature decides even where a text may begin so: of two kinds the stricter one wins (read-attachment 5).
         Some(Signature::Format(format)) => Class::new(
             kind_of_content(format.kind),
             format.media_type,

@@ -107,7 +107,7 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
     }
     let guess = [
         (EntryMark::Word, mime::DOCX),
-        // Before `xl/`, which a binary workbook has too.
+        // This mark comes before `xl/`, which a binary workbook has too.
         (EntryMark::BinaryWorkbook, mime::XLSB),
         (EntryMark::Excel, mime::XLSX),
         (EntryMark::Slides, mime::PPTX),

@@ -1,5 +1,5 @@
-//! Audit events of one proxied connection: one when it is refused; otherwise one before its first byte is relayed and one
-//! at its end. A process that is killed leaves no open connection without an event.
+//! Audit events of one proxied connection: one when it is refused; otherwise one before its first byte is relayed and
+//! one at its end. A process that is killed leaves no open connection without an event.
 
 use dray_bus::Meta;
 use dray_proto::v1;
@@ -136,8 +136,9 @@ impl AuditedConnection {
         }
     }
 
-    /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file for at
-    /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published, and in the file if it belongs there.
+    /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file
+    /// for at most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published, and in the file if it
+    /// belongs there.
     pub async fn opened(&mut self) -> bool {
         self.is_open = true;
         self.metrics.opened(self.protocol, self.started.elapsed());
@@ -146,13 +147,13 @@ impl AuditedConnection {
         let published = publishing.wait(PUBLISH_TIMEOUT);
         // Done for an event that sampling leaves out too: the kernel then has the earlier ones.
         let flushed = self.auditor.flush_file();
-        // Concurrently, so that two slow places take no more time than one.
+        // Both run concurrently, so that two slow destinations take no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);
         is_published && of_file.is_in_file(is_flushed)
     }
 
-    /// Records a refusal, also of a connection that was recorded as open and could not be audited. It waits for stream and
-    /// file, so that both have it when the client learns it.
+    /// Records a refusal, also of a connection that was recorded as open and could not be audited. It waits for stream
+    /// and file, so that both have it when the client learns it.
     pub async fn refused(mut self, refusal: ProxyRefusal) {
         let rule = match refusal {
             ProxyRefusal::Guard(..) => self.refusing_step(),

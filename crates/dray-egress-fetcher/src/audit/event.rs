@@ -62,7 +62,7 @@ pub(super) fn audit_event(
             .unwrap_or_default(),
         content_type: record.content_type.clone(),
         stored_bytes: record.counts.stored,
-        // Both were received for this fetch, and count against its quota.
+        // The bytes of the fetch and of `robots.txt` were both received for this fetch, and count against its quota.
         wire_bytes: record.counts.wire.saturating_add(record.robots_bytes),
         coding: record.coding.map_or("", ContentCoding::as_str).to_owned(),
         sha256: record.sha256.clone(),

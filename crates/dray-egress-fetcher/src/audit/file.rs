@@ -97,7 +97,8 @@ impl RotatedFile {
             file,
             size,
         };
-        // Under the lock, so that a line which another process is writing does not count as unfinished.
+        // The last line is ended under the lock, so that a line which another process is writing does not count as
+        // unfinished.
         opened.with_lock(START_LOCK_TIMEOUT, |opened| {
             opened.size = end_last_line(&mut opened.file, &opened.path, opened.size)?;
             Ok(())
@@ -208,7 +209,7 @@ impl RotatedFile {
         let next = create_private(&next_path, Some(&self.file.metadata()?))?;
         // Other processes find it under its name before this write is complete.
         lock_file(&next, WRITE_LOCK_TIMEOUT)?;
-        // From the oldest on, so that each name is free when the next file takes it.
+        // Files are renamed from the oldest on, so that each name is free when the next file takes it.
         for number in (2..self.max_files).rev() {
             match fs::rename(self.numbered(number - 1), self.numbered(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -217,8 +218,8 @@ impl RotatedFile {
         }
         let first = self.numbered(1);
         remove_if_present(&first)?;
-        // A link, so that the name is never absent: another process would create a file there, which the rename replaces
-        // with its lines.
+        // A link, so that the name is never absent: another process would create a file there, which the rename
+        // replaces with its lines.
         match fs::hard_link(&self.path, &first) {
             // An operator has moved the file away meanwhile.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -306,9 +307,9 @@ fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(Fil
     Ok((file, size))
 }
 
-/// Creates a file for the owner of `previous`. Without one it is for the user of this process, or, where that is root, for
-/// the owner of the directory. It never follows a link, so that the owner of a directory cannot choose which file root
-/// gives away.
+/// Creates a file for the owner of `previous`. Without one it is for the user of this process, or, where that is root,
+/// for the owner of the directory. It never follows a link, so that the owner of a directory cannot choose which file
+/// root gives away.
 fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options

@@ -94,7 +94,7 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
 
 /// Adds the attributes that depend on the kind of connection.
 fn add_details(ocsf: &mut Map<String, Value>, event: &v1::EgressAudit, class: u32) {
-    // Of the last hop alone: the address of the first one of a redirect is in `unmapped`.
+    // The peer is that of the last hop. The address of the first hop of a redirect is in `unmapped`.
     let peer = event.hops.last().map(|hop| hop.peer_address.as_str());
     if let Some(address) = peer.and_then(|peer| peer.parse::<std::net::SocketAddr>().ok())
         && let Some(Value::Object(endpoint)) = ocsf.get_mut("dst_endpoint")

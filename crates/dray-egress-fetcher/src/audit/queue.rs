@@ -1,10 +1,10 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
-//! A separate thread writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
-//! event is in the file, for a bounded time: a process that is killed loses what the queue holds. Lines that cannot be
-//! written to the file stay in the queue and are written later; only those that no longer fit into the queue are
-//! dropped, counted and logged. A syslog server gets each event once. Log and stream have every event as well.
-//! All waiting lines are written together, so that many connections wait for one write (group commit).
+//! A separate thread writes, so that a slow or full place delays no decision. What a caller or client learns waits
+//! until its event is in the file, for a bounded time: a process that is killed loses what the queue holds. Lines that
+//! cannot be written to the file stay in the queue and are written later; only those that no longer fit into the queue
+//! are dropped, counted and logged. A syslog server gets each event once. Log and stream have every event as well. All
+//! waiting lines are written together, so that many connections wait for one write (group commit).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -251,8 +251,8 @@ impl AuditQueue {
     }
 }
 
-/// Whether an event of this operation is among `percent` of all. The same operation always gives the same answer, so both
-/// events of a connection are there or none.
+/// Whether an event of this operation is among `percent` of all. The same operation always gives the same answer, so
+/// both events of a connection are there or none.
 fn is_sampled(operation: &str, percent: u32) -> bool {
     let digest = Sha256Digest::of(operation.as_bytes());
     let mut number = 0_u32;

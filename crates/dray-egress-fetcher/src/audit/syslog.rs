@@ -1,7 +1,7 @@
-//! Audit events as messages to a syslog server: RFC 5424, over UDP (RFC 5426), TCP with octet counts (RFC 6587) or datagrams of
-//! a Unix socket.
+//! Audit events as messages to a syslog server: RFC 5424, over UDP (RFC 5426), TCP with octet counts (RFC 6587) or
+//! datagrams of a Unix socket.
 //!
-//! A connection is made when it is needed, also after it broke. While the server cannot be reached, events are dropped
+//! A connection is made when it is needed, even after it broke. While the server cannot be reached, events are dropped
 //! and counted, and the connection is tried again once a second. So events are never late by more than one attempt. UDP
 //! gives no proof that a message arrived.
 
@@ -173,7 +173,7 @@ fn send(connection: &mut SyslogConnection, message: &[u8]) -> io::Result<()> {
     match connection {
         SyslogConnection::Udp(socket) => socket.send(message).map(drop),
         SyslogConnection::Tcp(stream) => {
-            // In one write, so that a message is rarely cut at the end of a connection.
+            // Length and message go into one write, so that a message is rarely cut at the end of a connection.
             let mut framed = format!("{} ", message.len()).into_bytes();
             framed.extend_from_slice(message);
             stream.write_all(&framed)

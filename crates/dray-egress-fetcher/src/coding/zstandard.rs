@@ -168,12 +168,12 @@ fn parse_header(header: &[u8]) -> Result<DecoderState, DecodeError> {
         | FrameDecoderError::FrameHeaderError(FrameHeaderError::WindowTooBig { .. }) => {
             DecodeError::WindowTooLarge
         }
-        // Among them: a dictionary, which only another coding may use (RFC 9842).
+        // This includes the need of a dictionary, which only another coding may use (RFC 9842).
         _ => DecodeError::Corrupt,
     })?;
     let descriptor = header.get(PREFIX_LENGTH - 1).copied().unwrap_or_default();
     let has_checksum = descriptor & 0x04 != 0;
-    // Without size field the library reports 0, which is also the size of an empty content.
+    // Without a size field the library reports 0, which is also the size of an empty content.
     let has_content_size = descriptor & 0xe0 != 0;
     Ok(DecoderState::Frame(Box::new(OpenFrame {
         content_size: has_content_size.then(|| decoder.content_size()),
@@ -236,7 +236,7 @@ impl OpenFrame {
         let rest = input.get(read..).unwrap_or_default();
         read += collect_bytes(unit, rest, length);
         if unit.len() == length {
-            // One block: with more, the buffer would grow beyond the window.
+            // Only one block is decoded: with more, the buffer would grow beyond the window.
             self.decoder
                 .decode_blocks(unit.as_slice(), BlockDecodingStrategy::UptoBlocks(1))
                 .map_err(|_| DecodeError::Corrupt)?;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
 
-/// TLS between clients and the proxy. Off until `certificate` is set; then the listener accepts nothing else. The files are
-/// read again every second; a change counts for the next connection, and a file that cannot be used leaves the earlier
-/// ones in force.
+/// TLS between clients and the proxy. Off until `certificate` is set; then the listener accepts nothing else. The files
+/// are read again every second; a change counts for the next connection, and a file that cannot be used leaves the
+/// earlier ones in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientTlsConfig {
@@ -36,8 +36,8 @@ pub struct ClientTlsConfig {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificateClientConfig {
-    /// Names of certificates, such as `spiffe://example.org/agents/*`; `*` stands for any text, `/` and `.` included. The
-    /// name of a certificate is its first URI (`subjectAltName`), or without one its first DNS name.
+    /// Names of certificates, such as `spiffe://example.org/agents/*`; `*` stands for any text, `/` and `.` included.
+    /// The name of a certificate is its first URI (`subjectAltName`), or without one its first DNS name.
     pub names: Vec<String>,
     /// The tenant of these clients.
     pub tenant: String,

@@ -53,7 +53,8 @@ pub struct ProxyConfig {
     pub max_queue: u32,
     /// Clients at the same time that have not sent a token yet; a quarter of them from one address.
     pub max_unidentified: u32,
-    /// Time for the head of a request or the messages of SOCKS5, token included; before it, as much for the TLS handshake.
+    /// Time for the head of a request or the messages of SOCKS5, token included; before it, as much for the TLS
+    /// handshake.
     pub head_timeout: Period,
     /// Time from the head to the open connection: waiting for a slot, DNS and connecting.
     pub open_timeout: Period,

@@ -191,7 +191,8 @@ impl UpstreamProxyDialer {
         }
     }
 
-    /// Whether the proxy responds to a request that it may not forward (RFC 9110, section 7.6.2). A refusal is a response.
+    /// Whether the proxy responds to a request that it may not forward (RFC 9110, section 7.6.2). A refusal is a
+    /// response.
     async fn is_alive(&self) -> bool {
         let probing = async {
             let (io, ..) = self.reach_proxy().await?;
@@ -302,7 +303,8 @@ async fn connect_tcp(url: &CanonicalUrl) -> io::Result<TcpStream> {
             .await?
             .collect(),
     };
-    // As for a target: an address that does not answer must not hold up the next one.
+    // Addresses of the proxy are tried as those of a target: an address that does not answer must not hold up the next
+    // one.
     let attempts: Vec<_> = addresses.into_iter().map(connect_address).collect();
     race_attempts(attempts).await
 }

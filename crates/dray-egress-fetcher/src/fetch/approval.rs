@@ -105,8 +105,8 @@ pub enum HostAnswer {
     Denied(QuestionId),
     /// The question waits for an answer.
     Waiting(QuestionId),
-    /// No question was recorded. The request may not ask, the session has too many questions, or the record could not be
-    /// written.
+    /// No question was recorded. The request may not ask, the session has too many questions, or the record could not
+    /// be written.
     NotAsked,
 }
 
@@ -154,7 +154,8 @@ impl Fetcher {
         let Some(url) = record.url.clone() else {
             return Err(refused);
         };
-        // Before the question: a person must not be asked about a host that is refused in any case.
+        // The ports are checked before the question: a person must not be asked about a host that is refused in any
+        // case.
         if scope.ports.is_some_and(|ports| !ports.allows(url.port())) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }

@@ -18,7 +18,7 @@ use crate::record::FetchRecord;
 use crate::sink::{ByteSink, SinkError, StoredFile};
 
 impl Fetcher {
-    /// The chain of redirects from the URL of the command to the file, or to the rest of it.
+    /// Follows the redirects from the URL of the command to the file, or to the rest of a partial one, and receives it.
     pub(super) async fn attempt<S: ByteSink>(
         &self,
         chain: &mut Chain,
@@ -50,7 +50,7 @@ impl Fetcher {
             }
             match (outcome?, cached) {
                 (HopOutcome::Redirected, _) => refuted = None,
-                // At most once for a URL: the next request has no condition.
+                // This happens at most once for a URL: the next request has no condition.
                 (HopOutcome::NotStored, _) => refuted = Some(lookup.clone()),
                 (HopOutcome::Stored, Some(cached)) => {
                     let origin = record.origin(&cached.file.labels.media_type);

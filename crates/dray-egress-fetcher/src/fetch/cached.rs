@@ -258,7 +258,7 @@ impl Fetcher {
                 "user-agent" => self.settings.user_agent.to_str().unwrap_or_default(),
                 "accept" => "*/*",
                 "accept-encoding" => "identity",
-                // Never sent.
+                // This service sends no other field.
                 _ => "",
             };
             text.push_str(name);

@@ -50,8 +50,8 @@ impl OpenConnection {
         std::mem::replace(&mut self.io, Box::new(tokio::io::empty()))
     }
 
-    /// Whether the decision about another method of its request lets it pass. An answer of a person is about the host, so it
-    /// holds for every method.
+    /// Whether the decision about another method of its request lets it pass. An answer of a person is about the host,
+    /// so it holds for every method.
     pub fn allows(&self, decision: &RuleDecision) -> bool {
         let is_approved = self.approval_ends.is_some() && decision.needs_approval();
         decision.is_allowed() || is_approved

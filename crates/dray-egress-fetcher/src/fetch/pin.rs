@@ -26,7 +26,7 @@ impl Fetcher {
             Host::Name(name) => {
                 let answer = self.look_up(name, judge, context, record).await;
                 let verdict = answer.as_ref().map(|_| ()).map_err(|error| error.code);
-                // Only recorded here; the refusal is returned below with its cause.
+                // The verdict is only recorded here; the refusal is returned below with its cause.
                 let _ = record
                     .steps
                     .observe(PolicyStep::Resolution, RuleOwner::BuiltIn, verdict);

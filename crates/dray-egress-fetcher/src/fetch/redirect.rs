@@ -24,7 +24,7 @@ impl Fetcher {
         record.redirect_count = chain.followed();
         match next {
             NextHop::Follow => Ok(HopOutcome::Redirected),
-            // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
+            // This arm is not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
             NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
         }
     }

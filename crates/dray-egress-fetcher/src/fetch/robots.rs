@@ -223,15 +223,15 @@ impl Fetcher {
             requested = self.request_robots(chain, &robots_context, record).await;
             note_failure(&requested, record);
         }
-        // Not cached: the policy of one app refuses a redirect that the policy of another app of the tenant may allow.
-        // The limit of redirects is the operator's and the same for all apps.
+        // A refused redirect is not cached: the policy of one app refuses a redirect that the policy of another app of
+        // the tenant may allow. The limit of redirects is the operator's and the same for all apps.
         let is_refused = matches!(
             &requested,
             Err(failure) if failure.phase == FetchPhase::Policy && failure.code != Code::RedirectLimit
         );
         let source = match requested {
             Ok(source) => source,
-            // Not a failure of the server: the fetch itself ended, or this service cannot fetch anything now.
+            // The server did not fail: the fetch itself ended, or this service cannot fetch anything now.
             Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
             }
@@ -297,8 +297,7 @@ impl Fetcher {
                 self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
             let (TimedHead { parts, .. }, wire, slots) = requesting.await?;
             record.note_head(&parts);
-            // Without a limit, because a file that is too long is read up to the limit, and its declared length does
-            // not refuse it.
+            // The declared length is not limited: of a file that is too long, the part up to the limit is read.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
                     let text = self.receive_robots(wire, &plan, context, record).await?;

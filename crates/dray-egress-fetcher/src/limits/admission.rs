@@ -182,7 +182,7 @@ impl SlotTable {
             state.queue.insert(turn, QueuedFetch { claim, grant });
             displaced
         };
-        // Outside the lock. Dropping its sender refuses the hop that waits on it.
+        // The displaced entry is dropped outside the lock. Dropping its sender refuses the hop that waits on it.
         drop(displaced);
         let _guard = QueueGuard {
             admission: &self,

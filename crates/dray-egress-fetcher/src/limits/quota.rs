@@ -278,9 +278,9 @@ impl QuotaLease {
         exceeded.map_or(Ok(()), Err)
     }
 
-    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns their number, and the quota that
-    /// has no room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds
-    /// no room while another one has taken bytes that it will give back is ended too.
+    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns their number, and the quota
+    /// that has no room for the others. Never more bytes than a quota pass, however many requests share it; a request
+    /// that finds no room while another one has taken bytes that it will give back is ended too.
     pub fn take(&self, bytes: u64) -> (u64, Option<QuotaExceeded>) {
         let now_ms = self.0.clock.now_ms();
         let (mut granted, mut exceeded) = (bytes, None);

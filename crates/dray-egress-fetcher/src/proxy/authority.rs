@@ -2,8 +2,8 @@
 //! memory alone.
 //!
 //! One key for all leaf certificates is made at the start and never stored. Certificates are made when a host is first
-//! needed, kept for a day at most, and bounded in number. A client that trusts the authority trusts it for every host, so its
-//! key is worth as much as all credentials that pass through: it is a secret of this service alone.
+//! needed, kept for a day at most, and bounded in number. A client that trusts the authority trusts it for every host,
+//! so its key is worth as much as all credentials that pass through: it is a secret of this service alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,7 +112,8 @@ impl InterceptionAuthority {
         let key = KeyPair::from_pem(key).map_err(AuthorityError::Key)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name;
-        // Only a copy for the library, which signs leaves with it; clients get the operator's own certificate.
+        // This certificate is only a copy with which the library signs leaves; clients get the operator's own
+        // certificate.
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let has_key_id = key_id.is_some();
         params.key_identifier_method = KeyIdMethod::PreSpecified(key_id.unwrap_or_default());

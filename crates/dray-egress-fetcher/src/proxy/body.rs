@@ -1,5 +1,5 @@
-//! The body of a response within the limit of the rule that allowed its request. Only content counts: not the head, and not
-//! the framing of chunks, so that the limit means the same as in a fetch.
+//! The body of a response within the limit of the rule that allowed its request. Only content counts: not the head, and
+//! not the framing of chunks, so that the limit means the same as in a fetch.
 
 use std::io;
 use std::pin::Pin;
@@ -44,7 +44,8 @@ impl LimitedBody {
     fn limit(&mut self, mut data: Bytes) -> Bytes {
         if data.len() as u64 > self.left {
             self.stage = BodyStage::Cut;
-            // Noted now, because the reader may not come back for the error.
+            // The exceeded limit is recorded now, because the reader may not come back for the error. the reader may
+            // not come back for the error.
             let _ = self.counts.exceed(LimitReached::Down);
             // Less than the length, so it fits.
             data.truncate(usize::try_from(self.left).unwrap_or_default());

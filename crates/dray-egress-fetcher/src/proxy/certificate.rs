@@ -39,8 +39,8 @@ impl ClientCertificate {
     }
 }
 
-/// The tags and contents of `subjectAltName` in `extensions`, in order; empty without one. `None` for bytes that cannot be
-/// read.
+/// The tags and contents of `subjectAltName` in `extensions`, in order; empty without one. `None` for bytes that cannot
+/// be read.
 fn alternative_names(extensions: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut extensions = DerReader(extensions);
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The connection of a client: bytes that were read but not used come first, for every reader after them.
+//! The connection of a client: bytes that were read ahead and not used come first for every later reader.
 
 use std::io;
 use std::pin::Pin;

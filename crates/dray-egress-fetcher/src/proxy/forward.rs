@@ -193,8 +193,8 @@ impl ResponseCheck<'_> {
             let _ = self.refused.set(Code::PolicyDenied);
             return ProxyRefusal::Guard(Code::PolicyDenied, FetchPhase::Policy);
         }
-        // Beside the body of the client, hyper calls only a task that was dropped and heads that this module does not make
-        // errors of its user. The task is polled here until the end.
+        // Beside the body of the client, hyper calls only a task that was dropped and heads that this module does not
+        // make errors of its user. The task is polled here until the end.
         if error.is_user() {
             ProxyRefusal::Head(HeadError::Body)
         } else {
@@ -302,7 +302,8 @@ async fn answer(
     };
     let target = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
-    // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
+    // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked
+    // for.
     let framing = body_framing(parts.version, &parts.headers);
     let is_upgrade = parts.status == StatusCode::SWITCHING_PROTOCOLS;
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);

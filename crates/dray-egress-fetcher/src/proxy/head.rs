@@ -140,8 +140,8 @@ pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     Some(from + end + 4)
 }
 
-/// Checks the beginning of a head that is not complete yet, as far as [`parse_head`] would refuse it whatever follows: a
-/// client that ends its lines with LF alone waits for a response, and would wait until the head is late.
+/// Checks the beginning of a head that is not complete yet, as far as [`parse_head`] would refuse it whatever follows:
+/// a client that ends its lines with LF alone waits for a response, and would wait until the head is late.
 ///
 /// `searched` is that of [`head_length`].
 ///
@@ -253,8 +253,8 @@ impl ProxyRequest {
         })
     }
 
-    /// Returns whether it is a complete handshake of WebSocket with one reading (RFC 6455, section 4.2.1): another upgrade
-    /// beside it, or content, could begin a protocol that the policy does not see.
+    /// Returns whether it is a complete handshake of WebSocket with one reading (RFC 6455, section 4.2.1): another
+    /// upgrade beside it, or content, could begin a protocol that the policy does not see.
     pub fn is_websocket_handshake(&self) -> bool {
         let only = |name: &str| {
             let mut values = self.fields.get_all(name).iter();

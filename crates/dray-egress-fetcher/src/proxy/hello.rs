@@ -183,8 +183,8 @@ fn parse_server_name(content: &[u8]) -> Option<String> {
         .then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether a list of application protocols (RFC 7301, section 3.1) has one of [`HTTP1_PROTOCOLS`]; `None` for a list that
-/// is not valid.
+/// Whether a list of application protocols (RFC 7301, section 3.1) has one of [`HTTP1_PROTOCOLS`]; `None` for a list
+/// that is not valid.
 fn offers_http1(content: &[u8]) -> Option<bool> {
     let mut reader = FieldReader(content);
     let mut names = FieldReader(reader.vector(2)?);

@@ -1,5 +1,5 @@
-//! HTTP/2 with clients of the proxy (RFC 9113): a connection carries several streams, and each stream is served as if it had
-//! come over HTTP/1.1 on a connection of its own.
+//! HTTP/2 with clients of the proxy (RFC 9113): a connection carries several streams, and each stream is served as if
+//! it had come over HTTP/1.1 on a connection of its own.
 
 #[cfg(feature = "service")]
 mod connection;

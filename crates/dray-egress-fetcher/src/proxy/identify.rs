@@ -1,5 +1,5 @@
-//! Finds out who a client of the proxy is and what it asks for: the first messages of HTTP or SOCKS5, the token, and the
-//! certificate of its TLS handshake.
+//! Finds out who a client of the proxy is and what it asks for: the first messages of HTTP or SOCKS5, the token, and
+//! the certificate of its TLS handshake.
 
 use dray_guard::proxy_token::{IdentityError, ProxyIdentity, token_of};
 use http::header::PROXY_AUTHORIZATION;

@@ -3,8 +3,8 @@
 //!
 //! The requests are for the host and port for which the tunnel was opened: the head for the target is built from the
 //! judged URL. Each is read strictly, judged and recorded before the target gets a byte of it, and the next one is read
-//! when its response is complete. [`super::kept`] decides whether there is a next one. A request for WebSocket is judged
-//! likewise; once its target agrees, messages pass unread.
+//! when its response is complete. [`super::kept`] decides whether there is a next one. A request for WebSocket is
+//! judged likewise; once its target agrees, messages pass unread.
 
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ impl ForwardProxy {
             // A process that stops does not wait for tunnels between two requests.
             () = self.draining().cancelled() => false,
             () = tokio::time::sleep_until(ends_at) => false,
-            // Before the client: a target that has closed must be noticed before a request is sent to it.
+            // The target comes before the client: a target that has closed must be noticed before a request is sent to
+            // it.
             never = idle => match never {},
             read = client.read_ahead() => read.is_ok(),
         }
@@ -229,7 +230,7 @@ impl ForwardProxy {
         let end = self
             .run_request(client, io, head, decision.as_ref(), &mut audited, ends_at)
             .await;
-        // Not before the last byte: the connection counts against its tenant until then.
+        // The slots are kept until the last byte: the connection counts against its tenant until then.
         drop(slots);
         audited.closed(end).await;
     }
@@ -316,8 +317,8 @@ impl ForwardProxy {
         })))
     }
 
-    /// Sends the last request of a tunnel and returns the response. Of WebSocket, the limit of the rule counts everything
-    /// inside of TLS, as in a tunnel; otherwise the content of the response.
+    /// Sends the last request of a tunnel and returns the response. Of WebSocket, the limit of the rule counts
+    /// everything inside of TLS, as in a tunnel; otherwise the content of the response.
     async fn run_request<S>(
         &self,
         client: InnerClient<S>,

@@ -162,7 +162,8 @@ impl ByteCounts {
     }
 }
 
-/// The quotas against which the bytes of a stream count, which may change from one request to the next. Clones share them.
+/// The quotas against which the bytes of a stream count, which may change from one request to the next. Clones share
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct StreamQuota(Arc<Mutex<Option<QuotaLease>>>);
 

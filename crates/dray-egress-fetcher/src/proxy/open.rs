@@ -65,8 +65,8 @@ impl ForwardProxy {
         opened.map_err(|failure| refusal_of(&failure, record))
     }
 
-    /// Judges the methods that fields of a request name in place of that of its request line: its server may obey them. The
-    /// request itself is judged already, and has the connection `opened`.
+    /// Judges the methods that fields of a request name in place of that of its request line: its server may obey them.
+    /// The request itself is judged already, and has the connection `opened`.
     pub(super) fn judge_overrides(
         &self,
         identity: &ProxyIdentity,

@@ -1,5 +1,5 @@
-//! Requests one after the other in an intercepted tunnel (RFC 9112, section 9.3): each is read, judged and recorded like
-//! the first one, and only then sent.
+//! Requests one after the other in an intercepted tunnel (RFC 9112, section 9.3): each is read, judged and recorded
+//! like the first one, and only then sent.
 //!
 //! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose
 //! end is known before it is sent keeps its tunnel. The end of the response must be known, too. The connection to the
@@ -112,11 +112,11 @@ pub(super) enum KeptOutcome {
     },
     /// The client gets this refusal, and the tunnel ends.
     Refused(ProxyRefusal),
-    /// A connection that carried other requests ended before a response to this one. The target may have closed it before
-    /// the request arrived.
+    /// A connection that carried other requests ended before a response to this one. The target may have closed it
+    /// before the request arrived.
     Unanswered {
-        /// Whether another connection may carry the request again: none of it was sent, or its method is idempotent (RFC
-        /// 9110, section 9.2.2) and no byte of a response came.
+        /// Whether another connection may carry the request again: none of it was sent, or its method is idempotent
+        /// (RFC 9110, section 9.2.2) and no byte of a response came.
         is_repeatable: bool,
     },
     /// The tunnel ends without another byte.
@@ -288,8 +288,8 @@ impl KeptExchange<'_> {
                 if !self.was_used || error.is_parse() {
                     return KeptOutcome::Refused(ProxyRefusal::Response);
                 }
-                // hyper cancels a request only when it has written nothing of it, and takes none for a connection that is
-                // closed.
+                // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
+                // is closed.
                 let is_unsent = error.is_canceled() || error.is_closed();
                 let is_repeatable = is_unsent || (is_idempotent && self.received.down() == 0);
                 return KeptOutcome::Unanswered { is_repeatable };

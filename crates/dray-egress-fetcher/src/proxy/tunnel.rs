@@ -1,5 +1,5 @@
-//! Tunnels: each is granted, checked by its first bytes, recorded and then relayed. No byte reaches the target before the
-//! record.
+//! Tunnels: each is granted, checked by its first bytes, recorded and then relayed. No byte reaches the target before
+//! the record.
 
 use dray_guard::CanonicalUrl;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -24,7 +24,7 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        // Before anything can fail, so that the event of a refusal says it too.
+        // This is set before anything can fail, so that the event of a refusal has it too.
         audited.is_intercepted = terms.is_intercepted;
         let begun = self.begin_tunnel(&mut client, &opened.url, &mut audited, &terms);
         if let Err(refusal) = Box::pin(begun).await {
@@ -69,12 +69,13 @@ impl ForwardProxy {
             }
         };
         let end = self.watch(relaying, &counts, ends_at).await;
-        // Both sides close, and the place is free, before the event is published.
+        // Both sides close, and the slot of the connection is free, before the event is published.
         drop((client, target, slots));
         audited.closed(end).await;
     }
 
-    /// Sends the grant and judges the `ClientHello`. Records that the tunnel is open, if nothing inside is judged before.
+    /// Sends the grant and judges the `ClientHello`. Records that the tunnel is open, if nothing inside is judged
+    /// before.
     async fn begin_tunnel<S>(
         &self,
         client: &mut ClientStream<S>,

@@ -1,7 +1,8 @@
-//! WebSocket inside an intercepted tunnel (RFC 6455): the handshake is a judged request, and what follows passes unread.
+//! WebSocket inside an intercepted tunnel (RFC 6455): the handshake is a judged request, and what follows passes
+//! unread.
 //!
-//! Nothing of the messages is parsed. Bytes are counted and limited as in every connection, and the tunnel ends with its
-//! idle time, its token and the answer that allowed it.
+//! Nothing of the messages is parsed. Bytes are counted and limited as in every connection, and the tunnel ends with
+//! its idle time, its token and the answer that allowed it.
 
 use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING, UPGRADE};
@@ -43,8 +44,8 @@ pub(super) fn set_upgrade(fields: &mut HeaderMap) {
     fields.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Whether the response agrees to WebSocket and to nothing else. Whether it proves that it read the key is for the client
-/// to check.
+/// Whether the response agrees to WebSocket and to nothing else. Whether it proves that it read the key is for the
+/// client to check.
 pub(super) fn is_agreement(fields: &HeaderMap) -> bool {
     let mut protocols = fields.get_all(UPGRADE).iter();
     let is_websocket = protocols

@@ -19,7 +19,7 @@ pub struct RequestedOrigin {
 impl RequestedOrigin {
     /// Reads the shown form of `text`, which has no user info and no query.
     pub fn from_text(text: &str) -> Self {
-        // Without user info and query before anything is kept (S-5).
+        // User info and query are removed before anything is kept (S-5).
         let redacted = RedactedUrl::from_text(text);
         let (scheme, rest) = match redacted.as_str().split_once(':') {
             Some((scheme, rest)) if is_scheme(scheme, rest) => (scheme.to_ascii_lowercase(), rest),

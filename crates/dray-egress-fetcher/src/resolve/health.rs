@@ -2,8 +2,8 @@
 //!
 //! Callers choose the names, so a slow response does not make a server silent: otherwise a caller could exclude a
 //! validating server by names of slow zones. A server that is slow for a question gets a probe that every resolver
-//! answers from its cache. Only a server that does not respond to the probe either counts as silent. A silent server gets
-//! further probes at growing intervals, and any response ends its silence.
+//! answers from its cache. Only a server that does not respond to the probe either counts as silent. A silent server
+//! gets further probes at growing intervals, and any response ends its silence.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,7 +43,8 @@ impl ServerHealth {
         self.lock().failed_probes > 0
     }
 
-    /// Returns whether the caller may send a probe now, and then counts it as under way. Only one is under way at a time.
+    /// Returns whether the caller may send a probe now, and then counts it as under way. Only one is under way at a
+    /// time.
     pub(super) fn begin_probe(&self) -> bool {
         let mut state = self.lock();
         let is_due = state.next_probe.is_none_or(|next| Instant::now() >= next);

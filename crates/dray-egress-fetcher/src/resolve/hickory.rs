@@ -27,8 +27,8 @@ use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, concurrently with those that have not responded.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
-/// As [`HEDGE_DELAY`], for a server whose responses can be forged on the path, beside one that is trusted: half of the usual
-/// DNS phase, since a validation takes several round trips.
+/// As [`HEDGE_DELAY`], for a server whose responses can be forged on the path, beside one that is trusted: half of the
+/// usual DNS phase, since a validation takes several round trips.
 const UNTRUSTED_HEDGE_DELAY: Duration = Duration::from_millis(1500);
 /// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
 /// other one (D-3).
@@ -149,7 +149,7 @@ impl HickoryResolver {
     /// The indexes of the servers in the order in which they are asked, beginning with the preferred server. Trusted
     /// servers come before others, and silent servers after all that respond.
     pub(super) fn order(&self) -> Vec<usize> {
-        // Only a hint for the order of the servers, so no other data depends on it.
+        // The value is only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let mut order: Vec<_> = (first..self.servers.len()).chain(0..first).collect();
         // Each key once: a server may recover meanwhile.
@@ -162,8 +162,8 @@ impl HickoryResolver {
 
     /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
     /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]; only
-    /// silent servers come after them. The first valid response of any server counts. It has no deadline of its own; the
-    /// caller sets one.
+    /// silent servers come after them. The first valid response of any server counts. It has no deadline of its own;
+    /// the caller sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         let order = self.order();
         // A silent server is asked late, so without a probe its recovery would remain unknown.
@@ -258,7 +258,7 @@ impl HickoryResolver {
         let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         while probes.try_join_next().is_some() {}
         let server = Arc::clone(server);
-        // In a separate task: another server may answer the question before the silent server responds.
+        // The probe runs in a separate task: another server may answer the question before the silent server responds.
         probes.spawn(async move {
             // The servers of the root are in the cache of every resolver (RFC 8109), and no caller can slow them down.
             let root = Name::root();

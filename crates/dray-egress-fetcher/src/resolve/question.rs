@@ -30,7 +30,8 @@ pub(super) fn dns_request(query: Query) -> DnsRequest {
     with_status(DnsRequest::from_query(query, request_options()))
 }
 
-/// Asks for the AD bit in the response: a server leaves it out where the query shows no interest (RFC 6840, section 5.7).
+/// Asks for the AD bit in the response: a server leaves it out where the query shows no interest (RFC 6840, section
+/// 5.7).
 fn with_status(mut request: DnsRequest) -> DnsRequest {
     request.metadata.authentic_data = true;
     request

@@ -54,7 +54,7 @@ impl OwnAddresses {
     /// known address cannot be looked up (I-4).
     pub(super) async fn build_judge(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
-        // Without loopback: it is blocked as loopback, and the audit event should name that class.
+        // Loopback is left out: it is blocked as loopback, and the audit event should name that class.
         config.own_addresses = interfaces::interface_addresses(Path::new(interfaces::PROC_NET))
             .map_err(|error| {
                 StartError::with_source("could not read the addresses of this machine", error)
@@ -69,7 +69,7 @@ impl OwnAddresses {
         for peer in &self.peers {
             let name = host_of(peer);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
-                // Not an error: one of several servers may be unavailable, and the product uses the others.
+                // This is not an error: one of several servers may be unavailable, and the product uses the others.
                 tracing::warn!(name, %error, "could not look up a peer");
             }
         }

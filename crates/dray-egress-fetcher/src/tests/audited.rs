@@ -105,7 +105,7 @@ async fn section_18_with_audit_required_a_fetch_passes_only_when_its_event_is_in
         ("audit_file.path", path.to_str().unwrap()),
     ];
     let host = start_customised(&hello(), &set, |cx| cx).await;
-    // In the place of the file, so that no attempt to write succeeds.
+    // A directory in the place of the file makes every attempt to write fail.
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     let fault = host.call(FILE_URL).await.unwrap_err();

@@ -184,7 +184,7 @@ async fn d_3_dns_failures_have_their_own_codes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_3_ipv6_answers_are_judged_also_when_ipv6_is_off() {
+async fn d_3_ipv6_answers_are_judged_even_when_ipv6_is_off() {
     let mut fixture = FetcherFixture::default();
     fixture.judge.ipv4_only = true;
     fixture

@@ -1,4 +1,5 @@
-//! Tests of robots.txt over the whole pipeline: when it is requested, what it refuses, and that its requests are judged.
+//! Tests of robots.txt over the whole pipeline: when it is requested, what it refuses, and that its requests are
+//! judged.
 
 use std::time::Duration;
 

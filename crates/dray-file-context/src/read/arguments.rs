@@ -127,7 +127,7 @@ pub(crate) fn parse_lenient_json(text: &str) -> Option<Value> {
     if let Ok(value) = serde_json::from_str(text) {
         return Some(value);
     }
-    // From the first bracket to the last: models wrap JSON in prose or a fence.
+    // The text from the first bracket to the last one counts: models wrap JSON in prose or a fence.
     let from = text.find(['{', '['])?;
     let to = text.rfind(['}', ']'])?;
     let inner = text.get(from..=to)?;

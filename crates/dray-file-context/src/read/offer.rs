@@ -36,7 +36,7 @@ pub fn is_offered(
     variant: ToolVariant,
     exposure: ToolExposure,
 ) -> bool {
-    // In every generation: this node reads files of any type (12.1).
+    // This holds for every generation: this node reads files of any type (12.1).
     if variant == ToolVariant::ToolCall {
         return exposure.has_files;
     }
@@ -82,7 +82,7 @@ impl ReadableFormats {
             "htm" => "html",
             other => other,
         };
-        // Both, since a caller may have listed `htm` or `markdown` by itself.
+        // Both spellings count, since a caller may have listed `htm` or `markdown` by itself.
         self.0.iter().any(|known| known == plain || *known == lower)
     }
 }

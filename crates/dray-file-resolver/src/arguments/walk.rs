@@ -83,7 +83,7 @@ impl<'a> ArgumentWalker<'a> {
         while self.peek() == Some(b'"') {
             let name = match decode_literal(self.take_literal()) {
                 Ok(name) => name,
-                // Only for comparison and for the pointer; the bytes of the name are copied as they are.
+                // The text is only for comparison and for the pointer; the bytes of the name are copied as they are.
                 Err(lossy) => Cow::Owned(lossy),
             };
             // JSON readers disagree on which of two members with the same name counts.
@@ -242,7 +242,7 @@ fn decode_literal(literal: &str) -> Decoded<'_> {
     if !inner.contains('\\') {
         return Ok(Cow::Borrowed(inner));
     }
-    // As bytes: half a surrogate pair is an error in text.
+    // The literal is read as bytes, because half a surrogate pair is an error in text.
     let bytes = serde_json::Deserializer::from_str(literal)
         .deserialize_bytes(ByteVisitor)
         .unwrap_or_default();

@@ -232,7 +232,7 @@ impl ReadingContext {
             scope,
         );
         let source = match target {
-            // Not shared between callers: DIAL checks each caller, and the file may have changed.
+            // The download is not shared between callers: DIAL checks each caller, and the file may have changed.
             LoadTarget::Dial(_) => loader.open_once(target).await?,
             LoadTarget::External(_) => {
                 let conversation = DownloadScope::of_conversation(meta);

@@ -1,4 +1,4 @@
-//! The service through its in-process bus, as a caller would.
+//! Tests that use the service through its in-process bus, as a caller does.
 
 mod events;
 mod external;

@@ -88,8 +88,8 @@ async fn another_request_credential_policy_or_limit_loads_by_itself() {
     for request in requests {
         fixture.resolved(request).await;
     }
-    // The last request loads nothing. The one with a policy loads nothing from DIAL, and the one with another key nothing
-    // from the fetcher.
+    // The last request loads nothing. The one with a policy loads nothing from DIAL, and the one with another key
+    // nothing from the fetcher.
     assert_eq!((gets(&fixture), fixture.egress.asked().len()), (6, 6));
 }
 

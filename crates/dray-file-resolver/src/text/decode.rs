@@ -32,7 +32,7 @@ impl TextDecoder {
         };
         match head {
             [0xef, 0xbb, 0xbf, ..] => (Self::Utf8(Vec::new()), 3),
-            // Before UTF-16, whose BOM is the beginning of this one.
+            // UTF-32 comes before UTF-16, whose BOM is the beginning of this one.
             [0xff, 0xfe, 0, 0, ..] => (wide(4, false), 4),
             [0, 0, 0xfe, 0xff, ..] => (wide(4, true), 4),
             [0xff, 0xfe, ..] => (wide(2, false), 2),

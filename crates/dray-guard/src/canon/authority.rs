@@ -41,7 +41,7 @@ impl<'a> UrlAuthority<'a> {
             };
             (RawHost::Bracketed(address), port)
         } else {
-            // At the first colon: a second one becomes part of the port and is refused there.
+            // The split is at the first colon: a second one becomes part of the port and is refused there.
             match authority.split_once(':') {
                 Some((host, port)) => (RawHost::Plain(host), Some(port)),
                 None => (RawHost::Plain(authority), None),
@@ -81,7 +81,7 @@ fn plain_host(text: &str) -> Result<(Host, bool), Code> {
 
 /// Whether some parser would read the host as an IPv4 address because its last non-empty label is a number.
 fn is_address_like(host: &str) -> bool {
-    // Not the last label: `8.8.8.8.` has an empty one, and WHATWG parsers read it as an address.
+    // The last label is not enough: `8.8.8.8.` has an empty one, and WHATWG parsers read it as an address.
     let last = host
         .rsplit('.')
         .find(|label| !label.is_empty())

@@ -16,7 +16,7 @@ impl CanonicalUrl {
     /// The errors of [`CanonicalUrl::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, Code> {
         check_text(reference)?;
-        // Not joined: WHATWG resolves `https:path` against an https base as if it were relative.
+        // Such a reference is not joined: WHATWG resolves `https:path` against an https base as if it were relative.
         if split_reference(reference).is_some() {
             return Self::parse(reference);
         }

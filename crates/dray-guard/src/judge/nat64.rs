@@ -93,7 +93,8 @@ fn is_special(prefix: Ipv6Net) -> bool {
             .filter(|block| block.name == name)
             .any(|block| block.network().contains(&IpNet::V6(prefix)))
     };
-    // Inside them, not only overlapping: a wider prefix would reach reserved space around them.
+    // The prefix must be inside these ranges; overlapping is not enough, because a wider prefix would reach reserved
+    // space around them.
     if within("nat64") || within("nat64_local") {
         return false;
     }
@@ -111,6 +112,10 @@ impl fmt::Display for Nat64Prefix {
 }
 
 /// Reads prefixes with commas between them; blank text is none.
+///
+/// # Errors
+///
+/// [`Nat64Error`] for the first item that is not a prefix as RFC 6052 allows it.
 pub fn parse_nat64_prefixes(text: &str) -> Result<Vec<Nat64Prefix>, Nat64Error> {
     if text.trim().is_empty() {
         return Ok(Vec::new());

@@ -17,6 +17,10 @@ pub enum NetworksError {
 
 /// Reads addresses and networks with commas between them; blank text is an empty list. IPv4-mapped notation means the
 /// IPv4 network.
+///
+/// # Errors
+///
+/// [`NetworksError`] for the first item that is not an address or a network, or has bits set after its prefix.
 pub fn parse_blocked_networks(text: &str) -> Result<Vec<IpNet>, NetworksError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());

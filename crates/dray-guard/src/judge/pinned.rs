@@ -83,7 +83,8 @@ impl PinnedAddresses {
         let mut seen = HashSet::new();
         let unique = judged
             .iter()
-            // After the judgement: a DNS response with a blocked IPv6 address is refused even with IPv6 off (D-3).
+            // IPv6 is dropped after the judgement: a DNS response with a blocked IPv6 address is refused even with IPv6
+            // off (D-3).
             .filter(|classified| classified.address.is_ipv4() || !config.ipv4_only)
             .filter(|classified| seen.insert(classified.address))
             .copied();

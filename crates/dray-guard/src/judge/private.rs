@@ -44,6 +44,11 @@ pub enum PrivateRangeError {
 
 impl PrivateRanges {
     /// Reads networks with commas between them; blank text opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivateRangeError`] for the first item that is not a network, has bits set after its prefix, or is not inside
+    /// a private range (RFC 1918, RFC 4193).
     pub fn parse(text: &str) -> Result<Self, PrivateRangeError> {
         if text.trim().is_empty() {
             return Ok(Self::default());

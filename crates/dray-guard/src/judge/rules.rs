@@ -19,7 +19,7 @@ pub(super) const CLASS_NAMES: [&str; 7] = [
 
 /// Classifies an address that is not IPv4-mapped.
 pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
-    // First, because additions win over opened ranges and NAT64 (8.4).
+    // Additions are checked first, because they win over opened ranges and NAT64 (8.4).
     if let Some(name) = listed_addition(config, address) {
         return Class::Blocked(name);
     }
@@ -38,7 +38,7 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
         Some(range) => Class::Opened(range),
         None => addrclass::classify(address),
     };
-    // After the ranges: an opened range must not make the address inside reachable.
+    // This follows the ranges: an opened range must not make the address inside reachable.
     if !class.is_blocked() && carries_blocked(config, address) {
         return Class::Blocked("isatap");
     }
@@ -92,7 +92,7 @@ fn carries_blocked(config: &JudgeConfig, address: IpAddr) -> bool {
 fn carried_class(config: &JudgeConfig, inner: Ipv4Addr) -> Class {
     match listed_addition(config, inner.into()) {
         Some(name) => Class::Blocked(name),
-        // Not through `classify_native`: opened ranges and prefixes inside prefixes must not apply.
+        // `classify_native` is not used: opened ranges and prefixes inside prefixes must not apply.
         None => addrclass::classify(inner.into()),
     }
 }

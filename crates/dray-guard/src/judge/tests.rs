@@ -97,7 +97,7 @@ fn d_4_addresses_are_judged_before_any_is_dropped() {
     );
     texts.push("127.0.0.1");
     check(JudgeConfig::default(), &texts, Err(Code::SsrfBlocked));
-    // D-3: IPv6 addresses are judged also where IPv6 is not used.
+    // D-3: IPv6 addresses are judged even where IPv6 is not used.
     let config = JudgeConfig {
         ipv4_only: true,
         ..JudgeConfig::default()

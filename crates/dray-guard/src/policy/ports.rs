@@ -48,6 +48,10 @@ impl AllowedPorts {
     }
 
     /// Only these ports, which must not be bad.
+    ///
+    /// # Errors
+    ///
+    /// [`PortsError::Bad`] for a port that no setting can allow (U-9), [`PortsError::Empty`] without a port.
     pub fn listed(ports: impl IntoIterator<Item = u16>) -> Result<Self, PortsError> {
         let ports: BTreeSet<u16> = ports.into_iter().collect();
         // An error at start, although `allows` would refuse the port anyway: the operator believes that it is open

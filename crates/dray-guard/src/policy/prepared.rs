@@ -6,8 +6,8 @@ use super::{AdminPolicy, AppPolicy, EffectivePolicy, policy_digest};
 use crate::reason::Code;
 use crate::steps::StepObserver;
 
-/// The operator's policy, shared by many requests, with the digest for apps that add nothing to it. Most requests have no
-/// policy of an app, so they need no separate digest.
+/// The operator's policy, shared by many requests, with the digest for apps that add nothing to it. Most requests have
+/// no policy of an app, so they need no separate digest.
 #[derive(Clone, Debug)]
 pub struct PreparedPolicy {
     admin: Arc<AdminPolicy>,

@@ -9,6 +9,10 @@ use std::str::FromStr;
 pub struct SwitchError(String);
 
 /// Reads `true` or `false` in any case and nothing else (3.2).
+///
+/// # Errors
+///
+/// [`SwitchError`] for any other text, so that a typo is not a default.
 pub fn parse_switch(text: &str) -> Result<bool, SwitchError> {
     if text.eq_ignore_ascii_case("true") {
         Ok(true)
@@ -33,6 +37,10 @@ impl MaxRedirects {
     pub const HARD_LIMIT: u8 = 10;
 
     /// Takes a limit of at most ten.
+    ///
+    /// # Errors
+    ///
+    /// [`MaxRedirectsError`] above [`Self::HARD_LIMIT`].
     pub fn new(limit: u32) -> Result<Self, MaxRedirectsError> {
         match u8::try_from(limit) {
             Ok(limit) if limit <= Self::HARD_LIMIT => Ok(Self(limit)),

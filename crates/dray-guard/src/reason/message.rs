@@ -38,7 +38,8 @@ impl Code {
             ReasonMessage::Robots(0) => {
                 format!("{not_fetched} The robots.txt of its server could not be read.")
             }
-            // Only the number of the line: its text comes from the server and could contain instructions for a model.
+            // The message has only the number of the line: its text comes from the server and could contain
+            // instructions for a model.
             ReasonMessage::Robots(line) => {
                 format!(
                     "External URL {url} is refused by the robots.txt of its server (line {line})."

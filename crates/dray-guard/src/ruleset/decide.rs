@@ -225,8 +225,8 @@ impl RuleSet {
             })
     }
 
-    /// Decides about a request of which some parts may not be recorded. A request whose query names another method needs
-    /// the permission for that method too.
+    /// Decides about a request of which some parts may not be recorded. A request whose query names another method
+    /// needs the permission for that method too.
     ///
     /// # Errors
     /// [`UnrecordedPart`] when the decision depends on such a part.

@@ -152,7 +152,7 @@ impl RequestRecord<'_> {
             address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
             host => host.to_owned(),
         };
-        // Without a path, because events do not contain one.
+        // The URL has no path, because events do not contain one.
         let text = format!("{}://{host}:{}/", self.scheme, self.port);
         let Ok(url) = CanonicalUrl::parse(&text) else {
             return;

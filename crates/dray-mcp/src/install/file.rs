@@ -83,7 +83,7 @@ impl ConfigFile {
             keep_owner(staged.as_file(), metadata)
                 .map_err(|_| InstallError::ForeignOwner(self.target.clone()))?;
             let permissions = metadata.permissions();
-            // After the owner, because a change of owner clears bits of the mode.
+            // The mode is set after the owner, because a change of owner clears bits of the mode.
             staged
                 .as_file()
                 .set_permissions(permissions)

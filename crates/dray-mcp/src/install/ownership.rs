@@ -1,8 +1,8 @@
 //! Decides whether an entry in a configuration is one that [`super::install`] writes, so that a removal leaves the
 //! entries of people for other programs alone.
 //!
-//! An entry has no mark of its own: clients show or refuse unknown fields. So the program and its first argument decide,
-//! or the fields of an entry with an address.
+//! An entry has no mark of its own: clients show or refuse unknown fields. So the program and its first argument
+//! decide, or the fields of an entry with an address.
 
 use serde_json::Value;
 use url::Url;

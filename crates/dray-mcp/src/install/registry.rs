@@ -29,8 +29,8 @@ pub struct PublishedBundle {
 /// The content of `server.json`.
 #[derive(Clone, Debug)]
 pub struct RegistryOptions {
-    /// The name in reverse-DNS form, such as `io.github.example/drayage`. The registry proves that the publisher owns the
-    /// part before the slash.
+    /// The name in reverse-DNS form, such as `io.github.example/drayage`. The registry proves that the publisher owns
+    /// the part before the slash.
     pub name: String,
     /// The version of the program: `MAJOR.MINOR.PATCH`, with the suffixes of semantic versioning.
     pub version: String,

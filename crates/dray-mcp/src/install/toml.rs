@@ -22,7 +22,7 @@ pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<Stri
     for key in parents {
         let item = table.entry(key).or_insert_with(|| {
             let mut parent = Table::new();
-            // Without a header of its own.
+            // An implicit table has no header of its own.
             parent.set_implicit(true);
             Item::Table(parent)
         });

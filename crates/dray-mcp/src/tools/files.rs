@@ -225,7 +225,7 @@ impl Listing {
     fn within_bytes(mut self, max_bytes: u64) -> Self {
         let mut bytes = 0;
         let fitting = self.entries.iter().take_while(|entry| {
-            // With the comma.
+            // The comma between entries counts as well.
             bytes += entry.to_string().len() as u64 + 1;
             bytes <= max_bytes
         });

@@ -165,7 +165,7 @@ async fn a_server_whose_transfer_was_taken_over_stops_its_work() {
     let id = fixture.begin_put().await;
     let keys = fixture.http.bus.key_value(TASK_BUCKET);
     let key = format!("task.own.{id}");
-    // As another server does when the lease has expired.
+    // Another server takes the entry over in this way when the lease has expired.
     let entry = keys.get(&key).await.unwrap().unwrap();
     keys.update(&key, entry.value, entry.revision)
         .await

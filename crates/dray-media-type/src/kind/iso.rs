@@ -62,7 +62,7 @@ fn video_codec(head: &[u8]) -> VideoCodec {
     let mut from = 0;
     let mut found = VideoCodec::Unknown;
     while let Some(at) = find_from(head, from, b"stsd") {
-        // After `stsd`: version and flags, the count, and the size of the first entry, each of four bytes.
+        // These bytes follow `stsd`: version and flags, the count, and the size of the first entry, each of four bytes.
         match array_at::<4>(head, at + 16).as_ref() {
             Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return VideoCodec::H264,
             Some(

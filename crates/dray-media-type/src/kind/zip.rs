@@ -15,8 +15,7 @@ const SIZE_AFTER_DATA_FLAG: u16 = 1 << 3;
 
 /// Detects the kind of a file that begins with a signature of ZIP.
 pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
-    // An empty archive is its end record alone; a split one begins with the marker of spanning (APPNOTE 4.3,
-    // 8.5).
+    // An empty archive consists of its end record; a split archive begins with the spanning marker (APPNOTE 4.3, 8.5).
     if !head.starts_with(ENTRY_SIGNATURE) {
         return SniffResult::of(ContentKind::Archive(ArchiveKind::Zip));
     }
@@ -119,7 +118,7 @@ struct ZipEntry<'head> {
     content: &'head [u8],
 }
 
-/// Walks the entries from one to the next, never into the content of one whose size is given.
+/// Walks from entry to entry, without a look into the content of an entry whose size is given.
 struct ZipEntries<'head> {
     head: &'head [u8],
     at: Option<usize>,

@@ -1,6 +1,6 @@
-//! Approvals about which the people of a chat decide. The record of a call is there before the question, so that an answer
-//! always finds it. An answer is recorded by whichever replica gets it; the turn, which waits or is paused, reads the record
-//! and uses the decision once.
+//! Approvals about which the people of a chat decide. The record of a call is there before the question, so that an
+//! answer always finds it. An answer is recorded by whichever replica gets it; the turn, which waits or is paused,
+//! reads the record and uses the decision once.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -95,9 +95,9 @@ pub(crate) enum ChatState {
 }
 
 impl ApprovalStore {
-    /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted. A lost
-    /// reply is not a failure: the question waits for its answer or its expiry. `checkpoint` is the one from which another
-    /// process continues the turn.
+    /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted. A
+    /// lost reply is not a failure: the question waits for its answer or its expiry. `checkpoint` is the one from which
+    /// another process continues the turn.
     pub(crate) async fn ask_in_chat(
         &self,
         principal: &str,
@@ -307,7 +307,7 @@ impl ApprovalStore {
         }
     }
 
-    /// Uses the decision of a chat. It holds for this one turn from now on, also when its process ends.
+    /// Uses the decision of a chat. It holds for this one turn from now on, even when its process ends.
     ///
     /// # Errors
     ///
@@ -357,8 +357,8 @@ impl ApprovalStore {
         self.tasks.spawn(withdrawing);
     }
 
-    /// Records what a person of a chat decided. The caller vouches for the person and the chat. A request without a choice
-    /// records nothing and gets the outcome, which is empty while the question waits.
+    /// Records what a person of a chat decided. The caller vouches for the person and the chat. A request without a
+    /// choice records nothing and gets the outcome, which is empty while the question waits.
     ///
     /// # Errors
     ///
@@ -382,7 +382,7 @@ impl ApprovalStore {
             let Some(mut record) = record.filter(|record| is_asked(&record.value)) else {
                 return Ok(unknown_reply());
             };
-            // Before the expiry: a decision that was in time stays shown as one.
+            // The decision comes before the expiry: one that was in time stays shown.
             if record.value.decision.is_some() {
                 // The service of chats asks again by itself; a person who presses waits for the reply.
                 let is_press =

@@ -1,6 +1,6 @@
 //! The lease of a request that waits for a chat and that no other request can continue: its process renews it. Once it
-//! has expired, the process counts as ended, so a press is answered truthfully instead of being kept for a request that does
-//! not exist. A question of a response in the background ends with that response.
+//! has expired, the process counts as ended, so a press is answered truthfully instead of being kept for a request that
+//! does not exist. A question of a response in the background ends with that response.
 
 use dray_agent::failure::RequestFailure;
 use dray_proto::v1::DecideInChatReply;
@@ -13,8 +13,8 @@ use crate::responses::is_over;
 
 /// Renewals of a lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
-/// How long after a decision a request can use it. A running request reads the record every half second, so its process is
-/// gone by then.
+/// How long after a decision a request can use it. A running request reads the record every half second, so its process
+/// is gone by then.
 const USE_PERIOD_MS: u64 = 30_000;
 /// Recorded for a question whose request is gone.
 const ABANDONED_REASON: &str = "The process of the request that asked has ended.";
@@ -26,8 +26,8 @@ impl ApprovalStore {
         now_ms.saturating_add(self.lease.as_millis())
     }
 
-    /// Reports to other replicas that the request of a question still runs, when the lease is due. A failure is left to the
-    /// next read: the lease is longer than several of them.
+    /// Reports to other replicas that the request of a question still runs, when the lease is due. A failure is left to
+    /// the next read: the lease is longer than several of them.
     pub(super) async fn renew_lease(
         &self,
         principal: &str,
@@ -128,8 +128,8 @@ impl ApprovalRecord {
         self.token.is_empty() && self.lease_ms.is_some_and(|lease_ms| lease_ms <= now_ms)
     }
 
-    /// Whether a request that still runs, or a response in the background, has to act on the decision. A paused turn, which
-    /// its token names, acts on it when its client continues.
+    /// Whether a request that still runs, or a response in the background, has to act on the decision. A paused turn,
+    /// which its token names, acts on it when its client continues.
     pub(super) fn waits_for_use(&self) -> bool {
         let is_paused = !self.token.is_empty() && self.response.is_none();
         self.permits() && !self.is_used && !is_paused

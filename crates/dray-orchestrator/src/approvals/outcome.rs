@@ -4,13 +4,13 @@ use dray_proto::v1::DecideInChatReply;
 
 use super::{ApprovalDecision, ApprovalRecord, Decider};
 
-/// Said to a person whose press decided.
+/// Notice to a person whose press decided.
 const RECORDED_NOTICE: &str = "Your answer is recorded.";
-/// Said to a person whose press came later.
+/// Notice to a person whose press came after the decision.
 const DECIDED_BEFORE: &str = "This was decided before; your answer changes nothing.";
 /// Said while no request has used a decision.
 const NOT_USED_YET: &str = "The request has not used the decision yet; the message of the question will show whether it did.";
-/// Said of a decision that no request used.
+/// Notice about a decision that no request used.
 const LAPSED_NOTICE: &str =
     "The request had ended before it used this: the call is not made. Ask the agent again.";
 

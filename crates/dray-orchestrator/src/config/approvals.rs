@@ -14,14 +14,14 @@ use super::{Config, MAX_CLIENT_TOOL_TIMEOUT, ONE_HOUR};
 pub struct ApprovalChat {
     /// Its name in `platform-delivery.question_chats`.
     pub chat: String,
-    /// The calls that it is asked about: rules as in `require_approval`. Without any it is asked about all. The first chat
-    /// that covers a call is asked about it.
+    /// The calls that it is asked about: rules as in `require_approval`. Without any it is asked about all. The first
+    /// chat that covers a call is asked about it.
     pub calls: Vec<ApprovalRule>,
     /// Whether the chat decides about those of the calls that need approval. Default true.
     pub approvals: bool,
-    /// Whether the chat also gets what tools ask the user during the calls (MCP elicitation), where one choice answers it.
-    /// The caller may answer too, and the first answer holds. `platform-delivery` must allow it with `tool_questions` of
-    /// the chat. Default false.
+    /// Whether the chat also gets what tools ask the user during the calls (MCP elicitation), where one choice answers
+    /// it. The caller may answer too, and the first answer holds. `platform-delivery` must allow it with
+    /// `tool_questions` of the chat. Default false.
     pub tool_questions: bool,
 }
 

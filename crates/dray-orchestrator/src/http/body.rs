@@ -21,7 +21,7 @@ pub(super) async fn read_json(
     limit: ByteSize,
     time: Duration,
 ) -> Result<Value, RequestFailure> {
-    // Only a hint: a chunked body declares no length, so the bytes are counted either way.
+    // The announced length is only a hint: a chunked body declares no length, so the bytes are counted either way.
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());

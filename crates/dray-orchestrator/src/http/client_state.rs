@@ -66,7 +66,7 @@ pub(super) fn client_state_routes() -> Router<CurrentSurface> {
         .route("/v1/uploads/{id}/complete", post(uploads::complete_upload))
         .route("/v1/uploads/{id}/cancel", post(uploads::cancel_upload))
         .route("/v1/responses", post(responses::create_response))
-        // Before the routes of ids: no id of a response is this word.
+        // No id of a response is `input_tokens`, so this route hides none of those with ids.
         .route(
             "/v1/responses/input_tokens",
             post(responses::count_input_tokens),

@@ -28,7 +28,8 @@ pub(super) async fn upload_file(
 ) -> Response {
     let (head, body) = request.into_parts();
     let uploaded = async {
-        // Before the body is read: a caller without a key costs no memory and no storage.
+        // The caller is identified before the body is read, so that a caller without a key costs no memory and no
+        // storage.
         let principal = surface.principal(&head.headers)?;
         upload::store_upload(&surface, &principal, &head.headers, body).await
     };

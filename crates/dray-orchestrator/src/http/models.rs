@@ -32,7 +32,8 @@ pub(super) async fn list_models(
     let models: Vec<_> = models.map(model_json).collect();
     let list = json!({ "object": "list", "data": models });
     let mut response = reply::json_response(StatusCode::OK, &list);
-    // For the console, whose people must act in their own tenant. The token has only characters of header values.
+    // The console reads this header, because its users must act in their own tenant. The token has only characters of
+    // header values.
     let tenant = HeaderValue::try_from(surface.options.tenant.token());
     if let Ok(tenant) = tenant {
         response.headers_mut().insert(TENANT_HEADER, tenant);

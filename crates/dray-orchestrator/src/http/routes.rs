@@ -76,8 +76,8 @@ pub struct SurfaceOptions {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
-    /// Time between two looks of a resumed stream at the events of its response, which another process may record. Those
-    /// of this process are noticed immediately.
+    /// Time between two looks of a resumed stream at the events of its response, which another process may record.
+    /// Those of this process are noticed immediately.
     pub look_interval: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,
@@ -189,7 +189,8 @@ impl HttpSurface {
         let credentials = self.credentials(&style, &headers)?;
         let header_manifest = credentials::manifest_source(&headers)?;
         let permit = self.chat_permit().await?;
-        // After the permit: the number of concurrent checks at DIAL Core is limited as well.
+        // The credentials are checked after the permit was taken, so that the number of concurrent checks at DIAL Core
+        // is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
         let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
@@ -212,7 +213,8 @@ impl HttpSurface {
             (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown_model_failure(model));
             }
-            // Not `local_manifest_source`, which would look for the file a second time: each look is a system call.
+            // `local_manifest_source` is not called, because it would look for the file a second time: each look is a
+            // system call.
             (None, Some(model)) => ManifestSource::Named(model.clone()),
             (None, None) => self.local_manifest_source(&deployment),
         };

@@ -21,7 +21,7 @@ pub(super) struct AnswerRun {
     work: JoinSet<Result<AnswerEnd, RequestFailure>>,
     ended: Option<Result<AnswerEnd, RequestFailure>>,
     outcome: OutcomeLog,
-    // Only dropped: the guard counts this answer among the running chats.
+    // The answer holds the permit until its end, and so counts among the running chats.
     _permit: OwnedSemaphorePermit,
 }
 

@@ -27,7 +27,7 @@ pub(super) fn support_routes(surface: &CurrentSurface) -> Router<CurrentSurface>
         .route("/tools", get(list_tools))
         .route("/tools/{name}", get(get_tool))
         .route("/template/{deployment}", get(get_template))
-        // After the routes: a layer wraps only what was added before it.
+        // The layer comes after the routes: a layer wraps only what was added before it.
         .layer(from_fn_with_state(surface.clone(), check_editor))
 }
 

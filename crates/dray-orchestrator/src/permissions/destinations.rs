@@ -31,7 +31,7 @@ impl DestinationPolicy {
         let is_any = permissions.hosts.iter().any(|host| host == ANY_NAME);
         let hosts = HostPatterns::parse(&permissions.hosts);
         let host_allowlist = match hosts {
-            // Without any list: every host at a public address.
+            // Where no list exists, every host at a public address is permitted.
             _ if is_any => None,
             Ok(patterns) => Some(patterns),
             Err(error) => return Err(error.to_string()),

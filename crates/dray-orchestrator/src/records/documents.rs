@@ -1,5 +1,5 @@
-//! Documents of records in the store. All of a process wait for each other in their order, so that a burst of requests takes
-//! longer and does not fail.
+//! Documents of records in the store. All of a process wait for each other in their order, so that a burst of requests
+//! takes longer and does not fail.
 
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
@@ -45,7 +45,7 @@ impl CallerRecords {
         label: ArtifactLabel,
     ) -> Result<Claim, RequestFailure> {
         let stored = async {
-            // Never closed.
+            // The semaphore is never closed.
             let _permit = self.documents.acquire().await.ok();
             put_when_free(&self.store, &self.tenant, &bytes, &label).await
         };
@@ -66,7 +66,7 @@ impl CallerRecords {
         content: &ContentRef,
     ) -> Result<Option<T>, RequestFailure> {
         let read = async {
-            // Never closed.
+            // The semaphore is never closed.
             let _permit = self.documents.acquire().await.ok();
             let Some(reader) = self.open(content).await? else {
                 return Ok(None);
@@ -78,7 +78,7 @@ impl CallerRecords {
                 Err(error) => Err(store_failure(&error)),
             }
         };
-        // In this time other documents may be read first.
+        // The read may wait for other documents for a part of this time.
         let read = tokio::time::timeout(STORE_TIMEOUT * 2, read);
         read.await
             .unwrap_or_else(|_elapsed| Err(unavailable_failure()))

@@ -15,7 +15,7 @@ pub(crate) struct RecordChange<T> {
 }
 
 impl CallerRecords {
-    /// Deletes a record of any revision. Succeeds also when the record does not exist.
+    /// Deletes a record of any revision. Succeeds even when the record does not exist.
     ///
     /// # Errors
     ///

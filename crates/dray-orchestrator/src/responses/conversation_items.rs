@@ -23,8 +23,8 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to another
-    /// item or is a part of an answer.
+    /// As [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to
+    /// another item or is a part of an answer.
     pub(crate) async fn delete_item(
         &self,
         principal: &str,
@@ -48,7 +48,7 @@ impl ResponseStore {
             }
             for (entry, document) in changed {
                 let content = self.store(&document).await?;
-                // For responses that name the document.
+                // The replacement is noted for responses that name the former document.
                 let now_ms = self.records.now_ms();
                 record
                     .value

@@ -165,7 +165,7 @@ impl ResponseStore {
         id: &str,
         items: Vec<Value>,
     ) -> Result<(), RequestFailure> {
-        // Before anything is stored for a conversation that does not exist.
+        // The conversation is read first, so that nothing is stored for one that does not exist.
         self.conversation(principal, id).await?;
         let entry = self.items_entry(items).await?;
         let add = |record: &mut ConversationRecord| record.history.push(entry.clone());

@@ -1,5 +1,5 @@
-//! Keeps items that were deleted from a conversation out of requests that continue its responses by id. A response names
-//! documents by digest, and the record of the conversation names the documents that replaced them.
+//! Keeps items that were deleted from a conversation out of requests that continue its responses by id. A response
+//! names documents by digest, and the record of the conversation names the documents that replaced them.
 
 use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
@@ -14,7 +14,8 @@ use crate::records::{ContentRef, unavailable_failure};
 const MAX_RECORDED: usize = 128;
 /// Most bytes of that document: about 150,000 replacements.
 const MAX_REPLACEMENTS_BYTES: ByteSize = ByteSize::mib(32);
-/// How long a replacement is kept after the lifetime of responses: a response in the background may end later than it began.
+/// How long a replacement is kept after the lifetime of responses: a response in the background may end later than it
+/// began.
 const EXTRA_LIFETIME_MS: u64 = 24 * 3600 * 1000;
 
 /// A document from which items were deleted.
@@ -132,8 +133,8 @@ impl ResponseStore {
         Ok(ItemReplacements { all })
     }
 
-    /// Moves the replacements of a conversation into a document when the record has many. Replacements that are older than
-    /// every response that is kept are left out, because no response can name their documents.
+    /// Moves the replacements of a conversation into a document when the record has many. Replacements that are older
+    /// than every response that is kept are left out, because no response can name their documents.
     ///
     /// # Errors
     ///

@@ -186,7 +186,7 @@ impl ResponseStore {
         };
         let mut value: EventLogRecord = log.record.value.clone();
         value.next = value.next.saturating_add(TAKEOVER_GAP);
-        // Before the events are read, so that none is added meanwhile.
+        // The takeover is stored before the events are read, so that the former writer adds none meanwhile.
         match log.replace(value).await {
             Ok(()) => {}
             Err(EventLogError::Closed) => return Err(RecordError::Stale.into()),

@@ -62,7 +62,7 @@ impl ResponseStore {
         }
         let now = self.records.now_ms();
         for entry in &mut entries {
-            // Only old ones, because each renewal is a request to the store.
+            // Only old entries are renewed, because each renewal is a request to the store.
             if now.saturating_sub(entry.stored_ms) > RENEWAL_AGE_MS {
                 self.records.renew(&entry.content).await?;
                 entry.stored_ms = now;
@@ -73,7 +73,7 @@ impl ResponseStore {
             .iter()
             .map(|entry| self.records.read_document(&entry.content))
             .collect();
-        // In order, because a conversation depends on it.
+        // The documents are read in order, because a conversation depends on it.
         let read: Vec<_> = futures_util::stream::iter(reads)
             .buffered(CONCURRENT_READS)
             .collect()

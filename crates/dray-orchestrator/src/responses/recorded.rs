@@ -1,4 +1,5 @@
-//! Wakes the readers of a response's events in the process that records them. Readers in other processes look at intervals.
+//! Wakes the readers of a response's events in the process that records them. Readers in other processes look at
+//! intervals.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,8 +12,8 @@ use tokio::sync::Notify;
 pub(crate) struct RecordedEvents(Arc<Mutex<HashMap<String, Weak<Notify>>>>);
 
 impl RecordedEvents {
-    /// The signal of a response, for a reader: it notifies those that wait when events were recorded, and keeps nothing for
-    /// later. A response is forgotten with its last reader.
+    /// The signal of a response, for a reader: it notifies those that wait when events were recorded, and keeps nothing
+    /// for later. A response is forgotten with its last reader.
     pub(crate) fn signal(&self, id: &str) -> Arc<Notify> {
         let mut readers = self.readers();
         if let Some(signal) = readers.get(id).and_then(Weak::upgrade) {

@@ -34,8 +34,8 @@ impl RunningResponse {
     ///
     /// # Errors
     ///
-    /// [`Superseded`] when another request has ended it. While the bus fails the response continues: its lease is longer than
-    /// several attempts.
+    /// [`Superseded`] when another request has ended it. While the bus fails the response continues: its lease is
+    /// longer than several attempts.
     pub(crate) async fn renew(&mut self) -> Result<(), Superseded> {
         self.record.value.lease_ms = self.store.lease_ms();
         match self.update().await {
@@ -108,7 +108,7 @@ impl RunningResponse {
         if self.record.value.in_background {
             let progress = ProgressStore::new(store.records.clone());
             progress.delete(&self.principal, &self.id).await;
-            // With events it stays, so that a replica deletes both after their time.
+            // A record with events stays, so that a replica deletes both after their time.
             if !self.record.value.has_events {
                 store.forget_run(&self.id).await;
             }

@@ -10,8 +10,8 @@ use crate::records::{RecordChange, RecordKind, StoredValue};
 /// Owner of the records of all runs. Ids of responses are random, so callers cannot collide.
 const RUN_OWNER: &str = "responses in the background";
 
-/// The stored form of one response in the background: its owner, and the data of its request that the turn needs. It has no
-/// credentials.
+/// The stored form of one response in the background: its owner, and the data of its request that the turn needs. It
+/// has no credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BackgroundRun {
     /// Owner of the response.

@@ -1,5 +1,5 @@
-//! Applies changes of the configuration while the service runs: keys of clients and models, credentials of tools, prices,
-//! limits and rules. A request ends with the settings with which it began.
+//! Applies changes of the configuration while the service runs: keys of clients and models, credentials of tools,
+//! prices, limits and rules. A request ends with the settings with which it began.
 
 use std::sync::Arc;
 

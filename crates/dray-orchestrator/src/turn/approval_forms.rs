@@ -128,7 +128,7 @@ pub(super) fn question_text(requests: &[ApprovalRequest], approval_id: &str) -> 
     if requests.iter().all(|request| request.chat.is_some()) {
         let _ = write!(
             text,
-            "Send `{CONTINUE_WORD}` to go on when it is decided. Every other message takes the question back, if it is not \
+            "Send `{CONTINUE_WORD}` to continue when it is decided. Every other message takes the question back, if it is not \
              decided by then.\n\n{MARKER_START}{approval_id}, until {until}]"
         );
         return text;
@@ -180,7 +180,7 @@ fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
     visible
 }
 
-/// Whether a person cannot see a character. Of blanks this is the one of Braille alone.
+/// Whether a person cannot see a character. The only blank among them is that of Braille.
 pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -204,7 +204,7 @@ pub(super) async fn read_text_answers(
         .enumerate()
         .filter_map(|(at, message)| Some((at, marked_approval(message)?)))
         .collect();
-    // From the end, so that positions before it stay valid.
+    // Questions are handled from the last one on, so that the positions of earlier ones stay valid.
     for (at, id) in open_questions.into_iter().rev().take(MAX_TEXT_QUESTIONS) {
         let Some(answer) = messages.get(at + 1).filter(|next| next.role == Role::User) else {
             continue;

@@ -294,7 +294,7 @@ mod tests {
             .iter()
             .map(|(call, chat)| (call.id.as_str(), chat.as_str()))
             .collect();
-        // Beside calls of the client as well, since the client is not asked.
+        // Chats decide beside calls of the client as well, since the client is not asked.
         assert_eq!(chats, [("own_a", "danger"), ("own_b", "ops")]);
         assert_eq!(policy.question_chat(&call("own_b", "{}")), None);
         assert_eq!((groups.own.len(), groups.client.len()), (1, 1));

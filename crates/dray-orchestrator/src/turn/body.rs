@@ -73,7 +73,8 @@ enum ToolChoice {
     FirstCall(Value),
     /// For all calls, with another form after the first one.
     Lasting { first: Value, later: Value },
-    /// Until the model calls a tool of the client, with which the loop ends. The model may call tools of the agent before.
+    /// Until the model calls a tool of the client, with which the loop ends. The model may call tools of the agent
+    /// before.
     UntilClientTool {
         choice: Value,
         /// The choice in the last round that the turn may have.
@@ -100,8 +101,8 @@ impl ToolChoice {
         }
     }
 
-    /// Whether the client's tools alone are offered in the last round, because they are several and no choice names exactly
-    /// them in a way that all services know.
+    /// Whether the client's tools alone are offered in the last round, because they are several and no choice names
+    /// exactly them in a way that all services know.
     const fn ends_with_client_tools(&self) -> bool {
         matches!(
             self,
@@ -266,7 +267,7 @@ impl FixedMembers<'_> {
     /// The body up to the value of its last member, `messages`.
     fn to_prefix(self) -> Result<Vec<u8>, serde_json::Error> {
         let mut prefix = serde_json::to_vec(&self)?;
-        // Without the closing brace, since each call adds its messages.
+        // The closing brace is left out, since each call adds its messages.
         prefix.pop();
         prefix.extend_from_slice(b",\"messages\":");
         Ok(prefix)
@@ -425,7 +426,8 @@ mod tests {
             ..ClientParameters::default()
         };
         let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
-        // Tools of the agent may be called first, so the choice holds in every round; the last one leaves no other tool.
+        // Tools of the agent may be called first, so the choice holds in every round; the last one leaves no other
+        // tool.
         let only = template(required(&[tool("a")]), &[]);
         for round in [1, 2] {
             assert_eq!(body(&only, round)["tool_choice"], "required", "{round}");

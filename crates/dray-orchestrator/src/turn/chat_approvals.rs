@@ -1,5 +1,5 @@
-//! Calls about which the people of a chat decide, and questions of tools that they answer: the chat is asked, and its decision
-//! is used once. How the calls of a round wait beside each other is in [`super::chat_calls`].
+//! Calls about which the people of a chat decide, and questions of tools that they answer: the chat is asked, and its
+//! decision is used once. How the calls of a round wait beside each other is in [`super::chat_calls`].
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::approvals::{
 };
 use crate::records::RevisedRecord;
 
-/// Said of a call that the people of a chat refused.
+/// Result of a call that the people of a chat refused.
 const REFUSED_IN_CHAT: &str =
     "The people who decide about such calls refused this one; it was not made.";
-/// Said of a call about which no person decided in time.
-pub(super) const NOT_DECIDED: &str = "Nobody approved this call in time; it was not made.";
-/// Said of a call whose chat cannot be asked.
+/// Result of a call about which no person decided in time.
+pub(super) const NOT_DECIDED: &str = "This call was not approved in time, so it was not made.";
+/// Result of a call whose chat cannot be asked.
 const UNREACHABLE: &str = "This call needs the approval of people in a chat, who cannot be asked at the moment. It was not \
      made.";
 
@@ -127,7 +127,8 @@ impl<'a> ChatApprovals<'a> {
             text: chat_question(self.policy.source(name), name, self.principal, expires_ms),
             detail: visible_text(&canonical_json(&Value::Object(arguments))),
         };
-        // Before the question is sent: a turn that is dropped in the middle takes it back.
+        // The guard exists before the question is sent, so that a turn which is dropped in the middle takes the
+        // question back.
         let question = OpenQuestion::new(waiting, self);
         let response = self.response.filter(|_| !token.is_empty());
         let checkpoint = response.map(|response| QuestionCheckpoint {
@@ -148,8 +149,8 @@ impl<'a> ChatApprovals<'a> {
         }
     }
 
-    /// Waits for the decisions about calls of an earlier request of which a chat was asked, until the gate closes, and uses
-    /// them.
+    /// Waits for the decisions about calls of an earlier request of which a chat was asked, until the gate closes, and
+    /// uses them.
     ///
     /// # Errors
     ///
@@ -174,8 +175,8 @@ impl<'a> ChatApprovals<'a> {
         outcomes.collect()
     }
 
-    /// Waits for the decision about one call until `stop` is ready, and uses it. Must run to its end once the decision is
-    /// there: a decision holds for one use.
+    /// Waits for the decision about one call until `stop` is ready, and uses it. Must run to its end once the decision
+    /// is there: a decision holds for one use.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 //! Calls of a round that wait for chats, beside the other calls of the round: each is made as soon as its chat permits
-//! it, also while others run or wait. What is not decided while the request is open waits with the paused turn.
+//! it, even while others run or wait. What is not decided while the request is open waits with the paused turn.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ struct GateState {
     has_failed: bool,
 }
 
-/// How long the questions of a round in chats wait: as long as calls of the round run, since the request is open anyway, and
-/// for a while after that, unless the client has something to answer itself.
+/// How long the questions of a round in chats wait: as long as calls of the round run, since the request is open
+/// anyway, and for a while after that, unless the client has something to answer itself.
 #[derive(Debug)]
 pub(super) struct ChatGate {
     state: watch::Sender<GateState>,

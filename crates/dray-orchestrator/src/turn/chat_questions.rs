@@ -14,8 +14,8 @@ use super::prepare::iso_minute;
 use super::waiting::{PausedQuestion, WaitingCall, question_digest};
 use crate::approvals::{AskFailure, AskedChat, ChatOption, NewApproval, ShownCall};
 
-/// Most choices of a question in a chat. With the buttons to decline and to cancel they fit into two rows of Discord, whose
-/// rows have five buttons (Discord, "Component Reference").
+/// Most choices of a question in a chat. With the buttons to decline and to cancel they fit into two rows of Discord,
+/// whose rows have five buttons (Discord, "Component Reference").
 const MAX_CHOICES: usize = 8;
 /// Longest label of a button, in characters: platforms cut longer ones in the view of narrow screens.
 const MAX_LABEL_CHARS: usize = 40;
@@ -67,7 +67,8 @@ impl<'a> ChatApprovals<'a> {
         };
         let (approval, shown) = self.question(&waiting.call, question, chat, options);
         waiting.in_chat = Some(approval.clone());
-        // Before the question is sent: a turn that is dropped in the middle takes it back.
+        // The guard exists before the question is sent, so that a turn which is dropped in the middle takes the
+        // question back.
         let open = OpenQuestion::new(waiting, self);
         let asked = self
             .store
@@ -143,7 +144,7 @@ fn shown_detail(
         }
     }
     lines.push(String::new());
-    // In full, since a narrow screen may cut the text of a button.
+    // The options are listed in full, since a narrow screen may cut the text of a button.
     lines.extend(options.iter().map(option_line));
     lines.push(String::new());
     let arguments = canonical_json(&Value::Object(arguments.clone()));

@@ -31,10 +31,10 @@ pub(super) struct Checkpoints<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`, and makes those
-    /// in `in_chats` when their chats permit it: each decision is used once, so a call that was begun is not repeated.
-    /// With `None`, a call must not be repeated, and the response fails if this process ends. Returns the name of the
-    /// checkpoint, which is empty if none was stored.
+    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`, and makes
+    /// those in `in_chats` when their chats permit it: each decision is used once, so a call that was begun is not
+    /// repeated. With `None`, a call must not be repeated, and the response fails if this process ends. Returns the
+    /// name of the checkpoint, which is empty if none was stored.
     ///
     /// # Errors
     ///

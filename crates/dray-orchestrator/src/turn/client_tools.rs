@@ -79,8 +79,8 @@ impl ClientTools {
         Ok(())
     }
 
-    /// Whether a choice requires a call of one of these tools. The tools of the agent do not count: a client that brings
-    /// tools and requires a call expects to get one.
+    /// Whether a choice requires a call of one of these tools. The tools of the agent do not count: a client that
+    /// brings tools and requires a call expects to get one.
     pub(super) fn is_required_by(&self, choice: &Value) -> bool {
         choice == "required" && !self.is_empty()
     }

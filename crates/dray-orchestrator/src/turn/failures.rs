@@ -58,7 +58,8 @@ pub(super) fn model_failure(
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
-        // Only at level debug, and only when the operator allows contents in the log (quickapps 42).
+        // The payload is logged only at level debug, and only when the operator allows contents in the log (quickapps
+        // 42).
         if let Some(max_chars) = log_payloads {
             let message: String = error.message.chars().take(max_chars).collect();
             tracing::debug!(message, "the model's service failed");

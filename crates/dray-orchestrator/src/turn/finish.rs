@@ -39,7 +39,7 @@ const UPLOADS_TOOL: &str = "sandbox_uploads";
 const HANDED_OVER_TEXT: &str = "The conversation was handed over to this agent, which answers.";
 
 impl OpenTurn {
-    /// Runs the turn. The state is sent in every case, also after a failure.
+    /// Runs the turn. The state is sent in every case, even after a failure.
     pub(super) async fn run(self, sink: &EventSink) -> Result<TurnEnd, RequestFailure> {
         let mut tally = TurnTally::default();
         let (last, outcome) = Box::pin(self.run_agents(sink, &mut tally)).await?;
@@ -54,10 +54,10 @@ impl OpenTurn {
         tally: &TurnTally,
         mut outcome: Result<LoopEnd, RequestFailure>,
     ) -> Result<TurnEnd, RequestFailure> {
-        // Before the calls of the client are taken out of it.
+        // The end is classified before `end` takes the calls of the client out of the outcome.
         let ended_as = outcome.as_ref().map(loop_outcome).unwrap_or_default();
         self.end(sink, tally, &mut outcome).await?;
-        // Only here, because the state is sent before the error event (quickapps 4).
+        // A failure returns only here, because the state is sent before the error event (quickapps 4).
         let outcome = outcome?;
         let counts = self.response.counts;
         let per_model = if counts { tally.per_model() } else { &[] };
@@ -128,7 +128,7 @@ impl OpenTurn {
             }
             sink.close_deferred().await?;
             if outcome.is_ok() && !self.takes_over && self.agents.deputy().is_some() {
-                // Only now: until something is shown, a failure has an HTTP status.
+                // The agent is shown only now: until something is shown, a failure has an HTTP status.
                 self.show_agent(sink).await?;
             }
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
@@ -167,7 +167,8 @@ impl OpenTurn {
         };
         let cited = if self.response.cites_files {
             let mut cited = self.output_files(tally.files()).await;
-            // At the end, when the last part is still open: only files that an answer names are cited.
+            // The citations come at the end, when the last part is still open: only files that an answer names are
+            // cited.
             if !self.named_files.is_empty() {
                 cited.push(Event::Sources(self.named_files.clone()));
             }
@@ -287,7 +288,7 @@ impl OpenTurn {
         let outcome =
             hooks::run_with_time_limit(request, &mut rounds, &mut messages, &mut speech, tally)
                 .await;
-        // After a failure as well: the state is packed from them (quickapps 11.2).
+        // The messages are kept after a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         outcome
     }
@@ -347,7 +348,8 @@ impl OpenTurn {
         }
         self.show_issues(sink).await?;
         self.show_user_text(sink).await?;
-        // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
+        // The prompt is used after the issues are shown, so that the author sees why the prompt is missing (quickapps
+        // 8.4).
         std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
         Ok(())
@@ -366,7 +368,7 @@ impl OpenTurn {
         let Some(text) = self.setup.issues.text() else {
             return Ok(());
         };
-        // For the operator: clients that know no stages show nothing of it.
+        // The log is for the operator: clients without stages do not show this.
         tracing::warn!(
             agent = self.agents.current(),
             issues = text,
@@ -453,7 +455,7 @@ pub(super) struct StatePacker<'a> {
 impl StatePacker<'_> {
     /// The state with the rounds of `new`, of a turn with these messages.
     pub(super) fn pack(self, new: &[Message], messages: &[Message]) -> Value {
-        // Only what is packed is copied: earlier messages may be megabytes.
+        // Only the packed messages are copied: earlier messages may be megabytes.
         let added = state::messages_of_turn(new);
         // The state outlives links, and clients may store it.
         let named: Vec<_> = added.iter().map(with_stable_names).collect();

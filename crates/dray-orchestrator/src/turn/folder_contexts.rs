@@ -22,7 +22,7 @@ const MAX_LISTED_FOLDERS: usize = 50;
 /// Longest time for all directories.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Files and directories that this turn may still list, and when it must end.
+/// Files and directories that this turn may still list, and the time at which the listing must end.
 #[derive(Debug)]
 struct ListingBudget {
     files: usize,
@@ -94,13 +94,14 @@ async fn expand_contexts(
                 .urls
                 .extend(known.filter(|file| is_within(file, root)));
         }
-        // Sorted by address, because the order of a listing can differ between turns, and the prompt must not.
+        // The set sorts files by address, because the order of a listing can differ between turns, and the prompt must
+        // not.
         let unnamed = found.urls.into_iter().filter(|file| !named.contains(file));
         contexts.extend(unnamed.map(|file| Context::File {
             url: file,
             description: description.clone(),
         }));
-        // In the prompt: the model must not take the list for all files.
+        // The prompt mentions missing files, because the model must not take the list for all files.
         if let Some(gap) = found.gap {
             let content = format!("The files of the directory {url} are incomplete: {gap}.");
             contexts.push(Context::UserDefined { content });
@@ -147,7 +148,7 @@ async fn list_files(
             found.gap = Some("it has more files than are listed");
         }
         for item in listing.items {
-            // An entry of another place would give the agent files that the manifest does not name.
+            // An entry outside of the directory would give the agent files that the manifest does not name.
             if item.is_folder() {
                 let inner = DialFolder::parse(&item.url);
                 let inner = inner.filter(|inner| is_within(&inner.url(), &folder));
@@ -170,7 +171,7 @@ async fn list_files(
     found
 }
 
-/// The one spelling of the address of a file; `None` where it is not a file of DIAL.
+/// The canonical address of a file; `None` where it is not a file of DIAL.
 fn canonical_file(url: &str) -> Option<String> {
     FileUrl::parse(url).map(|file| file.as_str().to_owned())
 }
@@ -309,7 +310,7 @@ mod tests {
             gap.contains("files/B/dir/ are incomplete: it has more files"),
             "{gap}"
         );
-        // Of another bucket, which the caller may not list.
+        // The first file is in another bucket, which the caller may not list.
         let notice = json!({"entries": [
             {"title": "a.txt", "url": "files/C/dir/a.txt", "type": "text/plain"},
             {"title": "b.txt", "url": "files/B/b.txt", "type": "text/plain"},

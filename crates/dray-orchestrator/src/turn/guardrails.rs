@@ -75,7 +75,7 @@ fn missing_tool_failure(index: usize, tool: &str, issues: &IssueLog) -> RequestF
     let (status, reason) = if issues.tools.is_empty() {
         (400, "The manifest is not valid")
     } else {
-        // For the operator: the tool set may have failed.
+        // The log names the issues for the operator: the tool set may have failed.
         tracing::warn!(issues = issues.text(), "the tool of a guardrail is missing");
         (503, "A check of this agent is not available")
     };
@@ -191,7 +191,7 @@ fn read_verdict(
         return Err("its call failed");
     }
     let text = text_of(&ran.message);
-    // As an object first, because the derived parser also accepts a list of the values.
+    // The value is read as an object first, because the derived parser also accepts a list of the values.
     let members: Map<String, Value> =
         serde_json::from_str(&text).map_err(|_| "its result is not an object")?;
     let written: WrittenVerdict = serde_json::from_value(Value::Object(members))

@@ -128,7 +128,7 @@ impl TurnAgents {
         self.state().requested.take().map(|request| request.call_id)
     }
 
-    /// Begins the handoff that was requested. The agent does not get this turn a second time, also if it fails.
+    /// Begins the handoff that was requested. The agent does not get this turn a second time, even if it fails.
     pub(super) fn take_request(&self) -> Option<HandoffRequest> {
         let mut state = self.state();
         let request = state.requested.take()?;

@@ -50,7 +50,7 @@ pub(super) fn split_hook_tools(
     let hooks = manifest.hooks.as_deref().unwrap_or_default();
     let (planned, missing) = plan_hooks(hooks, tools);
     issues.hooks = missing;
-    // After the planning: hooks may call tools that the model does not see.
+    // Hidden tools are removed after the planning, because hooks may call tools that the model does not see.
     tools.retain(|tool| !tool.rules().hidden);
     planned
 }
@@ -202,7 +202,7 @@ impl HookedRequest<'_> {
             // The user wrote something else and is not asked again.
             resumed.end_later();
         }
-        // On the heap: few turns were paused, and all would be larger with it.
+        // The future is on the heap: few turns were paused, and all would be larger with it.
         let settling = self.approvals.settle(resumed, rounds, messages, tally);
         let waiting = Box::pin(settling).await?;
         if !waiting.is_empty() {

@@ -38,7 +38,8 @@ pub(super) struct TurnInputs {
     pub(super) messages: Vec<Message>,
     /// Files of the conversation with ids of `/v1/files`.
     pub(super) named_files: Vec<CitationSource>,
-    /// Whether the manifest names files, or results or old messages may become files: the model must be able to read them.
+    /// Whether the manifest names files, or results or old messages may become files: the model must be able to read
+    /// them.
     pub(super) needs_reader: bool,
     /// The tools that the caller may use.
     pub(super) access: CallerAccess,
@@ -115,9 +116,9 @@ pub(super) async fn offer_tools(
     };
     let (tools, needs_reader) = (&mut inputs.tools, inputs.needs_reader);
     add_own_tools(tools, &mut inputs.issues, &offer, files, needs_reader).await;
-    // Before hooks are planned, which may not call them either.
+    // Tools without permission are removed before hooks are planned, which may not call them either.
     inputs.access.retain(tools, &inputs.sources);
-    // Before the hidden tools are removed, which guardrails may call as well.
+    // Guardrails are planned before hidden tools are removed, because they may call these as well.
     let guardrails = plan_guardrails(manifest, &inputs.tools, &inputs.issues)?;
     let hooks = hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues);
     Ok((hooks, guardrails))
@@ -155,9 +156,9 @@ async fn gather_inputs(
         .plans
         .plan(&additions.layers, &parts.loader.reader, loaded);
     let mut sets = plan.sets.clone();
-    // Before any tool set is connected or started.
+    // Tool sets without permission are removed before any tool set is connected or started.
     access.retain_sets(&mut sets);
-    // Before anything looks at tool calls of earlier turns (quickapps 11.3).
+    // The history is unpacked before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");

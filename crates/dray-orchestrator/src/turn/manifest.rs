@@ -93,8 +93,8 @@ impl ManifestLoader {
             tracing::warn!("manifest: {warning}");
         }
         let mut manifest = reading.value;
-        // Before the manifest is returned, so that no name in it is resolved, no address connected to and no program
-        // started earlier.
+        // The manifest is restricted before it is returned: until then no name in it is resolved, no address connected
+        // to and no program started.
         grant.restrict(&mut manifest)?;
         Ok(LoadedManifest {
             manifest: Arc::new(manifest),

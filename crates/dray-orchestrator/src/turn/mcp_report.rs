@@ -36,7 +36,8 @@ impl McpReport {
         self.is_wanted && by_level && !is_hidden
     }
 
-    /// Reports the start of a call, with the id of its approval request. Returns whether its end is to be reported, too.
+    /// Reports the start of a call, with the id of its approval request. Returns whether its end is to be reported,
+    /// too.
     pub(super) async fn begin(
         self,
         policy: &ApprovalPolicy,

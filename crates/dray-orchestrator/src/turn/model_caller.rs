@@ -265,8 +265,8 @@ impl From<ChatError> for CallError {
     }
 }
 
-/// Whether another model may answer the same request: the model or its service failed, and did not refuse the request or the
-/// caller.
+/// Whether another model may answer the same request: the model or its service failed, and did not refuse the request
+/// or the caller.
 fn is_failure_of_model(error: &ChatError) -> bool {
     match error.status() {
         Some(status) => matches!(status, 404 | 408 | 409 | 425 | 429 | 500..),

@@ -91,7 +91,7 @@ pub(super) struct TurnEntry {
     pub(super) agents: Arc<TurnAgents>,
     /// The turn of another agent that this one continues.
     pub(super) inherited: Option<InheritedTurn>,
-    /// The turn of the agent that the request names, if another one answers from the begin.
+    /// The turn of the agent that the request names, if another one answers from the start.
     pub(super) requested: Option<Arc<TurnTelemetry>>,
     pub(super) span: Span,
 }
@@ -170,8 +170,8 @@ pub(super) async fn open_turn(
     let (mut client_parameters, part) = plain::client_part(parts, &mut request).await?;
     let run = request.request.background.as_ref();
     if run.is_some_and(|run| run.takeovers > 0) {
-        // The process that began the turn has called the model: there is no checkpoint before. The agent that answers now
-        // may not have the chosen tool.
+        // The process that began the turn has called the model: there is no checkpoint before. The agent that answers
+        // now may not have the chosen tool.
         client_parameters = client_parameters.after_first_call();
     }
     let (loaded, path) = handoff::answering_agent(parts, &request, loaded, part.continues).await?;
@@ -240,7 +240,7 @@ pub(super) async fn open_agent(
     } = entry;
     let (mut request, caller, is_dial) = (checked.request, checked.caller, checked.is_dial);
     let session = opening.session.clone();
-    // With the identity: callers that name equal sessions must not share a program.
+    // The identity is a part of the name: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", checked.identity.key());
     let pages = opening.conversation.clone();
     let services = parts.services.clone().with_trace(telemetry.report.trace());
@@ -254,7 +254,8 @@ pub(super) async fn open_agent(
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_handoffs = manifest.handoff_agents().next().is_some();
     let has_any_tools = has_tools || has_handoffs || !client_parameters.tools.is_empty();
-    // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
+    // The choice is checked before the tools of this service are added: "no tools" means that none are configured
+    // (quickapps 46).
     choice::check_tool_choice(client_parameters.tool_choice.as_ref(), has_any_tools)
         .map_err(|failure| *failure)?;
     let mut outgoing = outgoing_of_turn(parts, &manifest, &mut inputs, &files);
@@ -390,7 +391,7 @@ async fn begin_turn(
     }
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     describe_turn(&opening.conversation, deployment);
-    // In the span of the turn, whose trace its calls continue.
+    // The trace is that of the turn's span, which its calls continue.
     let recorded = dray_bus::trace::context_of(&Span::current());
     let report = &telemetry.report;
     let requested = entry.requested.as_ref().map(|requested| &requested.report);

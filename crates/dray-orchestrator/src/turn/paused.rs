@@ -50,7 +50,7 @@ const MAX_CONCURRENT_READS: usize = 4;
 /// Result of a call for which a client sent none.
 const MISSING_RESULT: &str = "The client gave no result for this call.";
 /// Result of a call that waited, and about which the client was not asked.
-const NOT_ASKED: &str = "The user was not asked about this call, and it did not go on.";
+const NOT_ASKED: &str = "The user was not asked about this call, and it did not continue.";
 /// Code of failures for records that are gone.
 const EXPIRED_CODE: &str = "tool_calls_expired";
 
@@ -205,7 +205,7 @@ impl PausedTurns {
         tokens: Vec<String>,
     ) -> Vec<(String, Result<PausedTurn, PausedTurnError>)> {
         let mut budget = MAX_REQUEST_BYTES;
-        // From the newest on: if records are too large together, the old ones are left out.
+        // Records are read from the newest on: if records are too large together, the old ones are left out.
         let reads: Vec<_> = tokens
             .into_iter()
             .rev()

@@ -354,8 +354,8 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolC
     let mut identified = Vec::with_capacity(calls.len());
     let last = calls.len().saturating_sub(1);
     for (position, (_, mut call)) in calls.into_iter().enumerate() {
-        // Services send no text for a call without arguments; clients and other models parse it as JSON. A call that was
-        // cut off before its arguments must not look complete.
+        // Services send no text for a call without arguments; clients and other models parse it as JSON. A call that
+        // was cut off before its arguments must not look complete.
         let may_miss_arguments = is_cut_off && position == last;
         if call.function.arguments.trim().is_empty() && !may_miss_arguments {
             "{}".clone_into(&mut call.function.arguments);

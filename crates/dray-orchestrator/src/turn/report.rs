@@ -1,5 +1,5 @@
-//! The events of one turn: that it began, and how it ended. They contain names, numbers and codes, and no text of messages,
-//! arguments or results.
+//! The events of one turn: that it began, and how it ended. They contain names, numbers and codes, and no text of
+//! messages, arguments or results.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -124,7 +124,7 @@ impl TurnReport {
         self.state().trace.clone()
     }
 
-    /// Reports the begin, once the session is known. `recorded` is the trace of the turn's span, if it is recorded.
+    /// Reports the beginning, once the session is known. `recorded` is the trace of the turn's span, if it is recorded.
     pub(super) fn begin(&self, session: &str, continues: bool, recorded: Option<TraceContext>) {
         let mut state = self.state();
         session.clone_into(&mut state.turn.session);
@@ -183,7 +183,8 @@ impl TurnReport {
         self.send_end(event);
     }
 
-    /// Reports that another agent answers the rest. The turn of a request or of a call ends with the last of its agents.
+    /// Reports that another agent answers the rest. The turn of a request or of a call ends with the last of its
+    /// agents.
     pub(super) fn hand_over(&self) {
         if self.cause == TurnCause::Handoff {
             self.send_end(v1::TurnEnded {
@@ -246,7 +247,8 @@ impl TurnReport {
 
 impl Drop for TurnReport {
     fn drop(&mut self) {
-        // The future of a turn is dropped when its client disconnects, and when the process stops. A panic drops it too.
+        // The future of a turn is dropped when its client disconnects, and when the process stops. A panic drops it
+        // too.
         let failure = if std::thread::panicking() {
             RequestFailure::unexpected()
         } else {

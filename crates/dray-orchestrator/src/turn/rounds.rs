@@ -235,7 +235,8 @@ impl<'a> ToolLoop<'a> {
         let in_chats: Vec<_> = in_chats
             .map(|(call, chat)| self.chats.prepare(call, chat))
             .collect();
-        // Before chats are asked: a decision then finds the process that continues after this one.
+        // The checkpoint begins before chats are asked: a decision then finds the process that continues after this
+        // one.
         let token = self.begin_checkpoint(&groups, &in_chats, messages).await?;
         let approvals = std::mem::take(&mut groups.questions).into_iter();
         let mut questions: Vec<_> = approvals.map(WaitingCall::approval).collect();
@@ -268,7 +269,7 @@ impl<'a> ToolLoop<'a> {
         })
     }
 
-    /// Makes the calls of a round, each of a chat as soon as it is permitted, also while the others run. Returns those
+    /// Makes the calls of a round, each of a chat as soon as it is permitted, even while the others run. Returns those
     /// that wait.
     ///
     /// # Errors
@@ -312,8 +313,8 @@ impl<'a> ToolLoop<'a> {
         Ok(waiting)
     }
 
-    /// Makes the calls that need no decision, and asks chats what their tools ask. Returns the results in the order of the
-    /// calls, the calls whose tools ask the client, and the ends of those whose tools ask a chat.
+    /// Makes the calls that need no decision, and asks chats what their tools ask. Returns the results in the order of
+    /// the calls, the calls whose tools ask the client, and the ends of those whose tools ask a chat.
     async fn call_own(&self, calls: Vec<ToolCall>, gate: &ChatGate) -> OwnCalls<'a> {
         let ran = self.runner.call_all(&calls).await;
         let (mut results, mut asking) = (Vec::new(), Vec::new());
@@ -344,8 +345,8 @@ impl<'a> ToolLoop<'a> {
         }
     }
 
-    /// Stores which calls another replica may repeat if this process ends during them, and which wait for chats. Returns
-    /// the name of the checkpoint, which is empty without one.
+    /// Stores which calls another replica may repeat if this process ends during them, and which wait for chats.
+    /// Returns the name of the checkpoint, which is empty without one.
     async fn begin_checkpoint(
         &self,
         groups: &CallGroups,

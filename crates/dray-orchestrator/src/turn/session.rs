@@ -85,7 +85,7 @@ pub(super) fn note_session(state: &mut Value, session: &str) {
 }
 
 /// Id of a conversation, to which names of stored files are bound: the session when the client names it, else a digest
-/// of the first message of the user. It is the same in every turn, also for clients that give no state back, so that
+/// of the first message of the user. It is the same in every turn, even for clients that give no state back, so that
 /// the same request gives the same bytes. It is not a secret: names are signed.
 pub(super) fn conversation_id(caller: &Caller, session: &str, messages: &[Message]) -> String {
     if is_named(caller) {

@@ -70,8 +70,8 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision has become invalid, in which case no call is made; or a call ends the request, in which case the results
-    /// of the others are kept.
+    /// A decision has become invalid, in which case no call is made; or a call ends the request, in which case the
+    /// results of the others are kept.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,
@@ -99,10 +99,11 @@ impl Settlement<'_> {
         }
         // Where the client has to answer as well, its questions come first.
         let gate = ChatGate::new(rounds.chats.max_wait, !waiting.is_empty());
-        // Concurrently: no call waits for a chat that decides about another one.
+        // Both kinds of calls run concurrently: no call waits for a chat that decides about another one.
         let own = self.make_all(due, rounds, (&mut *messages, &mut *tally), &gate);
         let (own, in_chats) = join(own, settle_chats(in_chats, rounds, &gate)).await;
-        // Also where the other calls end the request: decisions are used by now, so their calls are made and kept.
+        // Results from chats are kept even where the other calls end the request: the decisions are used up by now, and
+        // their calls made.
         let in_chats = in_chats?;
         let mut followed = Vec::new();
         let ends = (stream::iter(in_chats.ends), &mut followed);
@@ -133,8 +134,8 @@ impl Settlement<'_> {
         Ok(waiting)
     }
 
-    /// Makes and continues calls, asks chats what their tools ask, and continues them with the answers. Returns the calls that
-    /// still wait.
+    /// Makes and continues calls, asks chats what their tools ask, and continues them with the answers. Returns the
+    /// calls that still wait.
     async fn make_all(
         self,
         due: Vec<DueCall>,

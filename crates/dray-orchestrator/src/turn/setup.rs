@@ -57,7 +57,7 @@ pub(crate) struct ToolAudience<'a> {
     pub(crate) sign_in_owner: Option<&'a str>,
     /// The conversation and its owner; no other conversation has this text.
     pub(crate) conversation: &'a str,
-    /// The conversation to which sign-in pages belong: the same in every turn, also for clients that return no state.
+    /// The conversation to which sign-in pages belong: the same in every turn, even for clients that return no state.
     pub(crate) sign_in_conversation: &'a str,
     /// Sign-ins that the user confirmed with this request.
     pub(crate) confirmed: &'a [ConfirmedSignIn],

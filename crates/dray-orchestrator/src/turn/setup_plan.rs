@@ -1,5 +1,5 @@
-//! The tool sets of a manifest, prepared for turns. The plan of a local manifest is made once and used by all turns until
-//! the manifest changes, with the tools that are the same in each.
+//! The tool sets of a manifest, prepared for turns. The plan of a local manifest is made once and used by all turns
+//! until the manifest changes, with the tools that are the same in each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! Whose sign-ins at MCP servers a turn may use: tokens of one user must not serve another one who shares the same key.
+//! Whose sign-ins at MCP servers a turn may use: tokens of one user must not serve another user of the same key.
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::Manifest;
@@ -52,7 +52,7 @@ fn owner_text(identity: &CallerIdentity, kind: &str, user: &str) -> String {
     format!("{}\n{kind}:{user}", identity.key())
 }
 
-/// Whether a tool set of the manifest can have a sign-in. That of a template may.
+/// Whether a tool set of the manifest can have a sign-in. A tool set from a template may have one.
 fn may_sign_in(manifest: &Manifest) -> bool {
     manifest.tool_sets.iter().any(|set| match set {
         ToolSet::Mcp(set) => matches!(
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_of_its_client() {
+    fn equal_names_of_users_of_two_clients_are_two_owners() {
         let name = "x-openwebui-user-id";
         let ann = owner_of("chat", &[(name, "ann")]);
         assert_eq!(ann.as_deref(), Some("client:chat\nuser:ann"));

@@ -24,8 +24,8 @@ use crate::http::ManifestSource;
 pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
-    /// Hands the turn over to the agent that the model named. If that fails, this agent continues, and its model gets the
-    /// reason as the result of the call.
+    /// Hands the turn over to the agent that the model named. If that fails, this agent continues, and its model gets
+    /// the reason as the result of the call.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
         // Moved and not cloned, because the request may be megabytes.
         let Some(basis) = self.basis.take() else {

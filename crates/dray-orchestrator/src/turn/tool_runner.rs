@@ -25,7 +25,7 @@ use crate::metrics::OrchestratorMetrics;
 use dray_tool_files::TurnFiles;
 
 /// Result of a call whose tool asks a user who cannot be asked.
-const NO_ANSWER: &str = "The tool asks the user, who cannot be asked here. It did not go on.";
+const NO_ANSWER: &str = "The tool asks the user, who cannot be asked here. It did not continue.";
 
 /// Runs the tools of one turn.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,8 @@ impl ToolRunner<'_> {
         self.call_with(call, None, true, None).await
     }
 
-    /// One call, from its beginning or with answers of the user. Without `may_ask`, a question of its server is cancelled
-    /// before the call is counted and reported. `approval` is the question by which the client approved it.
+    /// One call, from its beginning or with answers of the user. Without `may_ask`, a question of its server is
+    /// cancelled before the call is counted and reported. `approval` is the question by which the client approved it.
     pub(super) async fn call_with(
         &self,
         call: &ToolCall,
@@ -144,7 +144,7 @@ impl ToolRunner<'_> {
         if let Some(Content::Text(text)) = &ran.message.content {
             sources = page_sources(text);
         }
-        // After those of the result, which may have titles.
+        // Sources of the arguments follow those of the result, which may have titles.
         sources.extend(argument_sources(&call.function.arguments));
         if sources.is_empty() {
             return Ok(());

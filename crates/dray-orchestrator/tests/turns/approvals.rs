@@ -370,7 +370,8 @@ async fn a_reference_brings_the_question_back_that_the_client_answers() {
     let fixture = shop(&endpoint, |_| {}).await;
     let (_, first) = create(&fixture, &json!({"input": "order"})).await;
     let item = first["output"].as_array().unwrap().last().unwrap().clone();
-    // As the AI SDK continues: it keeps the ids of stored items, and answers the question beside its reference.
+    // The AI SDK continues in this way: it keeps the ids of stored items, and answers the question beside its
+    // reference.
     let ids = first["output"].as_array().unwrap().iter();
     let references = ids.map(|item| json!({"type": "item_reference", "id": item["id"]}));
     let mut input = vec![json!({"role": "user", "content": "order"})];

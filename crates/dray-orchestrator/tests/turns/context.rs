@@ -43,7 +43,7 @@ fn prompt_bytes(body: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_prompt_of_a_conversation_begins_with_the_bytes_of_the_one_before_also_after_a_restart()
+async fn each_prompt_of_a_conversation_begins_with_the_bytes_of_the_one_before_even_after_a_restart()
  {
     let (_endpoint, mut fixture) = agent(|_| {}).await;
     let mut conversation = vec![user("first")];

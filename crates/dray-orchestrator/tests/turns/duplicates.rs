@@ -34,7 +34,7 @@ fn answer(question: &Value, approve: bool) -> Value {
 async fn a_reference_to_the_question_of_the_continued_response_counts_once() {
     let endpoint = CountingEndpoint::start().await;
     let (fixture, response, question) = asked(&endpoint).await;
-    // As the AI SDK sends an approval (vercel/ai issue 18605).
+    // The AI SDK sends an approval in this form (vercel/ai issue 18605).
     let reference = json!({"type": "item_reference", "id": question});
     let input = json!([reference, answer(&question, true)]);
     let body = json!({"input": input, "previous_response_id": response});
@@ -101,7 +101,7 @@ async fn outputs_that_the_continued_responses_have_may_come_again_with_a_new_one
     let (status, second) = continue_with(&first, json!([known])).await;
     assert_eq!(status, 200, "{second}");
     assert_eq!(second["output"][0]["name"], "second", "{second}");
-    // As Semantic Kernel sends them: all outputs of the turn.
+    // Semantic Kernel sends all outputs of the turn.
     let (status, done) = continue_with(&second, json!([known, output(&second, "two")])).await;
     assert_eq!(status, 200, "{done}");
     assert_eq!(output_text(&done), "Got two.");

@@ -29,7 +29,7 @@ pub(crate) async fn upload(fixture: &TurnFixture, name: &str, content: &'static 
         .to_owned()
 }
 
-fn named(ids: &[&str]) -> Value {
+fn message_with_files(ids: &[&str]) -> Value {
     let parts = ids
         .iter()
         .map(|id| json!({"type": "file", "file": {"file_id": id}}));
@@ -41,11 +41,11 @@ fn named(ids: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
+async fn a_file_named_by_its_id_belongs_to_the_conversation_in_every_turn() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let table = upload(&fixture, "a.csv", b"x,y\n").await;
     let picture = upload(&fixture, "dot.png", ONE_PIXEL_PNG).await;
-    let first = named(&[&table, &picture]);
+    let first = message_with_files(&[&table, &picture]);
     let result = fixture.chat(json!({"messages": [first]})).await;
     assert_eq!(result.text(), "Hello.", "{result:?}");
     let later = json!([first, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "and?"}]);
@@ -82,19 +82,23 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
         "{}",
         images[0]
     );
-    assert_eq!(user(1), message, "prompt caches hit");
+    assert_eq!(
+        user(1),
+        message,
+        "a changed message would miss the prompt cache"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_after_it() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let result = fixture
-        .chat(json!({"messages": [named(&["file-none"])]}))
+        .chat(json!({"messages": [message_with_files(&["file-none"])]}))
         .await;
     assert_eq!(result.status, 404);
     assert_eq!(result.error()["param"], "messages.0.content.1.file.file_id");
     assert_eq!(fixture.asked().len(), 0);
-    let later = json!([named(&["file-none"]), {"role": "user", "content": "and?"}]);
+    let later = json!([message_with_files(&["file-none"]), {"role": "user", "content": "and?"}]);
     assert_eq!(
         fixture.chat(json!({"messages": later})).await.text(),
         "Hello."
@@ -107,11 +111,13 @@ async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_afte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_names_no_more_files_than_it_may() {
+async fn a_request_with_too_many_files_is_refused() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let file = upload(&fixture, "a.csv", b"x,y\n").await;
     let ids = vec![file.as_str(); 101];
-    let result = fixture.chat(json!({"messages": [named(&ids)]})).await;
+    let result = fixture
+        .chat(json!({"messages": [message_with_files(&ids)]}))
+        .await;
     assert_eq!(result.status, 400, "{result:?}");
     assert_eq!(
         result.error()["param"],

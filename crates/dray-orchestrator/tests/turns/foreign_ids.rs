@@ -1,5 +1,5 @@
-//! Ids of another caller: every endpoint treats them as ids that do not exist, for another client, and for the same client
-//! of another tenant on the same bus and store.
+//! Ids of another caller: every endpoint treats them as ids that do not exist, for another client, and for the same
+//! client of another tenant on the same bus and store.
 
 use bytes::Bytes;
 use dray_http::RequestBuilder;

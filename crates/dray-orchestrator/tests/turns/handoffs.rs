@@ -1,5 +1,5 @@
-//! Tests of handoffs: which agent continues a turn, with which tools and budget, how often, for which callers, and after a
-//! pause.
+//! Tests of handoffs: which agent continues a turn, with which tools and budget, how often, for which callers, and
+//! after a pause.
 
 use dray_agent::budget::{MoneyAmount, TokenPrice};
 use dray_orchestrator::Config;
@@ -273,7 +273,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     ]);
     let body = json!({"messages": messages, "tools": [weather]});
     assert_eq!(fixture.chat(body.clone()).await.text(), "It is sunny.");
-    // Only that agent has the rest of the turn: without it the turn does not continue.
+    // That agent has the rest of the turn: without its manifest the turn does not continue.
     let directory = fixture.directory().join("manifests");
     std::fs::remove_file(directory.join("billing.json")).unwrap();
     let late_response = fixture.chat(body).await;

@@ -6,7 +6,8 @@ use crate::bank::Bank;
 use crate::client_tools::CountingEndpoint;
 use crate::fixture::{TurnFixture, manifest, rest};
 
-/// Asks for a tool of the client and one of the manifest in one round, and gives structured answers where they are wanted.
+/// Asks for a tool of the client and one of the manifest in one round, and gives structured answers where they are
+/// wanted.
 const AGENT_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
     {"when": {"last_user_contains": "by a tool"},

@@ -42,7 +42,8 @@ async fn setup(change: impl FnOnce(&mut Config)) -> Setup {
     }
 }
 
-/// The messages of a conversation in which questions in text are answered. Clients of `OpenAI`'s API keep the text alone.
+/// The messages of a conversation in which questions in text are answered. Clients of `OpenAI`'s API keep the text
+/// alone.
 fn answered(first: &str, rounds: &[(&ChatResult, &str)]) -> Value {
     let mut messages = vec![user(first)];
     for (question, answer) in rounds {
@@ -147,7 +148,7 @@ async fn declining_and_cancelling_reach_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart() {
+async fn two_questions_of_a_round_come_one_after_the_other_even_after_a_restart() {
     let Setup {
         bank, mut fixture, ..
     } = setup(|_| {}).await;
@@ -210,7 +211,7 @@ async fn a_call_whose_server_asks_again_after_cancel_is_reported_once_and_as_fai
     assert_eq!(status, 200, "{done}");
     assert_eq!(
         output_text(&done),
-        "Insisted: The tool asks the user, who cannot be asked here. It did not go on."
+        "Insisted: The tool asks the user, who cannot be asked here. It did not continue."
     );
     let output = done["output"].as_array().unwrap();
     let calls: Vec<_> = output

@@ -272,7 +272,7 @@ async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_one
     let answer = fixture.reply("alice", &format!("My code: {code}")).await;
     assert_eq!((answer.text().as_str(), fixture.exchanges()), ("Done.", 1));
     assert_eq!(fixture.last_result(), "token-1");
-    // In another conversation, and without the code, with the same tokens.
+    // Another conversation uses the same tokens without the code.
     let answer = fixture.ask(
         "alice",
         json!([{"role": "user", "content": "again - please"}]),

@@ -74,7 +74,7 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
     ];
     let result = ask_as(&fixture, "k-1", &of_finance).await;
     assert_eq!(result.text(), "Got {\"own\":\"1\"}.", "{result:?}");
-    // Once for the hook, and once for the model.
+    // The endpoint is called once for the hook, and once for the model.
     assert_eq!(endpoint.called(), ["", "1"]);
     assert!(tool_names(&last_asked(&fixture)).contains(&"shop_b".to_owned()));
     // All other callers, and those whose groups are not known for certain.

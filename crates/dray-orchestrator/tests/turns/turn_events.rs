@@ -303,7 +303,7 @@ async fn an_agent_that_takes_over_has_a_turn_below_the_one_that_handed_over() {
             assert_eq!(turn.ended.outcome(), TurnOutcome::Finished);
         }
     }
-    // In the second request the other agent answers from the begin.
+    // In the second request the other agent answers from the start.
     let model_calls: Vec<_> = turns.iter().map(|turn| turn.ended.model_calls).collect();
     assert_eq!(model_calls, [1, 2, 0, 1]);
     assert_eq!(turns[1].calls_of("shop_a"), Some((1, 0)));

@@ -36,7 +36,7 @@ impl CacheMetrics {
             ),
             failures: counter(
                 "dray_cache_sweep_failures_total",
-                "Sweeps of the cache that were left to the next one.",
+                "Sweeps of the cache that failed; the next one continues.",
             ),
             objects: gauge(
                 "dray_cache_objects",

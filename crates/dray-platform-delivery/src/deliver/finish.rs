@@ -69,7 +69,7 @@ impl DeliveryRun<'_> {
             || self.record().target.clone().unwrap_or_default().platform,
             |open| open.account.platform.name().to_owned(),
         );
-        // Before the record is final: a repetition may write the events twice, but none is lost.
+        // The events are written before the record is final: a repetition may write the events twice, but none is lost.
         audit(&self.context.bus, &self.meta, &platform, self.record()).await;
         self.save().await?;
         self.context.log.index.note(&self.key, &self.stored);

@@ -41,7 +41,7 @@ use crate::records::{self, RecordError, RevisionedRecord};
 
 pub(crate) use self::finish::{audit, conclude};
 use self::run::DeliveryRun;
-pub(crate) use self::send_delay::SendPace;
+pub(crate) use self::send_delay::SendDelays;
 use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
 
@@ -65,7 +65,7 @@ pub(crate) struct SendContext {
     pub(crate) config: ReplaceableValue<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
-    pub(crate) pace: SendPace,
+    pub(crate) pace: SendDelays,
     pub(crate) metrics: DeliveryMetrics,
 }
 

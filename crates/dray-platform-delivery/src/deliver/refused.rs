@@ -183,7 +183,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         let target = &mut open.delivery.target;
         if !target.reply_to.is_empty() {
-            // First without the reply, because the message may be deleted while the thread exists.
+            // The first attempt is without the reply, because the message may be deleted while the thread exists.
             target.reply_to.clear();
         } else if !target.thread.is_empty() {
             target.thread.clear();
@@ -213,7 +213,7 @@ impl DeliveryRun<'_> {
         self.record_mut().deadline_ms = end_ms;
         self.report_wait_when_stored(&step);
         self.put(step_index, step);
-        // Until the user writes: only that opens the window (WhatsApp's 24 hours).
+        // The delivery waits until the user writes: only that opens the window (WhatsApp's 24 hours).
         Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed))
     }
 

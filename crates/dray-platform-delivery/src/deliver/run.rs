@@ -94,8 +94,8 @@ impl<'a> DeliveryRun<'a> {
         &mut self.stored.record
     }
 
-    /// Stores the record, then publishes the reports about it. No other step may depend on a change before the change is
-    /// stored.
+    /// Stores the record, then publishes the reports about it. No other step may depend on a change before the change
+    /// is stored.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
         self.stored.record.writer = self.writer;
@@ -149,7 +149,8 @@ impl<'a> DeliveryRun<'a> {
     ) -> Result<WorkEnd, DeliveryError> {
         if self.record().due_at_ms != 0 {
             let record = self.record_mut();
-            // Before the first step: a reconciler that reads the old time would publish the same work again.
+            // The time is removed before the first step: a reconciler that reads the old time would publish the same
+            // work again.
             record.due_at_ms = 0;
             record.waiting = None;
             self.save().await?;

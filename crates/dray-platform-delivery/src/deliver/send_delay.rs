@@ -7,17 +7,17 @@ use crate::rate_limit::RateLimiter;
 
 /// Delays of one replica.
 #[derive(Debug)]
-pub(crate) struct SendPace {
+pub(crate) struct SendDelays {
     pub(crate) limiter: Arc<RateLimiter>,
     /// Upper bound of the delay before the first retry: a second, and less in tests.
     pub(crate) retry_unit: Duration,
 }
 
-impl SendPace {
+impl SendDelays {
     /// A random delay (full jitter) below a bound that doubles with every attempt, up to 32 units (platform-delivery
     /// 10.2).
-    pub(crate) fn backoff(&self, tries: u32) -> Duration {
-        let bound = self.retry_unit * (1 << tries.saturating_sub(1).min(5));
+    pub(crate) fn backoff(&self, attempts: u32) -> Duration {
+        let bound = self.retry_unit * (1 << attempts.saturating_sub(1).min(5));
         rand::random_range(Duration::ZERO..=bound)
     }
 

@@ -188,7 +188,8 @@ impl DeliveryRun<'_> {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, step_index, step, &error).await;
         };
-        // After the waits for the rate limit, because a delivery that waits must not use an upload slot.
+        // The permit is taken after the waits for the rate limit, because a delivery that waits must not use an upload
+        // slot.
         let _permit = self.upload_permit(open).await?;
         let step = match self
             .prepare(open, step_index, step, &sent_step.step)

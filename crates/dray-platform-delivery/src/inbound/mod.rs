@@ -153,7 +153,7 @@ impl InboundSink for DurableInboundSink {
             })?;
         // The message is stored. The rest only resumes deliveries that wait for a message of this chat.
         let now_ms = service.clock.now_ms();
-        // Before the deliveries are read: one that is about to wait reads this time afterwards.
+        // The time is stored before the deliveries are read: a delivery that is about to wait reads it afterwards.
         service
             .platform_cache
             .learn_message_time(&self.account.id(), &chat, now_ms)

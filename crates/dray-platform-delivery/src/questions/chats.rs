@@ -28,8 +28,8 @@ pub struct QuestionChat {
     /// Shows the questions that tools ask the user during calls (MCP elicitation), if one choice answers them. The
     /// orchestrator selects the tools. Their texts and choices are those of the tool's server. Default false.
     pub tool_questions: bool,
-    /// How long an answer about a host holds: above 0 and at most `7d`. The egress-fetcher's `questions.answer_time` limits
-    /// it too. Default `1h`.
+    /// How long an answer about a host holds: above 0 and at most `7d`. The egress-fetcher's `questions.answer_time`
+    /// limits it too. Default `1h`.
     pub host_answer_time: Period,
 }
 

@@ -1,8 +1,8 @@
 //! Keeps chats current. It shows questions about hosts, shows a caller's question again when its process died before it
 //! knew the message, and shows the end of questions that end without a press.
 //!
-//! Each round reads one record for each chat. A replica claims the steps of a round ([`super::plan`]) in that record before
-//! it does them.
+//! Each round reads one record for each chat. A replica claims the steps of a round ([`super::plan`]) in that record
+//! before it does them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl QuestionService {
             let is_confirmed = self.watch.note_outcome(chat, &id, has_ended, now_ms);
             let mut questions = record.questions.iter_mut();
             if is_confirmed && let Some(question) = questions.find(|question| question.id == id) {
-                // Like one that has expired: its outcome is read again, and shown.
+                // The question is treated like an expired one: its outcome is read again, and shown.
                 question.expires_ms = now_ms.saturating_sub(SETTLE_GRACE_MS);
             }
             // An orchestrator that is away costs one timeout in a round.
@@ -216,7 +216,7 @@ impl QuestionService {
             detail: shown.detail.clone(),
             options: Vec::new(),
         };
-        // Before the message, which could not be ended without it.
+        // The text is stored before the message is sent, because the message could not be ended without it.
         self.open.keep_text(name, id, &text).await?;
         let asked = self
             .send(access, access.channel.ask(&access.target, &shown))
@@ -321,7 +321,7 @@ impl QuestionService {
         let (Some(message_id), Some(text)) = (message_id, text) else {
             return self.open.remove(name, id).await;
         };
-        // The chat that has the message, also when the entry names another one by now.
+        // The chat that has the message, even when the entry names another one by now.
         let Ok(target) = text.target.parse() else {
             return self.open.remove(name, id).await;
         };

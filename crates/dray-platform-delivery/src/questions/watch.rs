@@ -52,7 +52,7 @@ impl OutcomeWatch {
         let Some(question) = watched.and_then(|watched| watched.get_mut(id)) else {
             return false;
         };
-        // Twice: the first outcome may be that of a press whose process is about to show it.
+        // The outcome is read twice: the process of a press may be about to show the first one.
         let is_confirmed = has_ended && question.has_ended;
         question.has_ended = has_ended;
         question.next_ms = now_ms.saturating_add(CHECK_INTERVAL_MS);

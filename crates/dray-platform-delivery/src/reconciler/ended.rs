@@ -63,7 +63,8 @@ impl Reconciler {
         self.places.release_place_of(key, record).await;
         if let Some(meta) = round_meta(record) {
             let platform = record.target.clone().unwrap_or_default().platform;
-            // Before the end counts as published: a repetition may write the events twice, but none is lost.
+            // The events are written before the end counts as published: a repetition may write the events twice, but
+            // none is lost.
             audit(&self.bus, &meta, &platform, record).await;
         }
         publish_end(&self.bus, &self.log, key, stored).await

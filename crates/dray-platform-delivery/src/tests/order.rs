@@ -171,7 +171,7 @@ async fn a_worker_that_died_after_its_last_write_does_not_block_its_chat() {
     let fixture = DeliveryFixture::new().await;
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     fixture.delivered(&work).await;
-    // As a worker leaves it that dies before it releases its place.
+    // A worker that dies before it releases its place leaves this state.
     let places = &fixture.replica.sender.turns.places;
     let target = work.target.clone().unwrap();
     let (_, chat) = places.chat_of(&tenant(), &target).await.unwrap();

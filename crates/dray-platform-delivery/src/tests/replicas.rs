@@ -139,7 +139,7 @@ async fn an_earlier_delivery_is_sent_first_by_any_replica() {
 const FOREIGN_RECORDS: u64 = 5_100;
 
 #[tokio::test]
-async fn a_list_begins_with_the_newest_delivery_also_while_the_index_is_far_behind() {
+async fn a_list_begins_with_the_newest_delivery_even_while_the_index_is_far_behind() {
     let fixture = DeliveryFixture::new().await;
     let log = &fixture.replica.receipts.log;
     for number in 1..=FOREIGN_RECORDS {

@@ -363,7 +363,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
 }
 
 #[tokio::test]
-async fn a_list_continues_where_it_ended_also_after_newer_deliveries() {
+async fn a_list_continues_where_it_ended_even_after_newer_deliveries() {
     let fixture = DeliveryFixture::new().await;
     let deliver = async |id: &str| {
         fixture.clock.advance(Duration::from_secs(1));

@@ -251,7 +251,7 @@ async fn serve_gateway<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Before the greeting, so that a disconnection during it is not missed.
+    // The subscription precedes the greeting, so that a disconnection during it is not missed.
     let mut changes = shared.lock().gateway.changes.subscribe();
     let disconnects = *changes.borrow_and_update();
     let GatewayClient {
@@ -416,7 +416,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
                 // Invalid sequence: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
-                    // After the missed events, as at the real gateway.
+                    // `RESUMED` follows the missed events, as at the real gateway.
                     push_event(events, "RESUMED", &json!({}));
                     GatewayStart::At(id, sent)
                 }

@@ -101,7 +101,7 @@ impl FakeDiscord {
             "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
             "pinned": false, "components": [],
         });
-        // Last, because they replace the fields above.
+        // These fields come last, because they replace the fields above.
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }

@@ -130,7 +130,7 @@ async fn store_message(
         return Ok(());
     }
     let id = message.message_id.parse();
-    // Only after it was stored, because the next catch-up starts at this id.
+    // The id is noted only after the message was stored, because the next catch-up starts at this id.
     deliver.message(message).await?;
     // An id that is not a number has no order.
     if let Ok(id) = id {
@@ -238,7 +238,8 @@ impl MissedMessages {
         missed.sort_by_key(|(id, _)| *id);
         for (id, message) in &missed {
             store_message(gateway, cache, message, self.is_in_a_server, deliver).await?;
-            // Advanced for messages that were not stored too, such as those of bots, so that they are not requested again.
+            // Advanced for messages that were not stored too, such as those of bots, so that they are not requested
+            // again.
             cache.note_message(channel, *id);
         }
         Ok(page.len() < MAX_PAGE_MESSAGES || missed.is_empty())

@@ -146,8 +146,8 @@ impl FakeHomeserver {
         state.event(room, OTHER_USER, kind, &json!({ "body": "x" }));
     }
 
-    /// The bot leaves a room and joins it again, between two responses to a sync. [`OTHER_USER`] wrote a message before,
-    /// at this time in Unix milliseconds.
+    /// The bot leaves a room and joins it again, between two responses to a sync. [`OTHER_USER`] wrote a message
+    /// before, at this time in Unix milliseconds.
     pub fn bot_rejoins(&self, room: &str, content: &Value, sent_ms: u64) {
         let mut state = self.server.shared().lock();
         let now = std::mem::replace(&mut state.now, sent_ms);

@@ -87,7 +87,7 @@ pub(super) fn message_json(
         None => set_field("text", stored.text.clone().into()),
         Some((id, file)) => {
             let (key, value) = file_json(id, file);
-            // For clients that do not support animations, as in the API.
+            // The API sets `document` as well, for clients that do not support animations.
             if key == "animation" {
                 set_field("document", value.clone());
             }

@@ -94,7 +94,7 @@ pub(super) fn prepare_message(
             "message is too long"
         }));
     }
-    // Not a parser, but enough to refuse text that the sender did not escape.
+    // This check is not a parser, but enough to refuse text that the sender did not escape.
     if !form.get("parse_mode").is_empty() && text.contains(['*', '_', '<']) {
         return Err(MethodError::bad(
             "can't parse entities: Can't find end of the entity starting at byte offset 0",

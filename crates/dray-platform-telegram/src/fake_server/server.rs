@@ -32,7 +32,8 @@ pub(super) async fn respond_to_request(
     };
     shared.state().requests.push(method.to_owned());
     if token != BOT_TOKEN {
-        // After the body, because a client that still writes would get a broken connection instead of the status.
+        // The token is checked after the body was read, because a client that still writes would get a broken
+        // connection instead of the status.
         let refusal = if token.contains(':') {
             MethodError::of(401, "Unauthorized")
         } else {

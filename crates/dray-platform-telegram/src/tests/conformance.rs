@@ -54,16 +54,16 @@ impl PlatformFixture for TelegramFixture {
             number => number.to_string(),
         };
         let messages = self.fake.visible_messages(target.chat.parse().unwrap());
-        let visible = messages.into_iter().map(|messages| VisibleMessage {
-            message_id: messages.message_id.to_string(),
-            text: messages.text,
-            files: Vec::from_iter(messages.file.map(|file| SeenFile {
+        let visible = messages.into_iter().map(|message| VisibleMessage {
+            message_id: message.message_id.to_string(),
+            text: message.text,
+            files: Vec::from_iter(message.file.map(|file| SeenFile {
                 name: file.name,
                 size: file.size,
                 sha256: file.sha256,
             })),
-            thread: text(messages.thread),
-            reply_to: text(messages.reply_to),
+            thread: text(message.thread),
+            reply_to: text(message.reply_to),
         });
         visible.collect()
     }

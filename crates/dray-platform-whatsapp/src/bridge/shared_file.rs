@@ -31,7 +31,7 @@ pub(super) async fn open(
     };
     let opened = open_beneath_in_background(root, inside).await;
     let opened = tokio::fs::File::from_std(opened.map_err(missing)?);
-    // Of the open file, because the bridge can replace what is at the path.
+    // The metadata is that of the open file, because the bridge can replace what is at the path.
     if !opened.metadata().await.map_err(missing)?.is_file() {
         return Err(outside_error());
     }

@@ -114,7 +114,7 @@ fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
         .map_err(|_| refused("the app secret cannot be used"))?;
-    // Over the bytes as received: parsing and writing the JSON again would change them.
+    // The signature covers the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
     mac.verify_slice(signature.as_bytes())
         .map_err(|_| refused("the signature is not Meta's"))

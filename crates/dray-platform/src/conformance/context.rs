@@ -139,7 +139,7 @@ impl<'f> CaseContext<'f> {
             }
         };
         if let Err(error) = &result {
-            // With `Debug` too: logs of tests and panics use it.
+            // The text includes `Debug`: logs of tests and panics use it.
             let printed = format!("{error} {error:?} {}", ErrorChain(error));
             for secret in self.fixture.secrets() {
                 expect_true(
@@ -220,7 +220,7 @@ impl<'f> CaseContext<'f> {
             .map(bytes_of_seen)
             .collect();
         let mut expected_files: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
-        // As sets: albums may change the order between kinds, which other cases check.
+        // The files are compared as sets: albums may change the order between kinds, which other cases check.
         visible_files.sort();
         expected_files.sort();
         expect_equal("visible files", visible_files, expected_files)?;

@@ -34,7 +34,7 @@ async fn expect_retry_succeeds(
     step: &SendStep,
 ) -> Result<(), CaseEnd> {
     context.expect_nothing_visible().await?;
-    // With another key: the first attempt must not count as the message.
+    // The second attempt has another key: the first attempt must not count as the message.
     context.attempt(delivery, step, &context.key()).await??;
     expect_equal("visible files", context.visible_files().await.len(), 1)
 }
@@ -102,7 +102,8 @@ pub(super) async fn a_lost_response_is_ambiguous_and_its_message_is_shown_once(
         prepared: "",
         key: &key,
     };
-    // By hand instead of `attempt`, because the same request is needed for the second part.
+    // The case prepares the request itself instead of calling `attempt`, because the same request is needed for the
+    // second part.
     let prepared = context.platform.prepare(send, &counter).await?;
     send.prepared = &prepared;
     let result = context.platform.send(send, &counter).await;
@@ -155,7 +156,10 @@ fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Resu
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
         Err(error) => expect_true(
             error.send_outcome() != SendOutcome::NotSent,
-            format_args!("something may be seen: {}", ErrorChain(&error)),
+            format_args!(
+                "the error claims that nothing was sent: {}",
+                ErrorChain(&error)
+            ),
         ),
     }
 }
@@ -181,7 +185,7 @@ pub(super) async fn an_unreadable_response_does_not_count_as_a_delivery(
 pub(super) async fn bytes_that_cannot_be_read_show_nothing(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    // Fails at the first byte, in the middle, and at the last byte.
+    // The file fails at the first byte, in the middle, and at the last byte.
     for readable in [0, 70_000, 199_999] {
         let file = sample::failing_file("data.bin", 200_000, readable);
         let (delivery, step, key) = prepare_delivery(context, file).await?;

@@ -187,7 +187,8 @@ impl HoldBack {
             self.found
                 .directives
                 .note(open.get(directive.clone()).unwrap_or_default());
-            // Never fenced: an incomplete unit has a line end only after `MEDIA:`, and fenced lines have no tags.
+            // This text is never in a fence: an incomplete unit has a line end only after `MEDIA:`, and fenced lines
+            // have no tags.
             self.tidy.push(
                 open.get(offset..directive.start).unwrap_or_default(),
                 false,

@@ -231,7 +231,7 @@ impl TagScanner<'_> {
                 span,
             });
         }
-        // From long to short, because the longest path that exists is used.
+        // The candidates are tried from long to short, because the longest path that exists is used.
         candidates.reverse();
         let fallback = candidates.len().checked_sub(1)?;
         Some(MediaTag {

@@ -21,7 +21,7 @@ pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Returns only an error; on success it does not return.
 fn become_program(job: &OcrJob) -> std::io::Result<()> {
-    // Before the seal, which refuses `prctl`. The signal and the limits survive `exec`.
+    // This comes before the seal, which refuses `prctl`. The signal and the limits survive `exec`.
     end_with_parent()?;
     set_limits(&job.limits)?;
     confine::seal(&job.program)?;

@@ -40,7 +40,7 @@ type TextResult = Result<DocumentText, Box<Record>>;
 struct ResultBuilder<'a> {
     /// The name that the model uses; for a file of an archive, the names of the archive and of the file.
     display_path: Cow<'a, str>,
-    /// The path of the file itself, also when one of its members is read.
+    /// The path of the file itself, even when one of its members is read.
     path: &'a str,
     /// The file of an archive that was requested.
     member: Option<&'a str>,

@@ -19,8 +19,8 @@ pub(super) struct CleanConversion {
 
 impl CleanConversion {
     pub(super) fn of(mut converted: Converted, range: Option<&Range>) -> Self {
-        // Before the cut: positions count in the text that is shown, and a caller recognises the end of the text by
-        // a range that is shorter than requested.
+        // Hidden characters are removed before the cut: positions count in the text that is shown, and a caller
+        // recognises the end of the text by a range that is shorter than requested.
         let parts = std::mem::take(&mut converted.parts);
         (converted.markdown, converted.parts) = defanged(&converted.markdown, parts);
         let is_blank = converted.markdown.trim().is_empty();

@@ -253,7 +253,8 @@ impl Reader {
         self.classify_file(path, opened.file, opened.size)
     }
 
-    /// Classifies an open file of `size` bytes, as [`Self::classify`] does. The name is for messages and has the extension.
+    /// Classifies an open file of `size` bytes, as [`Self::classify`] does. The name is for messages and has the
+    /// extension.
     ///
     /// # Errors
     ///

@@ -193,7 +193,7 @@ impl PrepareSteps {
             }
             let (to, length) = match &mut copy {
                 Some(copy) => copy,
-                // In memory, because the tool must not leave files behind (read-attachment 2).
+                // The file is in memory, because the tool must not leave files behind (read-attachment 2).
                 none => none.insert((memory_file()?, 0)),
             };
             let remaining = self.policy.max_file_bytes - *length;

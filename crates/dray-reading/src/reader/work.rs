@@ -112,7 +112,8 @@ impl Reader {
         (work, is_whole)
     }
 
-    /// Converts the file in a worker, or a short plain text in this process: starting a worker would take most of the time.
+    /// Converts the file in a worker, or a short plain text in this process: starting a worker would take most of the
+    /// time.
     async fn run(
         &self,
         file: File,

@@ -152,7 +152,7 @@ async fn a_scanned_page_is_read_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_picture_is_read_also_within_an_archive() {
+async fn a_picture_is_read_even_within_an_archive() {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     archive
         .start_file("in/scan.tif", SimpleFileOptions::default())

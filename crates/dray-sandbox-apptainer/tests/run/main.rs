@@ -124,7 +124,7 @@ async fn links_out_of_the_exchange_directory_are_followed_in_the_instance_only()
     let link = fixture.path("link");
     let file = sandbox.stat(&link, Follow::Yes).await.unwrap();
     assert_eq!(sandbox.transports(&file.real_path)[0], Transport::ExecRaw);
-    // As if the link had been created after `stat`.
+    // The state is that of a link which was created after `stat`.
     let mut stale = file.clone();
     stale.real_path = link;
     let read = Read {

@@ -106,7 +106,7 @@ impl Sandbox for Fake {
             if node.kind != FileKind::File {
                 return Err(Error::new(ErrorKind::NotRegular, "not a file"));
             }
-            // As backends that check the identity of the opened file.
+            // Some backends check the identity of the opened file in this way.
             if read.file.identity != Some((1, node.inode)) {
                 return Err(Error::new(ErrorKind::ChangedDuringTransfer, "another file"));
             }
@@ -197,7 +197,8 @@ impl Sandbox for Fake {
             size,
             modified_ns: node.mtime_ns,
             changed_s: modified,
-            // Not the clock of the sandbox, because `settle` decides which files count as unchanged for a long time.
+            // The clock of the sandbox is not used, because `settle` decides which files count as unchanged for a long
+            // time.
             now_s: if node.mtime_ns <= settled {
                 modified + 10
             } else {

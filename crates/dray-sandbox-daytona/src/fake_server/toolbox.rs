@@ -34,7 +34,7 @@ pub(super) async fn call(
     }
 }
 
-fn failed(error: &io::Error) -> Reply {
+fn failure_reply(error: &io::Error) -> Reply {
     let text = error.to_string().to_ascii_lowercase();
     let text = text.split(" (os error").next().unwrap_or_default();
     match error.kind() {
@@ -57,7 +57,7 @@ fn download(shared: &SharedState<FakeState>, sandbox: &FakeSandbox, path: &str) 
     });
     let file_bytes = match read {
         Ok(bytes) => Bytes::from(bytes),
-        Err(error) => return failed(&error),
+        Err(error) => return failure_reply(&error),
     };
     let state = &mut *shared.lock();
     let end_sandbox = || destroy(&mut state.sandboxes, sandbox);
@@ -76,7 +76,7 @@ async fn upload(
         Ok(file) => file,
         Err(error) => {
             request.into_reader().digest().await?;
-            return Ok(failed(&error));
+            return Ok(failure_reply(&error));
         }
     };
     write_upload(request, file, fault, || {
@@ -86,7 +86,7 @@ async fn upload(
     Ok(json_reply(200, &json!({ "path": path })))
 }
 
-/// Runs a command line in a shell; both outputs are one text.
+/// Runs a command line in a shell; both outputs are one text, as in the real toolbox.
 async fn execute(
     shared: &SharedState<FakeState>,
     sandbox: &FakeSandbox,
@@ -101,7 +101,6 @@ async fn execute(
     let exec = LocalExec::new(none)
         .with_environment([("HOME", home)])
         .with_directory(sandbox.root.clone());
-    // Both outputs become one text, as in the toolbox.
     let argv = ["sh", "-c", "exec 2>&1; eval \"$1\"", "sh", command];
     let argv = argv.map(|word| word.as_bytes().to_vec()).to_vec();
     let Ok(running) = exec.run(argv, None).await else {

@@ -1,5 +1,5 @@
-# What tells a directory from another one at its path: device, inode and, where it is known, birth; and its path without
-# links. Without an argument it is the home directory.
+# Prints the identity of a directory, by which a replacement at the same path is noticed: device, inode and, where it is
+# known, time of birth; then its path without links. Without an argument, the directory is the home directory.
 identity() {
   rec text
   if [ -n "$1" ]; then cd -- "$1"; else cd; fi || { refuse sandbox_gone; return 0; }
@@ -12,7 +12,7 @@ identity() {
   finish "$?"
   found=yes
 }
-# With yes as the second argument, what is here follows where the directory is.
+# Prints the identity of a directory. With yes as the second argument, what the probe found about the host follows.
 examine() {
   found=no
   identity "$1"

@@ -252,7 +252,7 @@ fn every_shell_finds_a_process_without_variables_by_its_limit_with_and_without_o
         let (mut marked, mut unrelated) = (unmarked(&own), unmarked(&other));
         assert_eq!(run_probe(shell, &mark), 1, "{shell:?} needs the limit");
         assert_eq!(look_for(shell, &mark, &own), 0, "{shell:?}");
-        // Before it is waited for: a dead process still has limits.
+        // The process is dead but not waited for, and still has limits.
         assert_eq!(look_for(shell, &mark, &own), 1, "{shell:?}");
         assert!(!marked.wait().unwrap().success());
         assert!(unrelated.try_wait().unwrap().is_none(), "{shell:?}");

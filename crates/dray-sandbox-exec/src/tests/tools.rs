@@ -11,7 +11,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, writ
 const ALL_TOOL_SETS: [ToolSet; 3] = [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox];
 
 #[tokio::test]
-async fn a_probe_reports_who_where_and_with_what() {
+async fn a_probe_reports_user_directory_and_tools() {
     for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let probe = fixture.files().probe().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_home_comes_from_the_environment_or_the_list_of_users() {
 }
 
 #[tokio::test]
-async fn without_id_the_kernel_says_who_we_are() {
+async fn without_the_program_id_the_user_comes_from_the_kernel() {
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["cat", "head"]);
     let probe = fixture.files().probe().await.unwrap();
     assert_eq!(probe.uid, rustix::process::geteuid().as_raw());
@@ -51,7 +51,7 @@ async fn without_id_the_kernel_says_who_we_are() {
 }
 
 #[test]
-fn without_ids_in_the_status_of_the_kernel_id_says_who_we_are() {
+fn without_ids_in_the_status_of_the_kernel_the_user_comes_from_the_program_id() {
     let directory = tempfile::tempdir().unwrap();
     let status = directory.path().join("status");
     std::fs::write(&status, "Name:\tsh\nState:\tR (running)\n").unwrap();
@@ -80,7 +80,7 @@ async fn without_a_shell_the_tool_is_missing() {
 }
 
 #[tokio::test]
-async fn without_stat_the_long_listing_describes() {
+async fn without_stat_the_metadata_comes_from_the_long_listing() {
     let fixture =
         ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["ls", "readlink", "find"]);
     let path = fixture.file("a\nb", b"12345");
@@ -129,7 +129,7 @@ async fn without_stat_the_long_listing_describes() {
 }
 
 #[tokio::test]
-async fn without_readlink_the_shell_resolves_what_it_can() {
+async fn without_readlink_the_shell_resolves_only_links_to_directories() {
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "ls"]);
     fixture.sh("mkdir real; ln -s real way; : > real/file; ln -s file real/link");
     let files = fixture.files();
@@ -174,7 +174,7 @@ async fn r_2_a_file_without_a_true_size_is_not_read() {
 }
 
 #[tokio::test]
-async fn every_digest_program_is_as_good() {
+async fn every_digest_program_gives_the_same_digest() {
     let bytes = random(70_000);
     for program in ["sha256sum", "shasum", "openssl", "python3"] {
         let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
@@ -203,7 +203,7 @@ async fn every_digest_program_is_as_good() {
 }
 
 #[tokio::test]
-async fn every_encoder_brings_the_same_bytes() {
+async fn every_encoder_reads_the_same_bytes() {
     let bytes = random(100_001);
     for program in ["base64", "openssl", "python3", "perl", "uuencode", "od"] {
         let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
@@ -272,7 +272,7 @@ async fn without_hard_links_a_name_is_claimed_and_that_is_reported() {
 }
 
 /// A `mv` that does not know `-T`.
-fn old(mv: &str) -> String {
+fn mv_without_target_option(mv: &str) -> String {
     let help = "echo 'mv [-fin]'; exit";
     let refuse = "echo 'mv: invalid option -- T' >&2; exit 1";
     format!("case \"$*\" in *--help*) {help};; *-T*) {refuse};; esac; exec {mv} \"$@\"")
@@ -285,8 +285,14 @@ async fn a_link_to_a_directory_is_replaced_and_not_entered() {
     for (fixture, whole) in [
         (gnu(), true),
         (bare(), false),
-        (gnu().with_fake("mv", &old("/bin/mv")), false),
-        (bare().with_fake("mv", &old("/bin/busybox mv")), false),
+        (
+            gnu().with_fake("mv", &mv_without_target_option("/bin/mv")),
+            false,
+        ),
+        (
+            bare().with_fake("mv", &mv_without_target_option("/bin/busybox mv")),
+            false,
+        ),
     ] {
         fixture.sh("mkdir d; ln -s d to");
         let (from, to) = (fixture.file("from", b"new"), fixture.path("to"));

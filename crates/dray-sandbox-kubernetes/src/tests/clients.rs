@@ -80,7 +80,7 @@ async fn kubectl_runs_commands_in_the_fake_server() {
         String::from_utf8_lossy(&output.stderr).contains("executable file not found"),
         "{output:?}"
     );
-    // Over WebSockets, in the version that can close channels.
+    // A GET means WebSockets, in the version that can close channels.
     assert!(fixture.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
 }
 

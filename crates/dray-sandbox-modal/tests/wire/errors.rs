@@ -44,7 +44,7 @@ async fn every_refusal_has_its_kind() {
         assert!(error.source().is_some(), "{code:?} has no cause");
         let expected = match code {
             Code::DeadlineExceeded | Code::Unavailable => times,
-            // Once with the old credential and once with a new one.
+            // The request is sent once with the old credential and once with a new one.
             Code::Unauthenticated => 2,
             _ => 1,
         };

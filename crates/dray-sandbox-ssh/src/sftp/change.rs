@@ -20,7 +20,7 @@ pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) ->
     let mut directory = path.clone();
     loop {
         match stat(channel, &directory, Follow::Yes).await {
-            // From the path upwards, because usually only the last directory is missing.
+            // Directories are looked up from the path upwards, because usually only the last directory is missing.
             Ok(found) if found.kind == FileKind::Directory => break,
             Ok(_) => {
                 return Err(Error::new(

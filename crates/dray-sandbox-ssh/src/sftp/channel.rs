@@ -178,7 +178,8 @@ impl Channel {
 
     /// Sends bytes of one or several finished packets.
     pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
-        // Before it is sent: if the caller is dropped meanwhile, the channel must count as waiting for a response.
+        // The requests are counted before they are sent: if the caller is dropped meanwhile, the channel must count as
+        // waiting for a response.
         self.pending_requests += count;
         self.send_all(packets).await
     }

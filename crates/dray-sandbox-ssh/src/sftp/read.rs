@@ -76,7 +76,8 @@ pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error>
 /// Opens the file with this metadata, and checks before and after opening that it is that file and regular.
 async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, Error> {
     let path = &file.real_path;
-    // Before OPEN, which would block the whole channel on a FIFO (sandbox-transfer 5.2).
+    // The kind of the file is checked before OPEN, which would block the whole channel on a FIFO (sandbox-transfer
+    // 5.2).
     check_unchanged(file, &lstat(channel, path).await?)?;
     let handle = channel
         .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {

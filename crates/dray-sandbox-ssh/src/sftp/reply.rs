@@ -51,8 +51,8 @@ impl Reply {
             kind::DATA => Reply::Data(fields.string()?),
             kind::NAME => {
                 let count = fields.u32()?;
-                // Without the announced capacity: the host chooses the count, but each name must really be in the
-                // packet.
+                // The announced capacity is not reserved: the host chooses the count, but each name must really be in
+                // the packet.
                 let mut names = Vec::new();
                 for _ in 0..count {
                     let name = fields.string()?;

@@ -93,7 +93,7 @@ async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Byt
                 .string(upload.path.as_bytes())
                 .u32(flags)
                 .u32(Attributes::only_permissions())
-                // Not readable for others before it is complete; the mode is set at the end.
+                // Other users cannot read the file before it is complete; the mode is set at the end.
                 .u32(0o600)
         })
         .await?
@@ -142,7 +142,8 @@ async fn write_all(
     written?;
     if channel.has_extension(FSYNC_EXTENSION) {
         channel
-            // Before the rename that publishes it: after a crash of the host the name must not lead to an empty file.
+            // The content is synced before the rename that publishes it: after a crash of the host the name must not
+            // lead to an empty file.
             .call_within(FSYNC_TIMEOUT, kind::EXTENDED, |packet| {
                 packet.string(FSYNC_EXTENSION.as_bytes()).string(handle)
             })
@@ -154,7 +155,7 @@ async fn write_all(
             packet
                 .string(handle)
                 .u32(Attributes::only_permissions())
-                // Never set-user-id or sticky (sandbox-transfer 1.5).
+                // Set-user-id, set-group-id and the sticky bit are never set (sandbox-transfer 1.5).
                 .u32(upload.mode & 0o777)
         })
         .await?

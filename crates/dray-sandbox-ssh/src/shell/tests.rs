@@ -397,7 +397,7 @@ async fn a_message_of_an_ssh_client_on_the_host_does_not_repeat_a_command() {
     );
     std::fs::write(host.server.home().join(".bashrc"), forward).unwrap();
     let lost = sh(&host.shell, "true", None).await;
-    // Before the background work begins, which is to kill what may run.
+    // The runs are counted before the background work begins, which kills a command that may run.
     let count = std::fs::read_to_string(&runs).unwrap().lines().count();
     assert_eq!(
         (lost.err().map(|error| error.kind()), count),

@@ -1,4 +1,4 @@
-//! Shared connections (sandbox-transfer 5.3).
+//! Tests of connections that callers share (sandbox-transfer 5.3).
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -203,7 +203,9 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
             body.next().await.unwrap().unwrap();
             drop(body);
             eventually("the end of the transfer", async || {
-                commands(&host, transport).is_empty().then_some(())
+                transfer_processes(&host, transport)
+                    .is_empty()
+                    .then_some(())
             })
             .await;
         }
@@ -248,7 +250,8 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
     .unwrap();
     let address = host.address();
     let opening = backend.open_address(&address);
-    // One after the other, the first would wait for the second until its time limit of a minute.
+    // If the sessions were opened one after the other, the first would wait for the second until its time limit of a
+    // minute.
     let sandbox = tokio::time::timeout(Duration::from_secs(30), opening).await;
     let engine = Engine::new(sandbox.unwrap().unwrap(), EngineOptions::default());
     let policy = Policy::beneath([host.root()]);
@@ -308,7 +311,7 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
     let start = format!(": >{}", meeting.display());
     std::fs::write(host.server.home().join(".bashrc"), start).unwrap();
     let (backend, address) = (backend(), host.address());
-    // One after the other, `ssh -G` would wait until its time limit.
+    // If both ran one after the other, `ssh -G` would wait until its time limit.
     let second = tokio::time::timeout(Duration::from_mins(1), backend.resolve(&address)).await;
     assert_eq!(second.unwrap().unwrap(), first);
     assert_eq!(host.logins(), 1);
@@ -329,7 +332,7 @@ async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
     std::fs::write(&file, "").unwrap();
     backend().resolve(&host.address()).await.unwrap();
     let first = sockets(&host).pop().unwrap();
-    // The same address by another route, while the remembered connection is open.
+    // The configuration leads to the same address by another route, while the remembered connection is open.
     std::fs::write(&file, "BindAddress 127.0.0.1\n").unwrap();
     backend().resolve(&host.address()).await.unwrap();
     assert_eq!((host.logins(), sockets(&host).len()), (2, 2));
@@ -364,8 +367,8 @@ async fn an_idle_shell_is_closed_for_sftp_when_a_host_allows_one_channel() {
 
 /// Processes of the server that belong to a transfer: all but the connection itself, the idle channel and the idle
 /// shell.
-fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
-    let rest = if transport == Transport::Sftp {
+fn transfer_processes(host: &SshFixture, transport: Transport) -> Vec<String> {
+    let connection_mark = if transport == Transport::Sftp {
         "@notty"
     } else {
         "sshd: "
@@ -373,7 +376,7 @@ fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     // The shell that waits for requests.
     let is_idle = |line: &str| line.starts_with("sh\0-s\0");
     let mut lines = command_lines(host);
-    lines.retain(|line| !line.contains(rest) && !is_idle(line));
+    lines.retain(|line| !line.contains(connection_mark) && !is_idle(line));
     lines
 }
 

@@ -110,7 +110,7 @@ impl Sink for PipeSink {
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
-        // In this order: the source must find the digest when it has received the last bytes.
+        // The order matters: the source must find the digest when it has received the last bytes.
         let _ = self.shared.proved.set(sha256);
         if let Some(last) = self.last.take() {
             self.send(last).await?;

@@ -133,12 +133,12 @@ impl SandboxTransfer {
         check_size(&body)?;
         let mut audit = audit_event(meta, &body);
         let allowed = self.allow(meta, work_until, &body, &mut audit).await?;
-        // Before the event, which names the variables.
+        // The variables are added before the event, which names them.
         self.add_proxy(meta, &allowed, &mut body, &mut audit)?;
         let owner = self.owner(meta, work_until);
         let input = self.command_input(&owner, &allowed, &body).await?;
         audit.input_size = input.as_ref().map_or(0, |input| input.size);
-        // Before the event, and with it before the start: a repeated request must not run it again.
+        // The operation begins before the event and the start of the command: a repeated request must not run it again.
         self.commands.begin(&meta.tenant, &meta.operation).await?;
         let record = self.auditor.start(meta, audit).await?;
         let request = allowed.request(body, input);
@@ -163,7 +163,7 @@ impl SandboxTransfer {
         body: &v1::ExecSandboxRequest,
         audit: &mut v1::SandboxCommandAudit,
     ) -> Result<AllowedCommand, Error> {
-        // Before anything is opened, so that such a tenant learns nothing about sandboxes.
+        // The tenant is checked before anything is opened, so that such a tenant learns nothing about sandboxes.
         if !self.settings.get().config.commands.concerns(&meta.tenant) {
             return Err(self.refuse(meta, audit).await);
         }

@@ -165,9 +165,10 @@ impl SandboxTransfer {
         let placed = async {
             check_session(&work.session)?;
             check_chat(work.chat.as_ref())?;
-            // Before the record: the upload may wait longer than the cache keeps its file.
+            // The claim is kept before the upload is recorded: the upload may wait longer than the cache keeps its
+            // file.
             let work = self.with_kept_claim(&meta, work).await?;
-            // Before it is placed: a crash between the two leaves it waiting and not lost.
+            // The upload is recorded before it is placed: a crash between the two leaves it waiting and not lost.
             self.uploads.record(&meta, &work).await?;
             self.place_waiting(&meta, &work.session, meta.deadline)
                 .await?;

@@ -284,7 +284,7 @@ async fn bytes_after_the_end_are_reported_and_not_read() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_fails_the_tree_also_after_the_end() {
+async fn a_source_that_fails_fails_the_tree_even_after_the_end() {
     let tar = ScriptedTar::default().file("a", &[1; 2000]).ended();
     for cut in [0, 100, 512, 1000, tar.len()] {
         let pieces = [

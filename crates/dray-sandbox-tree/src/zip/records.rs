@@ -87,7 +87,7 @@ impl LocalHeader {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut extra = Vec::new();
         if self.large {
-            // Both sizes follow in the descriptor.
+            // The real sizes follow in the data descriptor.
             put_all(&mut extra, &[&le16(1), &le16(16), &[0; 16]]);
         }
         self.extended_time(&mut extra);

@@ -137,7 +137,7 @@ impl<'a> FindingCollector<'a> {
                 continue;
             };
             let key = format!("{key}.{file_key}");
-            // Only within one layer: a layer above may replace the file of the one below by a value.
+            // The check is within one layer: a layer above may replace the file of the one below by a value.
             if table.contains_key(name) {
                 self.add_finding(
                     &key,

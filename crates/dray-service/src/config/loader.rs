@@ -68,7 +68,7 @@ impl ConfigLoader {
             layers.extend(flag_layer(&mut collector, flag));
         }
         for layer in &mut layers {
-            // Before the keys are checked, because a former name is not a field.
+            // Fields are renamed before the keys are checked, because a former name is not a field.
             rename_fields(layer, &mut collector);
             // Each layer is checked separately, because the source of a wrong key is unknown after the merge.
             collector.check_tree(layer);

@@ -30,7 +30,8 @@ pub(super) enum GrpcStream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// DNS names and URIs of the client certificate that the handshake verified; empty without one. Set for each connection.
+/// DNS names and URIs of the client certificate that the handshake verified; empty without one. Set for each
+/// connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CertificateNames(pub(super) Arc<[String]>);
 

@@ -94,8 +94,8 @@ impl AuthRefusal {
     }
 }
 
-/// Finds the identity behind a token or a verified certificate. A token that was sent decides alone: it never falls back
-/// to the certificate of the connection.
+/// Finds the identity behind a token or a verified certificate. A token that was sent decides alone: it never falls
+/// back to the certificate of the connection.
 pub(crate) fn identify(
     table: &IdentityTable,
     headers: &HeaderMap,

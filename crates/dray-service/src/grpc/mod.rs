@@ -190,11 +190,11 @@ impl GrpcEndpoint {
         let call = Arc::clone(call);
         let endpoint = self.clone();
         move |request| {
-            // Once for each request: the future outlives this call.
+            // The handle is cloned for each request: the future outlives this call.
             let call = Arc::clone(&call);
             let endpoint = endpoint.clone();
             Box::pin(async move {
-                // Before the body is read, so that an unknown caller cannot fill the memory.
+                // The caller is admitted before the body is read, so that an unknown caller cannot fill the memory.
                 let tenant = match endpoint.admit_caller(&request, call.grpc_path) {
                     Ok(tenant) => tenant,
                     Err(refusal) => {

@@ -113,7 +113,7 @@ impl GrpcSecurity {
                         Arc::new(loaded);
                     tracing::info!("reloaded the gRPC credentials");
                 }
-                // For instance a new certificate whose key is not written yet.
+                // A possible cause is a new certificate whose key is not written yet.
                 Err(error) => {
                     tracing::warn!(%error, "could not use the gRPC credentials; the earlier ones stay in force");
                 }
@@ -133,7 +133,7 @@ impl GrpcSecurity {
 async fn read_settled<C, E, F>(
     known_digest: Sha256Digest,
     interval: Duration,
-    // Not an async closure: a task that borrows for one could not move between threads.
+    // This is not an async closure: a task that borrows for one could not move between threads.
     read: impl Fn() -> F,
 ) -> Result<(Sha256Digest, C), E>
 where

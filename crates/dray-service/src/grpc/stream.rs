@@ -44,7 +44,8 @@ pub(super) fn answer_stream(
         .map_err(|fault| status_of(&fault))?;
     let (result, outcome) = oneshot::channel();
     let kill = endpoint.kill.clone();
-    // In a separate task: a caller that does not read must not stop the clock of the handler, whose deadline ends it.
+    // The handler runs in a separate task: a caller that does not read must not stop the clock of the handler, whose
+    // deadline ends it.
     endpoint.handlers.spawn(async move {
         let outcome = tokio::select! {
             outcome = admitted => outcome,

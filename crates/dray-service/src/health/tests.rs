@@ -87,9 +87,9 @@ async fn a_check_that_hangs_fails_and_does_not_delay_others() {
 async fn rounds_repeat_and_waiters_get_changes() {
     let health = ProcessHealth::new();
     health.set_started();
-    health.expect("mood");
-    let (mood, watched) = tokio::sync::watch::channel(true);
-    let probe = ReadinessProbe::new("mood", move || {
+    health.expect("store");
+    let (store_state, watched) = tokio::sync::watch::channel(true);
+    let probe = ReadinessProbe::new("store", move || {
         let good = *watched.borrow();
         async move { if good { Ok(()) } else { Err("bad".to_owned()) } }
     });
@@ -100,14 +100,14 @@ async fn rounds_repeat_and_waiters_get_changes() {
         Duration::from_secs(5),
     ));
     health.wait_ready().await;
-    mood.send_replace(false);
+    store_state.send_replace(false);
     let before = Instant::now();
     health.wait_unready().await;
     assert!(
         before.elapsed() > Duration::from_secs(9),
-        "two failures are forgiven"
+        "only the third failure counts"
     );
-    mood.send_replace(true);
+    store_state.send_replace(true);
     health.wait_ready().await;
 }
 

@@ -192,7 +192,7 @@ impl OpenConnections {
                 let options = nats_options(sections, name);
                 let limit = sections.bus.wait_for_server.as_duration();
                 let connect = || Bus::connect(&options, clock.clone(), meter);
-                wait::retry_while_temporary("the bus", limit, ConnectError::is_passing, connect)
+                wait::retry_while_temporary("the bus", limit, ConnectError::is_temporary, connect)
                     .await?
             }
         };
@@ -263,7 +263,7 @@ async fn open_store(
         let limit = sections.store.wait_for_server.as_duration();
         let open = || Store::open(&sections.store.s3, clock.clone());
         let store =
-            wait::retry_while_temporary("the object store", limit, OpenError::is_passing, open)
+            wait::retry_while_temporary("the object store", limit, OpenError::is_temporary, open)
                 .await?;
         return Ok((store, None));
     }

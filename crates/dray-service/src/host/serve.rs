@@ -25,7 +25,7 @@ impl RunningHost {
         self.stages.push(LifecycleStage::Subscribed);
         self.pull(sections);
         self.check_readiness(sections);
-        // After every probe is registered, so that readiness cannot pass without them.
+        // The start is reported after every probe is registered, so that readiness cannot pass without them.
         self.health.set_started();
         self.stages.push(LifecycleStage::Serving);
         tracing::info!(addresses = ?self.addresses, "started");

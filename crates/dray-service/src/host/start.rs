@@ -124,7 +124,7 @@ impl Bootstrap {
         self.stages.push(LifecycleStage::Verified);
         let common = self.shared_resources(connections);
         let services = start_services(plans, common.clone()).await?;
-        // Before anything is accepted: each consumer and each call has exactly one handler.
+        // The services are checked before anything is accepted: each consumer and each call has exactly one handler.
         if let Err(error) = self.check_services(&services) {
             stop_all(services).await;
             return Err(error);

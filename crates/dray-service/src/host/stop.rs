@@ -40,8 +40,8 @@ impl RunningHost {
         self.stages.push(LifecycleStage::NotReady);
     }
 
-    /// Closes the listeners of the services and waits for the requests that they have accepted. Calls are still handled,
-    /// because these requests make them.
+    /// Closes the listeners of the services and waits for the requests that they have accepted. Calls are still
+    /// handled, because these requests make them.
     async fn close_service_listeners(&mut self, end: tokio::time::Instant) -> bool {
         let listeners = &self.context.listeners;
         listeners.stop.cancel();

@@ -78,7 +78,7 @@ impl Admission {
     /// Requests a permit. Never waits.
     pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> AdmissionTicket {
         let mut state = self.lock();
-        // Before the queue is measured: callers that gave up must not make it look full.
+        // Waiters that gave up are removed before the queue is measured: they must not make it look full.
         state.remove_closed_waiters();
         let (running, queued) = (state.running, state.queue.len());
         let share = state.shares.entry(tenant.clone()).or_default();

@@ -257,7 +257,7 @@ impl BoundCall {
 
     /// Runs the handler. A panic, and a reply that cannot be sent, become faults (C-4, C-7).
     async fn run_handler(&self, (meta, payload, chunks): EncodedRequest) -> CallOutcome {
-        // Inside an async block, since the closure may panic before its future exists.
+        // The handler is called inside an async block, since the closure may panic before its future exists.
         let handler = AssertUnwindSafe(async { (self.run)(meta, payload, chunks).await });
         match handler.catch_unwind().await {
             Ok(Ok(reply)) if reply.len() > REPLY_LIMIT => {

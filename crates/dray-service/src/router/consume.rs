@@ -168,12 +168,13 @@ pub(crate) async fn pull_while_ready(
                 pulled = &mut pull => pulled,
                 () = health.wait_unready() => {
                     round.cancel();
-                    // Not dropped: deliveries under way are finished and acknowledged.
+                    // The pull is awaited and not dropped: deliveries under way are finished and acknowledged.
                     pull.await
                 }
             }
         };
-        // Only logged: the consumer may be provisioned later, and readiness shows a bus that is unavailable.
+        // The failure is only logged: the consumer may be provisioned later, and readiness shows a bus that is
+        // unavailable.
         if let Err(error) = pulled {
             tracing::error!(error = %crate::host::ErrorChain(&error), "could not pull work");
         }

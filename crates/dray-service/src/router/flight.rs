@@ -21,7 +21,7 @@ const MAX_FOLLOWERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlightKey {
     subject: String,
-    // With tenant, session and app, so that an operation id of one tenant never reaches the reply of another.
+    // The key has tenant, session and app, so that an operation id of one tenant never reaches the reply of another.
     tenant: TenantId,
     session: Option<SessionId>,
     app: Option<AppId>,
@@ -44,8 +44,8 @@ impl FlightKey {
 
 impl Hash for FlightKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Without the bytes of the body: the operation distinguishes almost all requests, and a key is hashed three times.
-        // Hashing 32 KiB would take longer than all else that the router does for a call.
+        // The bytes of the body are left out: the operation distinguishes almost all requests, and a key is hashed
+        // three times. Hashing 32 KiB would take longer than all else that the router does for a call.
         self.subject.hash(state);
         self.tenant.hash(state);
         self.operation.hash(state);

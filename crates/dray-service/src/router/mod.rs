@@ -60,8 +60,8 @@ pub(crate) fn work_until(deadline: Deadline) -> Deadline {
 }
 
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// A handler with its types erased: encoded request in, encoded reply out. Calls with a stream of replies get a sender for
-/// those before the last one.
+/// A handler with its types erased: encoded request in, encoded reply out. Calls with a stream of replies get a sender
+/// for those before the last one.
 pub(crate) type ErasedHandler<S> =
     dyn Fn(Arc<S>, Meta, Bytes, Option<ChunkSender>) -> Pending<Result<Bytes, Fault>> + Send + Sync;
 

@@ -21,8 +21,8 @@ use super::stream::answer_stream;
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts a task for every request. After `drain` is cancelled, the function handles the requests that the server had
-/// already sent, then returns. Callers can cancel also after that. Tasks that still run when `kill` is cancelled respond
-/// that the service is stopping.
+/// already sent, then returns. Callers can cancel even after that. Tasks that still run when `kill` is cancelled
+/// respond that the service is stopping.
 pub(crate) async fn read_requests(
     mut responder: Responder,
     call: Arc<BoundCall>,

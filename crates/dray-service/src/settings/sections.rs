@@ -329,7 +329,8 @@ impl Section for StateSection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShutdownSection {
-    /// How long running handlers may continue after the signal; requests over HTTP, such as chats, for seven eighths of it.
+    /// How long running handlers may continue after the signal; requests over HTTP, such as chats, for seven eighths of
+    /// it.
     pub grace: Period,
     /// How long flushing and draining the bus may take afterwards.
     pub flush: Period,

@@ -113,7 +113,7 @@ where
         event.record(&mut fields);
         let LogFields(mut fields) = fields;
         let message = fields.remove("message");
-        // From the innermost span outwards: the first value of a name stays.
+        // Spans are read from the innermost outwards: the first value of a name stays.
         for span in context.event_scope().into_iter().flatten() {
             if let Some(LogFields(outer)) = span.extensions().get::<LogFields>() {
                 for (name, value) in outer {

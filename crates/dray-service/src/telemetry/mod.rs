@@ -71,7 +71,7 @@ impl Telemetry {
         service: &str,
         instance: &str,
     ) -> Result<Self, TelemetryError> {
-        // Without detectors, which read the environment.
+        // The resource has no detectors, because they read the environment.
         let resource = Resource::builder_empty()
             .with_service_name(service.to_owned())
             .with_attribute(opentelemetry::KeyValue::new(
@@ -156,7 +156,7 @@ impl Telemetry {
         tracing::subscriber::set_global_default(self.subscriber())
             .map_err(TelemetryError::Installed)?;
         std::panic::set_hook(Box::new(|panic| {
-            // Only the location: the text of a panic may contain data of a user.
+            // Only the location is logged: the text of a panic may contain data of a user.
             let location = panic.location().map(ToString::to_string);
             tracing::error!(location, "panic");
         }));
@@ -175,7 +175,7 @@ impl Telemetry {
         let Ok((spans, metrics)) = sent.await else {
             return;
         };
-        // Only logged: a stop must not fail because a collector is unavailable.
+        // The failure is only logged: a stop must not fail because a collector is unavailable.
         if let Err(error) = spans {
             tracing::warn!(%error, "some spans were not sent");
         }

@@ -12,8 +12,8 @@ use super::pages::get;
 use super::service::{HandlerProbe, call, host, meta, settings};
 use crate::{ExitStatus, serve_until_signal};
 
-/// Waits until a page answers with this status and text.
-async fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
+/// Waits until a page has this status and contains this text.
+async fn wait_for_page(address: SocketAddr, path: &str, status: u16, text: &str) {
     dray_testkit::eventually(path, async || {
         let (code, body) = get(address, path).await.ok()?;
         (code == status && body.contains(text)).then_some(())
@@ -43,11 +43,11 @@ async fn the_first_signal_stops_in_order_and_the_second_immediately() {
 
     let probe = HandlerProbe::default();
     tasks.spawn(serve_until_signal(host(settings(), &probe)));
-    answers(address, "/started", 200, "").await;
+    wait_for_page(address, "/started", 200, "").await;
     calls.spawn(caller("hold:"));
     probe.wait_inside(1).await;
     kill_process(getpid(), Signal::TERM).unwrap();
-    answers(address, "/ready", 503, r#""stopping":true"#).await;
+    wait_for_page(address, "/ready", 503, r#""stopping":true"#).await;
     probe.release.notify_waiters();
     assert_eq!(
         calls.join_next().await.unwrap().unwrap().unwrap(),
@@ -60,11 +60,11 @@ async fn the_first_signal_stops_in_order_and_the_second_immediately() {
 
     let probe = HandlerProbe::default();
     tasks.spawn(serve_until_signal(host(settings(), &probe)));
-    answers(address, "/started", 200, "").await;
+    wait_for_page(address, "/started", 200, "").await;
     calls.spawn(caller("forever:"));
     probe.wait_inside(1).await;
     kill_process(getpid(), Signal::INT).unwrap();
-    answers(address, "/ready", 503, r#""stopping":true"#).await;
+    wait_for_page(address, "/ready", 503, r#""stopping":true"#).await;
     kill_process(getpid(), Signal::TERM).unwrap();
     assert_eq!(
         tasks.join_next().await.unwrap().unwrap().unwrap(),

@@ -62,7 +62,7 @@ impl ServedDirectory {
     /// Locks the directory for this process, and removes incomplete files of an earlier process.
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
         let layout = DirectoryLayout::new(root);
-        // Before any file is created: other users must not be able to place one.
+        // The directory is claimed before any file is created: other users must not be able to place one.
         private::claim_directory(root)?;
         let lock = private::create_private(&layout.lock())?;
         // The kernel drops the lock with the process, so no lock stays behind after a crash.
@@ -295,7 +295,7 @@ impl Drop for ObjectDraft {
         if let Some(path) = &self.path
             && let Err(error) = fs::remove_file(path)
         {
-            // Only logged: the directory of drafts is emptied at the next start.
+            // The failure is only logged: the directory of drafts is emptied at the next start.
             tracing::warn!(%error, "could not remove an unfinished file; the next start removes it");
         }
     }

@@ -140,7 +140,7 @@ impl BodySink {
     /// Writes one batch, usually with one system call, and hashes it while it is in the processor's cache.
     fn write(&mut self, chunks: &[Bytes]) -> io::Result<()> {
         let length: usize = chunks.iter().map(Bytes::len).sum();
-        // Before the write, so that the capacity is never exceeded.
+        // The space is reserved before the write, so that the capacity is never exceeded.
         self.draft.reserve(length as u64)?;
         write_chunks(&mut self.draft.file, chunks)?;
         for chunk in chunks {

@@ -49,12 +49,16 @@ const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
 /// Reads the options of clients for the process that serves `directory`, which that process wrote at its start. It may
 /// have ended since.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] when no process ever served the directory, and other failures to read it.
 pub fn serving_options(directory: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(directory)?.options())
 }
 
-/// Whether the process that serves `directory` runs until it is stopped ([`EmbeddedS3::mark_long_lived`]). A process that
-/// was killed may have left the mark, so the endpoint may still not respond.
+/// Whether the process that serves `directory` runs until it is stopped ([`EmbeddedS3::mark_long_lived`]). A process
+/// that was killed may have left the mark, so the endpoint may still not respond.
 pub fn is_long_lived(directory: &Path) -> bool {
     EndpointIdentity::read(directory).is_ok_and(|identity| identity.long_lived)
 }
@@ -97,6 +101,10 @@ impl EmbeddedS3 {
     }
 
     /// Like [`EmbeddedS3::start`], but stores at most `capacity` bytes; beyond that it fails like a full disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`EmbeddedS3::start`].
     pub async fn with_capacity(
         directory: &Path,
         capacity: u64,
@@ -125,7 +133,8 @@ impl EmbeddedS3 {
             let directory = ServedDirectory::open(&root, capacity)?;
             directory.create_bucket(&StoreOptions::default().bucket)?;
             let mut identity = EndpointIdentity::of(&root)?;
-            // Of a killed process. Written immediately, while the lock shows other commands that the directory is in use.
+            // A killed process left this mark. The change is written immediately, while the lock shows other commands
+            // that the directory is in use.
             if std::mem::take(&mut identity.long_lived) {
                 identity.write(&root)?;
             }

@@ -106,7 +106,8 @@ impl ServedDirectory {
             io::copy(&mut part.bytes()?, &mut draft.file)?;
         }
         self.publish(draft, &meta, &path, rule)?;
-        // After the object has its name: a crash in between leaves an upload that can be completed again.
+        // The upload is removed after the object has its name: a crash in between leaves an upload that can be
+        // completed again.
         self.remove_upload(bucket, id)?;
         Ok(meta)
     }

@@ -30,7 +30,7 @@ async fn the_sweep_removes_exactly_the_objects_past_their_lifetime() {
         .store
         .writer(&tenant("acme"), &OperationId::mint(), 1);
     unfinished.write(noise(2 * PART_BYTES, 1)).await.unwrap();
-    // As after `kill -9`: the destructor does not run.
+    // After `kill -9` the destructor does not run either.
     std::mem::forget(unfinished);
 
     let (store, clock) = fixture.at(fixture.clock.now_ms()).await;

@@ -107,7 +107,7 @@ fn restricts_a_state_directory_that_contains_nothing_else() {
     prepare_parent(&missing, &["store"]).unwrap();
     assert_eq!(mode(&missing), 0o700);
 
-    // Like a home directory or a project: access to its other files must not change.
+    // The directory is like a home directory or a project: access to its other files must not change.
     fs::write(missing.join("notes.txt"), "").unwrap();
     fs::set_permissions(&missing, Permissions::from_mode(0o755)).unwrap();
     prepare_parent(&missing, &["store"]).unwrap();

@@ -48,6 +48,12 @@ pub struct UploadTicket {
 impl Store {
     /// Mints a URL that uploads one object to a staging key of the operation. The object is visible to no reader
     /// until [`Store::confirm_upload`].
+    ///
+    /// # Errors
+    ///
+    /// [`PresignError::TooLarge`] and [`PresignError::MediaType`] for what cannot be announced,
+    /// [`PresignError::ObjectEnds`] and [`PresignError::CredentialsEnd`] when no link would last long enough,
+    /// [`PresignError::Signing`].
     pub async fn presign_put(
         &self,
         tenant: &TenantId,
@@ -105,6 +111,11 @@ impl Store {
 
     /// Checks what was uploaded with the ticket and makes it an artifact. Content that does not match the announcement
     /// is removed.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfirmError`]. After all but [`ConfirmError::NotUploaded`] and [`ConfirmError::Mismatch`] the upload stays,
+    /// so that the call can be repeated.
     pub async fn confirm_upload(
         &self,
         ticket: &UploadTicket,

@@ -141,7 +141,7 @@ async fn read_file(
             state.files.get(path).cloned(),
         )
     };
-    // After the lock was released, because a silent file must not block requests for others.
+    // The wait begins after the lock was released, because a silent file must not block requests for others.
     if fault == Some(InjectedFault::Silent) {
         std::future::pending::<()>().await;
     }

@@ -30,7 +30,7 @@ pub(super) fn build_response(reply: &ScriptedReply, body: &Value) -> RehearsalRe
     for (index, stage) in reply.stages.iter().enumerate() {
         deltas.extend(stage_deltas(index, stage));
     }
-    // By characters, since a chunk is JSON and cannot end in the middle of one.
+    // The text is divided by characters, since a chunk is JSON and cannot end in the middle of one.
     let characters: Vec<char> = text.chars().collect();
     let chunk_characters = reply.piece.unwrap_or(usize::MAX).max(1);
     for chunk in characters.chunks(chunk_characters) {

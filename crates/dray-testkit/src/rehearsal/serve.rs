@@ -93,7 +93,7 @@ fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Opt
     } = &mut *state;
     let mut rules = script.rules.iter().zip(use_counts);
     let (rule, use_count) = rules.find(|(rule, use_count)| {
-        // Under one lock with the count below, so that concurrent requests do not share the last use.
+        // This and the count below are under one lock, so that concurrent requests do not share the last use.
         rule.times.is_none_or(|times| **use_count < times) && rule.when.matches(model, body)
     })?;
     *use_count += 1;

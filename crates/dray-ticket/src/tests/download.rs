@@ -317,7 +317,7 @@ async fn a_download_does_not_complete_without_the_record_of_its_ticket() {
     let url = fixture.issue_download(&noise(24 << 20), "a.bin").await;
     let mut body = begin_response(&fixture, &url, None).await;
     body.frame().await.unwrap().unwrap();
-    // As a revoked ticket whose record was removed.
+    // The record is removed, as happens to that of a revoked ticket.
     let secret = url.rsplit('/').next().unwrap();
     let ticket = fixture.service.find(secret).await.unwrap();
     let records = &fixture.service.inner.records;

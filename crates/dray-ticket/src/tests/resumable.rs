@@ -217,7 +217,7 @@ async fn a_silent_connection_counts_as_broken() {
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 9"));
-    // In one write, so that the server does not wait for the bytes.
+    // Head and body are sent in one write, so that the server does not wait for the bytes.
     let request = [head.as_bytes(), b"abc"].concat();
     stream.write_all(&request).await.unwrap();
     wait_for_offset(&fixture, &url, 3).await;

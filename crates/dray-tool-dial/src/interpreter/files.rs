@@ -27,7 +27,7 @@ pub(super) async fn requested_files(
         let source = source.unwrap_or(url);
         let durable = match turn.storage.classify(&source) {
             UrlClass::Dial => source,
-            // Only files of the conversation; any other address from the model counts as missing.
+            // Only files of the conversation are permitted; any other address from the model counts as missing.
             UrlClass::External | UrlClass::Data if known => {
                 let promoted = turn.storage.durable(ATTACHMENT_PARAMETER, &source).await?;
                 promoted.url.unwrap_or(source)

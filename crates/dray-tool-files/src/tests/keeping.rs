@@ -192,7 +192,7 @@ async fn an_unsupported_address_is_refused_without_its_secrets() {
 }
 
 #[tokio::test]
-async fn an_outside_file_is_promoted_once_also_under_concurrency() {
+async fn an_outside_file_is_promoted_once_even_under_concurrency() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
     let requests = fixture.page(b"a,b\n", "text/csv").await;
@@ -271,7 +271,7 @@ async fn r_9_files_of_one_name_never_overwrite_each_other() {
 }
 
 #[tokio::test]
-async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
+async fn a_storage_that_kept_fewer_bytes_than_it_got_is_a_failure() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
     *lock(&drive.unreported_bytes) = 1;

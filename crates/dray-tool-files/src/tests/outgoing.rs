@@ -29,7 +29,7 @@ fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
     }
 }
 
-async fn platform(
+async fn serve_platform(
     fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
 ) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
@@ -96,7 +96,7 @@ async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
 }
 
 #[tokio::test]
-async fn one_missing_file_stops_no_other() {
+async fn a_missing_file_does_not_stop_the_others() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     fixture
@@ -123,7 +123,7 @@ async fn one_missing_file_stops_no_other() {
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
-    let requests = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
+    let requests = serve_platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
             &fixture.turn(),
@@ -143,10 +143,10 @@ async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
 }
 
 #[tokio::test]
-async fn a_delivery_without_a_digest_is_not_believed() {
+async fn a_delivery_without_a_digest_is_not_reported_as_delivered() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
-    platform(&mut fixture, |id| {
+    serve_platform(&mut fixture, |id| {
         let mut report = delivered(id, PDF_BYTES);
         report.files[0].sha256.clear();
         report

@@ -55,7 +55,7 @@ pub(super) struct AssertionSigner {
 
 impl fmt::Debug for AssertionSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the key.
+        // The key is secret and not printed.
         f.debug_struct("AssertionSigner")
             .field("client_id", &self.client_id)
             .finish_non_exhaustive()

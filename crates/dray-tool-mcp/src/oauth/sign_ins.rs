@@ -12,11 +12,12 @@ use super::assertion::AssertionSigner;
 use super::stored::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner, WorkloadToken};
 
-/// Most sign-ins in memory. At this limit, unused sign-ins are dropped; while all are in use, further ones are not kept.
+/// Most sign-ins in memory. At this limit, unused sign-ins are dropped; while all are in use, further ones are not
+/// kept.
 const MAX_SIGN_INS: usize = 1000;
 
-/// A principal, the server, the client id, and the token of the workload: a manifest that may not present the token must
-/// not get the sign-in of one that may.
+/// A principal, the server, the client id, and the token of the workload: a manifest that may not present the token
+/// must not get the sign-in of one that may.
 type SignInKey = (String, String, Option<String>, Option<WorkloadToken>);
 
 /// Sign-ins of users at servers, for the lifetime of the process; a [`super::SignInKeeper`] keeps them longer. Cheap to
@@ -25,8 +26,8 @@ type SignInKey = (String, String, Option<String>, Option<WorkloadToken>);
 pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
 
 impl SignIns {
-    /// The sign-in of a principal at a server, or one for a single request without a principal, or while the map is full
-    /// of sign-ins in use. A [`super::SignInKeeper`] keeps the tokens even then.
+    /// The sign-in of a principal at a server, or one for a single request without a principal, or while the map is
+    /// full of sign-ins in use. A [`super::SignInKeeper`] keeps the tokens even then.
     pub(crate) fn get_or_begin(
         &self,
         principal: Option<&str>,

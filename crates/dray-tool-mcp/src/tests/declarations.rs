@@ -74,7 +74,7 @@ async fn a_server_has_a_limit_of_tools_and_of_bytes_that_reach_the_model() {
     let long = "d".repeat(MAX_DESCRIPTION_CHARACTERS);
     let heavy = (0..100).map(|number| offered(&format!("t{number}"), &long));
     let built_heavy = built(heavy.chain([offered("last", "short")]).collect()).await;
-    // A tool that fits is kept, also after one that does not.
+    // A tool that fits is kept, even after one that does not.
     assert_eq!(
         (built_heavy.tools.len(), names(&built_heavy)[65]),
         (66, "s_last")

@@ -1,5 +1,5 @@
-//! Tests of servers that send without end on a stream that stays open: server-sent events of 2024-11-05, and the standing
-//! stream of a session.
+//! Tests of servers that send without end on a stream that stays open: server-sent events of 2024-11-05, and the
+//! standing stream of a session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ async fn flooding(flood: &str) -> FakeServer<FloodingServer> {
         answer(shared, request).boxed()
     };
     let state = FloodingServer {
-        // In chunks of some length, because a test server sends short ones slowly.
+        // The flood is in chunks of some length, because a test server sends short ones slowly.
         flood: flood.repeat((64 << 10) / flood.len() + 1).into(),
         is_closed: Arc::default(),
     };

@@ -61,7 +61,7 @@ async fn a_client_presents_the_token_of_its_platform_which_is_read_at_each_sign_
     assert_eq!(forms.len(), 2);
 }
 
-/// What a case changes in the operator's settings.
+/// The change that a case makes to the operator's settings.
 type Change = fn(&mut WorkloadToken);
 
 #[tokio::test]

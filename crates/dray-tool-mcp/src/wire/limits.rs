@@ -398,7 +398,7 @@ mod tests {
         let limits = InboundLimits::default();
         let request = json!({"jsonrpc": "2.0", "id": 7, "method": "ping"});
         let request: ClientJsonRpcMessage = serde_json::from_value(request).unwrap();
-        // With the id as text, and as long as all unused bytes together may be.
+        // The id is text, and the response is as long as all unused bytes together may be.
         let response = message(json!({"jsonrpc": "2.0", "id": "7", "result": {}}));
         limits.record_request(&request);
         assert!(limits.admit(&response, MAX_UNUSED_BYTES).unwrap());

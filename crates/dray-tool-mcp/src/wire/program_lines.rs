@@ -12,8 +12,8 @@ use crate::error::{CloseReason, WireError};
 /// Most bytes that are kept for the next line after a longer one.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// The output of a program. A line that is too long, has too many values or is a message that cannot be read ends it, and
-/// the cause is recorded.
+/// The output of a program. A line that is too long, has too many values or is a message that cannot be read ends it,
+/// and the cause is recorded.
 pub(super) struct MessageLines<R> {
     output: BufReader<R>,
     limit: usize,

@@ -42,8 +42,8 @@ pub(super) async fn relay_stderr(program: String, mut log: impl AsyncBufRead + U
     relay.report_omitted();
 }
 
-/// Logs the lines of one program. Lines above the limit are counted and discarded: a program that waits for space in its
-/// pipe would not respond.
+/// Logs the lines of one program. Lines above the limit are counted and discarded: a program that waits for space in
+/// its pipe would not respond.
 #[derive(Debug)]
 struct LogRelay {
     program: String,

@@ -115,7 +115,7 @@ impl ResponseStream {
                 let (messages, is_answered) =
                     admit_response(messages, data.len(), &self.id, inbound)?;
                 self.is_over |= is_answered;
-                // Without the id of the event, so that the transport does not resume the stream on its own.
+                // The id of the event is left out, so that the transport does not resume the stream on its own.
                 self.ready.extend(messages.iter().filter_map(message_event));
             }
             self.last_event_id = event.id.or(self.last_event_id.take());

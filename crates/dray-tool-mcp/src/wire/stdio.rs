@@ -1,5 +1,5 @@
-//! A program of the operator: one message per line on its input and output (MCP, stdio). This module handles the process
-//! and the handshake; `rmcp` writes the lines.
+//! A program of the operator: one message per line on its input and output (MCP, stdio). This module handles the
+//! process and the handshake; `rmcp` writes the lines.
 
 use std::process::Stdio as Pipe;
 use std::sync::Arc;

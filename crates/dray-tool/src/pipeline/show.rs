@@ -67,7 +67,7 @@ impl<'a> CallStage<'a> {
         }
         write_stage(&self.stage, request).await?;
         if self.rules.style == StageStyle::Deployment && resolved.is_some() {
-            // Before the call: its text streams into the stage below this heading.
+            // The heading is shown before the call: the call's text streams into the stage below this heading.
             let heading = body::response_heading(StageStyle::Deployment);
             self.stage.content(heading).await?;
         }

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 const KEY_DIGITS: usize = 12;
 /// End of the names of partial files.
 const PARTIAL_SUFFIX: &str = ".part";
-/// Longest wait for a writer that is ending. The last batch of a transfer whose future was dropped is still written, and
-/// holds the lock for as long.
+/// Longest wait for a writer that is ending. The last batch of a transfer whose future was dropped is still written,
+/// and holds the lock for as long.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between two attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -93,7 +93,7 @@ impl PartialFile {
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)?;
         lock_named(&file, &path)?;
-        // Under the lock: a second process fails above and removes nothing.
+        // The lock is held here: a second process fails above and removes nothing.
         let stale = remove_others(directory, name)?;
         Ok(Self { path, file, stale })
     }

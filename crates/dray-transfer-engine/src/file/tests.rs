@@ -257,7 +257,7 @@ async fn a_transfer_that_waited_does_not_write_into_the_finished_file_of_the_oth
     let mut first = FileSink::resumable(&target, "docker:web /a");
     first.begin(&file).await.unwrap();
     first.write(b"x".as_slice().into()).await.unwrap();
-    // As a transfer does that opens the file before the other one ends, and locks it afterwards.
+    // A transfer may open the file before the other one ends, and lock it afterwards.
     let path = directory.path().join(&names(directory.path())[0]);
     let opened_early = File::options().write(true).open(&path).unwrap();
     let mut second = FileSink::resumable(&target, "docker:web /a");

@@ -33,7 +33,8 @@ impl GetOperation<'_> {
         &mut self,
         file: &Metadata,
     ) -> Result<Option<(Transport, Body)>, TransferError> {
-        // Only before the first attempt: afterwards the sink contains bytes of this transfer.
+        // A partial file is continued only before the first attempt: afterwards the sink contains bytes of this
+        // transfer.
         if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
             return Ok(None);
         }

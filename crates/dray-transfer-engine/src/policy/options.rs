@@ -59,7 +59,8 @@ impl PolicyOptions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
+    /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context
+    /// names it.
     pub fn bind(&self, directories: &Places) -> Result<Policy, Error> {
         let (mut roots, mut configured_roots) = (Vec::new(), Vec::new());
         let mut works_in_root = false;
@@ -85,7 +86,7 @@ impl PolicyOptions {
 
     /// The first entry that no sandbox can make valid, for a check of the configuration before any sandbox is known.
     pub fn problem(&self) -> Option<String> {
-        // With a home, so that entries with `~/` are not reported as errors.
+        // The check has a home, so that entries with `~/` are not reported as errors.
         let directories = Places {
             home: SandboxPath::new("/home").ok(),
             working_directory: SandboxPath::root(),

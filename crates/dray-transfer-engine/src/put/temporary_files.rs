@@ -146,7 +146,8 @@ impl PutOperation<'_> {
             return;
         };
         for entry in listing.entries {
-            // Only names with an epoch in milliseconds; names with a count of workers are removed by the next worker.
+            // Only names with an epoch in milliseconds count; names with a count of workers are removed by the next
+            // worker.
             let Some(epoch) = temp_epoch(entry.path.name()) else {
                 continue;
             };

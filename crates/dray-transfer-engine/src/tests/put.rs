@@ -217,7 +217,7 @@ async fn temporary_files_of_a_killed_process_are_removed_by_a_later_put() {
         fixture.work(),
         [".b.op8.1763000590000.part", ".video.part", "c"]
     );
-    // Once for each engine and directory.
+    // Leftovers are removed once for each engine and directory.
     fixture.put("d", "abc").await.unwrap();
     assert_eq!(fixture.fake.count(Call::List), 1);
 }

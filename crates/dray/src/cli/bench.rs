@@ -10,8 +10,8 @@ use super::positive_size;
 /// `dray bench`
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Copy into and out of this sandbox too, for example `docker:web` or `ssh:me@host`. The files are put into its working
-    /// directory and removed at the end. Can be given several times.
+    /// Copy into and out of this sandbox too, for example `docker:web` or `ssh:me@host`. The files are put into its
+    /// working directory and removed at the end. Can be given several times.
     #[arg(long = "sandbox", value_name = "KIND:NAME")]
     pub(crate) sandboxes: Vec<String>,
     /// Fetch this URL too, beside `curl`. Can be given several times.

@@ -74,7 +74,7 @@ pub(crate) struct UpConsoleArgs {
     /// URL under which browsers reach the console where a proxy is in front of it.
     #[arg(long, value_name = "URL", requires = "console")]
     pub(crate) console_url: Option<String>,
-    /// Serve no console, also where one is served by default.
+    /// Serve no console, even where one is served by default.
     #[arg(long, conflicts_with = "console")]
     pub(crate) no_console: bool,
     #[command(flatten)]

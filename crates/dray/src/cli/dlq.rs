@@ -73,7 +73,7 @@ pub(crate) struct DlqFilter {
 }
 
 fn fault_code(name: &str) -> Result<FaultCode, String> {
-    // By hand instead of `ValueEnum`: the codes are defined outside of this crate.
+    // The code is parsed by hand instead of by `ValueEnum`: the codes are defined outside of this crate.
     let found = FaultCode::ALL_CODES
         .into_iter()
         .find(|code| code.as_str() == name);

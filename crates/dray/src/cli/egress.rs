@@ -15,16 +15,16 @@ pub(crate) enum EgressCommand {
     Token(EgressTokenArgs),
     /// Forget the stored response of a URL, so that the next fetch asks its server.
     ///
-    /// Responses are stored for each tenant apart where `egress-fetcher.cache.enabled` is set. A redirect is not stored:
-    /// name the URL to which it leads.
+    /// Responses are stored for each tenant apart where `egress-fetcher.cache.enabled` is set. A redirect is not
+    /// stored: name the URL to which it leads.
     ///
     /// For example: `dray egress purge https://files.example.org/table.csv`
     Purge(EgressPurgeArgs),
     /// Count requests by tenant and verdict, with the most refused hosts and the slowest lookups.
     ///
-    /// Reads the audit stream of all tenants; it holds as many events as its limits keep. Bytes of a connection count when it
-    /// closes, also when it opened before `--since`. A request in a tunnel that is granted and then refused counts in both
-    /// verdicts. Lookups that took less than 1 ms are left out.
+    /// Reads the audit stream of all tenants; it holds as many events as its limits keep. Bytes of a connection count
+    /// when it closes, even when it opened before `--since`. A request in a tunnel that is granted and then refused
+    /// counts in both verdicts. Lookups that took less than 1 ms are left out.
     ///
     /// For example: `dray egress report --since 7d`
     Report(EgressReportArgs),

@@ -38,8 +38,8 @@ pub(crate) struct McpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long, requires = "allow_send")]
     pub(crate) confirm_send: bool,
-    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time at
-    /// most, for example `15m`. Without it, such hosts wait for another approver.
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time
+    /// at most, for example `15m`. Without it, such hosts wait for another approver.
     #[arg(long, value_name = "TIME")]
     pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.
@@ -77,7 +77,8 @@ pub(crate) struct McpArgs {
     /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several times.
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     pub(crate) allowed_origins: Vec<String>,
-    /// Serve tickets on this address, and offer the tools that make them: URLs for files, whose bytes do not reach the model.
+    /// Serve tickets on this address, and offer the tools that make them: URLs for files, whose bytes do not reach the
+    /// model.
     #[arg(long, value_name = "ADDR")]
     pub(crate) tickets: Option<SocketAddr>,
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
@@ -124,8 +125,8 @@ pub(crate) struct UpMcpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long = "mcp-confirm-send", requires = "allow_send")]
     pub(crate) confirm_send: bool,
-    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time at
-    /// most.
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time
+    /// at most.
     #[arg(long = "mcp-approve-hosts", value_name = "TIME", requires = "listen")]
     pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.

@@ -30,8 +30,8 @@ pub(crate) struct McpInstallArgs {
     /// Show what would be written and where. Changes nothing.
     #[arg(long)]
     pub(crate) print: bool,
-    /// Remove the entry, if this command could have written it. Everything else in the file stays. An entry for a program
-    /// that is not called `dray` needs its `--command`.
+    /// Remove the entry, if this command could have written it. Everything else in the file stays. An entry for a
+    /// program that is not called `dray` needs its `--command`.
     #[arg(long, conflicts_with_all = ["replace", "env", "token_env", "server_args"])]
     pub(crate) remove: bool,
     /// Overwrite an entry of the same name that has other values.

@@ -38,8 +38,8 @@ pub(crate) struct OidcArgs {
     /// A value of the claim that lets a person act. Can be repeated.
     #[arg(long, value_name = "VALUE")]
     pub(crate) oidc_act: Vec<String>,
-    /// Let the identity provider lead back to the console after its logout. Register `URL/login/ended` there first, as a
-    /// post-logout redirect URI.
+    /// Let the identity provider lead back to the console after its logout. Register `URL/login/ended` there first, as
+    /// a post-logout redirect URI.
     #[arg(long)]
     pub(crate) oidc_logout_return: bool,
 }
@@ -51,7 +51,7 @@ impl OidcArgs {
             let file = file.as_ref();
             file.map(|file| file.to_string_lossy().into_owned())
         };
-        // As JSON: a value may hold a comma, as names of a directory do (`cn=ops,dc=example`).
+        // The list is passed as JSON: a value may hold a comma, as names of a directory do (`cn=ops,dc=example`).
         let list = |values: &[String]| (!values.is_empty()).then(|| json!(values).to_string());
         [
             ("issuer", self.oidc_issuer.clone()),

@@ -26,9 +26,9 @@ pub(crate) enum PolicyCommand {
     Test(PolicyTestArgs),
     /// Show what another policy would have decided about past requests, from the audit stream.
     ///
-    /// Each fetch and connection since --since is judged by both policies; `none` stands for no policy files. Requests that
-    /// the configuration or the guard refused are left out. Paths are not recorded, so requests that a rule judges by path
-    /// are counted as undecided.
+    /// Each fetch and connection since --since is judged by both policies; `none` stands for no policy files. Requests
+    /// that the configuration or the guard refused are left out. Paths are not recorded, so requests that a rule judges
+    /// by path are counted as undecided.
     ///
     /// For example: `dray policy diff /etc/dray/egress-policy new-policy --since 7d`
     Diff(PolicyDiffArgs),
@@ -69,7 +69,7 @@ pub(crate) struct PolicyAnswerArgs {
     /// Whether the session may reach the host.
     #[arg(value_enum)]
     pub(crate) answer: PolicyAnswer,
-    /// How long it holds. Default, and most: `egress-fetcher.questions.answer_time`.
+    /// How long the answer holds. The default and the maximum are `egress-fetcher.questions.answer_time`.
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) valid_for: Option<Period>,
     /// Person who answers, for the audit event.
@@ -90,9 +90,9 @@ pub(crate) struct PolicyTestArgs {
 /// `dray policy diff`
 #[derive(Debug, Args)]
 pub(crate) struct PolicyDiffArgs {
-    /// Policy file or directory as it is; `none` for no policy.
+    /// Present policy: a file or a directory, or `none` for no policy.
     pub(crate) old: PathBuf,
-    /// Policy file or directory as it would be; `none` for no policy.
+    /// New policy: a file or a directory, or `none` for no policy.
     pub(crate) new: PathBuf,
     /// How far back the audit stream is read.
     #[arg(long, value_name = "TIME", default_value = "7d")]

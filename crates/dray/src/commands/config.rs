@@ -6,7 +6,7 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Checks or shows the configuration. An invalid one fails before anything is printed.
 pub(crate) fn run(global: &GlobalOptions, config: &ConfigCommand) -> Result<(), CommandFailure> {
-    // With the state directory of `dray up`, so that both show the same.
+    // The state directory is that of `dray up`, so that both show the same.
     let loaded =
         context::load_service_config(&context::with_home(context::config_sources(global)?)?)?;
     for warning in loaded.warnings() {

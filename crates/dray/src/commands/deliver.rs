@@ -68,7 +68,7 @@ pub(crate) async fn deliver_local_files(
     deliver: &DeliverArgs,
 ) -> Result<(), CommandFailure> {
     let request = send_request(&deliver.options)?;
-    // Before anything is stored: a copy of all files can take long, and more space than there is.
+    // The sizes are checked before anything is stored: a copy of all files can take long, and more space than is free.
     check_sizes(&deliver.files).await?;
     if deliver.options.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
@@ -124,7 +124,7 @@ pub(crate) async fn resend_delivery(
         delivery_id: resend.delivery.clone(),
         all: resend.all,
     };
-    // Before the request, as in `submit_request`.
+    // The hold begins before the request, as in `submit_request`.
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;

@@ -24,7 +24,7 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     dlq: &DeadLetterCommand,
 ) -> Result<(), CommandFailure> {
-    // Before connecting: a mistake on the command line needs no server.
+    // The options are checked before connecting: a mistake on the command line needs no server.
     if let DeadLetterCommand::Redrive {
         sequences,
         filter,

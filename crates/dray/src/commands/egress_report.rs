@@ -14,7 +14,8 @@ use crate::cli::{EgressReportArgs, GlobalOptions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Most different refusals and names that are counted: agents choose the hosts, and the memory of the command is bounded.
+/// Most different refusals and names that are counted: agents choose the hosts, and the memory of the command is
+/// bounded.
 const MAX_COUNTED: usize = 100_000;
 
 /// Runs the command.

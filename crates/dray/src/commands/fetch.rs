@@ -126,7 +126,7 @@ impl OutputSink {
         if output == Path::new("-") {
             return Ok(Self::Stdout(tokio::io::stdout()));
         }
-        // In the same directory, so that it can be renamed into place.
+        // The draft is in the same directory, so that it can be renamed into place.
         let directory = match output.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
@@ -176,7 +176,7 @@ impl OutputSink {
                 file.flush()
                     .await
                     .map_err(CommandFailure::local(failed()))?;
-                // Before the rename: after a crash the name must not lead to a file without content.
+                // The file is synced before the rename: after a crash the name must not lead to a file without content.
                 file.sync_all()
                     .await
                     .map_err(CommandFailure::local(failed()))?;

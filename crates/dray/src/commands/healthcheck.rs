@@ -11,7 +11,7 @@ use crate::outcome::{CommandFailure, print_line};
 /// Longest wait for the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of the response that are read.
-const ANSWER_LIMIT: u64 = 64 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// Requests one probe. Any status except 200 is a failure.
 pub(crate) async fn run(
@@ -30,15 +30,15 @@ pub(crate) async fn run(
         advice: advice.clone(),
     };
     let response = tokio::time::timeout(RESPONSE_TIMEOUT, request_probe(*http, probe)).await;
-    let answer = response
+    let response = response
         .map_err(|_| {
             unreachable(format!(
                 "{http} did not respond within {} s",
                 RESPONSE_TIMEOUT.as_secs()
             ))
         })?
-        .map_err(|error| unreachable(format!("{http} cannot be asked: {error}")))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        .map_err(|error| unreachable(format!("{http} the request failed: {error}")))?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let good = head.split_whitespace().nth(1) == Some("200");
     if global.json {
         print_line(&json!({ "probe": probe, "good": good, "answer": body.trim() }).to_string());
@@ -61,8 +61,11 @@ async fn request_probe(address: std::net::SocketAddr, probe: &str) -> std::io::R
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     let request = format!("GET /{probe} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // The response ends with the connection, as the request requires.
-    stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    stream
+        .take(MAX_RESPONSE_BYTES)
+        .read_to_end(&mut response)
+        .await?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }

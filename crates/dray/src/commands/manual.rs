@@ -12,12 +12,13 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::outcome::{CommandFailure, print_text};
 
-/// Date of the manual pages: that of the release, once `CHANGELOG.md` names it. That of the build would make each build another one.
+/// Date of the manual pages: that of the release, once `CHANGELOG.md` names it. That of the build would make each build
+/// another one.
 const PAGE_DATE: &str = "2026-11-28";
 
 /// Prints the completion script of `shell` to standard output.
 pub(crate) fn print_completions(shell: Shell) {
-    // Into memory first: `generate` panics where its writer fails.
+    // The script is written into memory first: `generate` panics where its writer fails.
     let mut script: Vec<u8> = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "dray", &mut script);
     print_text(&String::from_utf8_lossy(&script));

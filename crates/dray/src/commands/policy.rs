@@ -31,7 +31,7 @@ pub(crate) fn read_policy(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, 
 }
 
 fn parse_policy(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
-    // As an object first: serde would also accept an array for a structure.
+    // The file is read as an object first: serde would also accept an array for a structure.
     let PolicyFile {
         enabled,
         host_allowlist,

@@ -79,7 +79,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let mut failed = false;
     let mut reads = stream::iter(&targets)
         .map(|target| call.run(target))
-        // In the order of the arguments, while later ones are read already.
+        // Results come in the order of the arguments, while later files are read already.
         .buffered(MAX_CONCURRENT_READS);
     while let Some(read) = reads.next().await {
         if let Err(failure) = read.and_then(ReadOutput::print) {

@@ -24,7 +24,7 @@ use crate::outcome::{CommandFailure, print_note};
 pub(super) const KEY_PURPOSE: &str = "make tickets";
 /// Directory of the records in the state directory, where the bus is inside the process.
 const TICKET_DIRECTORY: &str = "tickets";
-/// Services that tickets begin and end at.
+/// Services that send or receive the files of tickets.
 const TICKET_SERVICES: [&str; 2] = ["sandbox-transfer", "platform-delivery"];
 
 /// Serves tickets until a signal ends the command.
@@ -39,7 +39,7 @@ pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(
     ended
 }
 
-/// Binds the address of an endpoint, which this flag names.
+/// Binds the address of an endpoint. `flag` is the option for the address, which the advice of a failure names.
 pub(crate) async fn bind_endpoint(
     address: SocketAddr,
     public_url: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) async fn bind_endpoint(
     })
 }
 
-/// As [`bind_endpoint`], where an address is given.
+/// As [`bind_endpoint`]; `None` without an address.
 pub(crate) async fn bind_wanted(
     address: Option<SocketAddr>,
     public_url: Option<String>,
@@ -145,8 +145,8 @@ pub(crate) fn attach_endpoint(
     global: &GlobalOptions,
 ) -> Result<(TicketAccess, ServingTickets), CommandFailure> {
     let store = system.store()?;
-    // Read here and not from the services: with a running system they are not in this process, and the rules of the
-    // endpoint hold all the same.
+    // The section is read here and not from the services, which are not in this process on a running system. The rules
+    // of the endpoint hold in both cases.
     let loaded = context::load_config(&context::config_sources(global)?)?;
     let tickets = context::config_section(&loaded, "tickets")?;
     let service = ticket_service(&system.bus, store, &system.clock, system.config(), tickets);
@@ -178,7 +178,8 @@ fn ticket_service(
         .with_web_files(tickets.web_files))
 }
 
-/// The bucket that all replicas share; a directory where the bus ends with this process, or one is configured.
+/// Records in the bucket that all replicas share, or in a directory: where the bus ends with this process, or where a
+/// directory is configured.
 fn ticket_records(
     bus: &Bus,
     config: Option<&LoadedConfig>,

@@ -114,7 +114,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
             sources = sources.set_by(flag, format!("orchestrator.{field}"), value);
         }
     }
-    // After the other settings, because the level depends on all of them.
+    // The level is set after the other settings, because it depends on all of them.
     if let Some(level) = log_level(up, &context::load_service_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }

@@ -23,7 +23,7 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     if let Some(directory) = &global.state {
         sources = sources.set_by("--state", "state.directory", directory.to_string_lossy());
     }
-    // After the options above: `--set` is the more exact wish.
+    // `--set` comes after the options above and wins, because it names its setting exactly.
     for text in &global.overrides {
         let flag: FieldOverride = text
             .parse()

@@ -182,7 +182,7 @@ async fn ask_agent(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, 
         std::time::Duration::from_millis(200),
     )
     .map_err(silent)?
-    // Without retries: a turn of an agent has effects.
+    // The request is not repeated: a turn of an agent has effects.
     .once();
     let body = json!({"model": "clerk", "messages": messages, "stream": true});
     let caller = Caller::default();

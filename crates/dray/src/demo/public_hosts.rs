@@ -91,7 +91,7 @@ impl Dialer for FakeInternet {
             self.dialled
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                // Before the connection exists, so that a forbidden one counts even if it fails.
+                // The address is noted before the connection exists, so that a forbidden one counts even if it fails.
                 .push(peer.ip());
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
             let responder = self.responder.clone();

@@ -137,7 +137,7 @@ async fn resolve_to_claim(
     let link = resolved
         .url
         .ok_or_else(|| untrue_claim_failure("a link was asked for"))?;
-    // Without its signature, which would open the file for every reader of the output.
+    // The link is shown without its signature, which would open the file for every reader of the output.
     let shown = RedactedUrl::from_text(&link.url);
     teller.line(
         "file",

@@ -1,5 +1,5 @@
-//! Files beside the model: a ticket brings a workbook into the store, and an agent of another maker reads it over MCP by
-//! its handle.
+//! Files beside the model: a ticket brings a workbook into the store, and an agent of another maker reads it over MCP
+//! by its handle.
 
 use std::path::Path;
 use std::time::Duration;

@@ -126,7 +126,8 @@ impl SubjectRoutes {
 
 impl SubjectListener {
     fn offer(&self, message: CoreMessage) {
-        // Never awaited under the lock of the server. A client drops messages of a full subscription in the same way.
+        // Nothing is awaited under the lock of the server, so a full subscription loses the message. A client of NATS
+        // drops messages of a full subscription in the same way.
         if self.sender.try_send(message).is_err() {
             tracing::error!(subject = %self.filter, "a subscription is full; the message is dropped");
         }

@@ -92,7 +92,7 @@ impl StreamLog {
             time_ms: now_ms,
         };
         let accepted = acknowledged(stored.sequence, false);
-        // Last of the checks: it may remove messages, which a refused message must not do.
+        // This is the last check, because it may remove messages, which a refused message must not do.
         self.make_room(stored_bytes(&stored), last)?;
         if let Some(id) = id {
             self.recent_ids.insert(id.to_owned(), stored.sequence);

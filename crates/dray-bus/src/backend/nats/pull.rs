@@ -225,7 +225,8 @@ impl NatsAcker {
 fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
-        // The server delivers a message again immediately after a plain `-NAK`; the client writes every `Some` as a delay in nanoseconds.
+        // The server delivers a message again immediately after a plain `-NAK`; the client writes every `Some` as a
+        // delay in nanoseconds.
         AckAction::Redeliver(delay) if delay.is_zero() => AckKind::Nak(None),
         AckAction::Redeliver(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,

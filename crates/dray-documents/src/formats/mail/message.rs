@@ -69,7 +69,7 @@ impl MailMessage {
                 out.item(0, Marker::Bullet, &line)?;
             }
         }
-        // As text, because a header may have any date, and no calculation depends on it.
+        // The date is shown as text, because a header may have any date, and no calculation depends on it.
         for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
             // A folded or hostile header must not start a new line in the list.
             let text = collapse_white_space(text);

@@ -96,7 +96,7 @@ impl Form {
             }
         }
         added.sort_by_key(|(index, _)| *index);
-        // From the end, so that smaller indices stay valid.
+        // Values are inserted from the end, so that smaller indices stay valid.
         for (index, value_spans) in added.into_iter().rev() {
             let index = index.min(spans.len());
             spans.splice(index..index, value_spans);

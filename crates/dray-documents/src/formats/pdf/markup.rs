@@ -10,8 +10,8 @@ use super::metered::MeteredDocument;
 use super::spans;
 use crate::markdown::visible_characters;
 
-/// Smallest and largest size of typed letters, in points. They are estimated from the height of the area: the file stores
-/// a size only for its own appearance of the text.
+/// Smallest and largest size of typed letters, in points. They are estimated from the height of the area: the file
+/// stores a size only for its own appearance of the text.
 const MIN_SIZE: f32 = 6.0;
 const MAX_SIZE: f32 = 12.0;
 /// Step between two typed lines, in sizes of letters.
@@ -81,7 +81,7 @@ impl PageMarkup {
     pub(super) fn type_in(&self, page_spans: &mut Vec<TextSpan>) -> u64 {
         for typed in &self.typed {
             let lines: Vec<&str> = typed.text.split('\n').collect();
-            // After the text above it, where a person reads it.
+            // The typed text follows the text above it, where a person reads it.
             let index = page_spans
                 .iter()
                 .rposition(|span| span.y > typed.area.y1)

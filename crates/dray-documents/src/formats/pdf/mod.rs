@@ -124,8 +124,8 @@ fn labelled(comment: PageComment, page: u32) -> (String, String) {
     (author, comment.text)
 }
 
-/// Writes one page and returns its comments. A page that fails is skipped with a warning, unless a limit of the complete
-/// conversion is reached.
+/// Writes one page and returns its comments. A page that fails is skipped with a warning, unless a limit of the
+/// complete conversion is reached.
 fn write_page(
     engine: &mut dyn Engine,
     number: u32,
@@ -257,7 +257,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
             let written = join::join_paragraphs(&lines, column)
                 .iter()
                 .try_for_each(|paragraph| out.paragraph(&to_inline(paragraph)));
-            // Closed also after a limit, otherwise the quote would include the following blocks.
+            // Closed even after a limit, otherwise the quote would include the following blocks.
             out.close();
             written
         }

@@ -36,7 +36,7 @@ impl FontSizeCounts {
 
     /// Adds the blank text to a page; none if all directions are in use.
     pub(super) fn add_blank_text(&self, spans: &mut Vec<TextSpan>) {
-        let Some(model) = spans.first().cloned() else {
+        let Some(template) = spans.first().cloned() else {
             return;
         };
         // The engine lays each direction out by itself, so blank text in a free one moves no other text.
@@ -52,7 +52,7 @@ impl FontSizeCounts {
             .clamp(1, MAX_BLANK_CHARACTERS);
         for (half_points, count) in &self.0 {
             let characters = (count.saturating_mul(weight) / total.max(1)).max(1);
-            spans.push(blank_span(&model, *half_points, characters, rotate));
+            spans.push(blank_span(&template, *half_points, characters, rotate));
         }
     }
 }
@@ -68,8 +68,8 @@ fn size_bucket(size: f32) -> i32 {
     half_points
 }
 
-/// Blank text of one size.
-fn blank_span(model: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> TextSpan {
+/// Blank text of one size; the other fields are those of `template`.
+fn blank_span(template: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> TextSpan {
     #[expect(
         clippy::cast_precision_loss,
         reason = "sizes are clamped to a range that is exact"
@@ -92,6 +92,6 @@ fn blank_span(model: &TextSpan, half_points: i32, characters: usize, rotate: i32
         },
         structure: None,
         artifact: None,
-        ..model.clone()
+        ..template.clone()
     }
 }

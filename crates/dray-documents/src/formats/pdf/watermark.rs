@@ -172,7 +172,8 @@ impl Watermarks {
                     new.push(candidate.text);
                 }
             } else {
-                // In rising order, so that each insertion restores the indices of the spans after it.
+                // The spans are inserted in rising order, so that each insertion restores the indices of the spans
+                // after it.
                 for (index, span) in candidate.spans {
                     spans.insert(index.min(spans.len()), span);
                 }

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn tags_and_text_are_kept_and_formatting_is_not() {
-        // After MS-OXRTFEX 3.1.
+        // The example is adapted from MS-OXRTFEX 3.1.
         let rtf = b"{\\rtf1\\ansi\\ansicpg1251\\fromhtml1 \\deff0{\\fonttbl{\\f0\\fswiss Arial;}}\r\n\
             {\\*\\generator Mail;}{\\*\\htmltag64 <p>}\\htmlrtf {\\htmlrtf0 {\\*\\htmltag84 <a href=\"https://a.example/?x=\\{1\\}\">}\
             \\htmlrtf {\\field{\\*\\fldinst HYPERLINK x}{\\fldrslt \\htmlrtf0 \\'cf\\u1088?\\u-10179?\\u-8704? here\\htmlrtf }}\\htmlrtf0\

@@ -41,7 +41,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
         "application/json" | "text/json" => ("json", json::convert),
         mime if mime.ends_with("+json") => ("json", json::convert),
         mime if NON_TEXT_FAMILY_TYPES.contains(&mime) || mime.ends_with("+xml") => return None,
-        // Last, since nearly every type of the families above begins so as well.
+        // This arm is the last, since nearly every type of the families above begins so as well.
         mime if mime.starts_with("text/")
             || mime.ends_with("+yaml")
             || TEXT_APPLICATION_TYPES.contains(&mime) =>

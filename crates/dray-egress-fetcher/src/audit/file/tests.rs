@@ -461,7 +461,7 @@ fn a_file_that_cannot_be_opened_replaces_no_older_one_and_its_lines_are_written_
         record(&file, &event(&number.to_string(), "allow"));
     }
     file.flush().blocking_recv().unwrap();
-    // In place of the next file, as when no descriptor is free.
+    // A directory in place of the next file makes its creation fail, as when no descriptor is free.
     let obstacle = fixture.directory.path().join("audit.jsonl.new");
     fs::create_dir(&obstacle).unwrap();
     let mut other = RotatedFile::open(&fixture.path, line, 3).unwrap();

@@ -155,7 +155,7 @@ fn b_5_a_zstd_stream_that_expands_too_much_is_a_bomb() {
         decode_all(&zeros(&FRAME_HEADER, 512)),
         Err(DecodeError::Bomb)
     );
-    // Without last block: the bomb is found before the stream turns out to be truncated.
+    // The frame has no last block: the bomb is found before the stream turns out to be truncated.
     let endless = &zeros(&FRAME_HEADER, 512)[..511 * 4];
     assert_eq!(decode_all(endless), Err(DecodeError::Bomb));
     // Many small frames together expand too much as well.

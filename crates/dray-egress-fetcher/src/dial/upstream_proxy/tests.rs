@@ -281,7 +281,7 @@ async fn a_proxy_that_opens_no_tunnel_fails_the_fetch() {
         &long_field,
         &interim,
     ];
-    // Concurrently, because each fetch waits before its further attempts.
+    // The fetches run concurrently, because each fetch waits before its further attempts.
     let fetched = join_all(responses.map(async |response| {
         let proxy = FakeProxy::start(response, FakeTarget::Closed).await;
         fetch(&fixture, proxy.settings(), "http://files.example.org/").await

@@ -20,7 +20,7 @@ pub(super) enum FlightRole<'a> {
     Follow(watch::Receiver<()>),
 }
 
-/// The fetch that makes the request. When it is dropped, also without a result, the others are notified.
+/// The fetch that makes the request. When it is dropped, even without a result, the others are notified.
 pub(super) struct FlightLeader<'a> {
     flights: &'a FlightTable,
     key: FlightKey,

@@ -1,4 +1,5 @@
-//! Reads the few parts of the authority's certificate that a leaf certificate repeats (RFC 5280, section 4.1), from DER.
+//! Reads the few parts of the authority's certificate that a leaf certificate repeats (RFC 5280, section 4.1), from
+//! DER.
 //!
 //! The file is the operator's own. It is read strictly nevertheless: a part that is not understood is an error at the
 //! start, and [`super::InterceptionAuthority`] verifies a leaf before it is used.

@@ -1,8 +1,8 @@
 //! The files for TLS with clients: read at the start, and again whenever they change.
 //!
-//! As with policy files, files that cannot be used change nothing: the earlier ones stay in force, the log has the reason,
-//! and the metric `dray_egress_proxy_tls_stale` is 1. Open connections keep the files with which they began. A revocation
-//! list may have megabytes, so unchanged files are not read: their stamps are compared first.
+//! As with policy files, files that cannot be used change nothing: the earlier ones stay in force, the log has the
+//! reason, and the metric `dray_egress_proxy_tls_stale` is 1. Open connections keep the files with which they began. A
+//! revocation list may have megabytes, so unchanged files are not read: their stamps are compared first.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -182,8 +182,8 @@ async fn read_file(field: &'static str, path: &Path) -> Result<Vec<u8>, ClientTl
         .map_err(|error| ClientTlsError::File(field, Box::new(error)))
 }
 
-/// The stamps of the files, in the order of the configuration. Equal stamps mean equal content once two reads in a row had
-/// them: a write within the same tick of the clock of the file system happened before the second read.
+/// The stamps of the files, in the order of the configuration. Equal stamps mean equal content once two reads in a row
+/// had them: a write within the same tick of the clock of the file system happened before the second read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileStamps(Vec<FileStamp>);
 
@@ -286,7 +286,8 @@ impl ClientTlsWatcher {
     /// Reads the files unless their stamps show that they are known, and applies them when they have changed and are
     /// stable. Returns whether they were read.
     async fn reload_changed(&mut self) -> bool {
-        // Before the read: a write between both leaves a stamp behind that the next examination does not find.
+        // The stamps are taken before the files are read: the next examination then finds a write between the two,
+        // because its stamp differs.
         let stamps = FileStamps::read(&self.settings).await;
         let is_same = stamps.is_some() && stamps == self.stamps;
         if is_same && self.is_settled {

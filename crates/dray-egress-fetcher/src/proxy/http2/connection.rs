@@ -1,12 +1,13 @@
 //! The connection of a client over HTTP/2, over TLS whose handshake agreed on it.
 //!
-//! Each stream is one request and is served as if it had come over HTTP/1.1 on a connection of its own: hyper writes its head
-//! and frames its bodies between both ([`super::stream`]). So there is one reading of heads, one judgement and one audit,
-//! whatever the version. Several streams share a connection, their identities do not: each request has its own token.
+//! Each stream is one request and is served as if it had come over HTTP/1.1 on a connection of its own: hyper writes
+//! its head and frames its bodies between both ([`super::stream`]). So there is one reading of heads, one judgement and
+//! one audit, whatever the version. Several streams share a connection, their identities do not: each request has its
+//! own token.
 //!
-//! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait for a
-//! slow target, and no target can take the window of another stream. A connection that has not identified a client within the
-//! time for a head is closed.
+//! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait
+//! for a slow target, and no target can take the window of another stream. A connection that has not identified a
+//! client within the time for a head is closed.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -33,12 +34,13 @@ use crate::proxy::serve::ForwardProxy;
 
 /// Most streams of one connection at a time: what browsers and servers assume.
 const MAX_STREAMS: u32 = 100;
-/// Most streams of one connection that are served at a time. A stream that its client has reset no longer counts for HTTP/2,
-/// while its name is resolved or its event is published; the others wait.
+/// Most streams of one connection that are served at a time. A stream that its client has reset no longer counts for
+/// HTTP/2, while its name is resolved or its event is published; the others wait.
 const MAX_SERVED_STREAMS: usize = 2 * MAX_STREAMS as usize;
 /// Most bytes that a client may send on a stream before they are passed on.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all streams of a connection: enough for each, so that targets that take nothing hold up no other stream.
+/// The same for all streams of a connection: enough for each, so that targets that take nothing hold up no other
+/// stream.
 const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 /// Most bytes that wait to be sent on a stream.
 const MAX_SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -112,8 +114,8 @@ impl ForwardProxy {
         }
     }
 
-    /// Serves streams beside each other. `unidentified`: the place of the client, and the instant until which it keeps it.
-    /// After `last_stream` the streams that are open are served to their end, and no other.
+    /// Serves streams beside each other. `unidentified`: the place of the client, and the instant until which it keeps
+    /// it. After `last_stream` the streams that are open are served to their end, and no other.
     async fn serve_streams<S>(
         &self,
         mut connection: Connection<S, Bytes>,
@@ -147,7 +149,8 @@ impl ForwardProxy {
                         break;
                     };
                     if stage == ConnectionStage::Over {
-                        // A client that ignores the end of the connection may go on for ever. Others try again elsewhere.
+                        // A client that ignores the end of the connection may continue forever. Others try again
+                        // elsewhere.
                         respond.send_reset(Reason::REFUSED_STREAM);
                         continue;
                     }

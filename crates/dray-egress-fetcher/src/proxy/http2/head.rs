@@ -1,7 +1,8 @@
 //! The head of a request of HTTP/2 in the form of HTTP/1.1. Pure.
 //!
-//! The strict reader judges the result ([`crate::proxy::head`]). What it reads is what the client sent over HTTP/2: a head for
-//! which this does not hold has no form here. Names and characters that could end a line or a field are refused by h2 already.
+//! The strict reader ([`crate::proxy::head`]) judges the result. It must read exactly the head that the client sent
+//! over HTTP/2, so a head that it would read differently is refused here. h2 has already refused names and characters
+//! that could end a line or a field.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
@@ -33,8 +34,8 @@ pub(super) enum TranslationError {
     Value(#[from] http::header::InvalidHeaderValue),
 }
 
-/// The same head over HTTP/1.1. The authority becomes `Host`, and parts of a cookie one field (RFC 9113, sections 8.2.3 and
-/// 8.3.1). `has_body`: the stream does not end with the head.
+/// The same head over HTTP/1.1. The authority becomes `Host`, and the parts of a cookie become one field (RFC 9113,
+/// sections 8.2.3 and 8.3.1). `has_body`: the stream does not end with the head.
 pub(super) fn http1_head(mut parts: Parts, has_body: bool) -> Result<Parts, TranslationError> {
     if parts.headers.values().any(has_outer_blank) {
         return Err(TranslationError::Blank);
@@ -65,7 +66,7 @@ pub(super) fn http1_head(mut parts: Parts, has_body: bool) -> Result<Parts, Tran
         fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     match parts.uri.path_and_query().map(PathAndQuery::as_str) {
-        // The asterisk form, which the strict reader refuses. Behind an authority it would belong to the host.
+        // This is the asterisk form, which the strict reader refuses. Behind an authority it would belong to the host.
         Some("*") => parts.uri = Uri::from_static("*"),
         Some(path) if path.starts_with('/') => {}
         _ => return Err(TranslationError::Path),

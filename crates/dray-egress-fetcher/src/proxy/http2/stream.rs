@@ -72,8 +72,8 @@ struct StreamEnds {
     is_ended: AtomicBool,
 }
 
-/// Serves one stream to its end. `serve` gets it as a connection of HTTP/1.1 that carries one request. Once it has finished,
-/// the client has `rest_timeout` to take the rest of the response: its window may stay closed for ever.
+/// Serves one stream to its end. `serve` gets it as a connection of HTTP/1.1 that carries one request. Once it has
+/// finished, the client has `rest_timeout` to take the rest of the response: its window may stay closed for ever.
 pub async fn serve_as_http1<F>(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -204,8 +204,8 @@ async fn open_tunnel(
     Ok(())
 }
 
-/// Sends every response but the grant of a tunnel. A body that breaks off resets the stream, because an orderly end would
-/// make it look complete.
+/// Sends every response but the grant of a tunnel. A body that breaks off resets the stream, because an orderly end
+/// would make it look complete.
 async fn send_response(
     response: Response<Incoming>,
     respond: &mut SendResponse<Bytes>,
@@ -257,8 +257,8 @@ async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<
     Ok(())
 }
 
-/// The connection of one stream to the rest of the proxy. A client that gives its stream up shows as a reset connection, as
-/// over TCP; otherwise it would look like one that has sent everything and still reads.
+/// The connection of one stream to the rest of the proxy. A client that gives its stream up shows as a reset
+/// connection, as over TCP; otherwise it would look like one that has sent everything and still reads.
 #[derive(Debug)]
 pub struct StreamIo {
     io: DuplexStream,

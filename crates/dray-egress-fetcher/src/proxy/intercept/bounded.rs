@@ -1,7 +1,8 @@
 //! Requests of an intercepted tunnel whose whole body is known, so that another connection may carry them again.
 //!
-//! A target may close a connection while a request is on its way to it (RFC 9112, section 9.5). A request that it cannot have
-//! processed, or whose method is idempotent, is repeated once, on a new connection, after it was judged and recorded again.
+//! A target may close a connection while a request is on its way to it (RFC 9112, section 9.5). A request that it
+//! cannot have processed, or whose method is idempotent, is repeated once, on a new connection, after it was judged and
+//! recorded again.
 
 use bytes::Bytes;
 use dray_guard::Code;
@@ -35,8 +36,8 @@ pub(super) struct TunnelEnd {
 }
 
 impl ForwardProxy {
-    /// Sends a request, and once more on a new connection where the one before ended without a response and the request may
-    /// be repeated. `audited` is then the record of the repeated one.
+    /// Sends a request, and once more on a new connection where the one before ended without a response and the request
+    /// may be repeated. `audited` is then the record of the repeated one.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl ForwardProxy {
         Ok(self.run_kept(client, tunnel, request, audited).await)
     }
 
-    /// Sends a request that may have successors, and returns the response. An error ends the tunnel, with a last response
-    /// for the client where it got none.
+    /// Sends a request that may have successors, and returns the response. An error ends the tunnel, with a last
+    /// response for the client where it got none.
     async fn run_kept<S>(
         &self,
         client: &mut InnerClient<S>,

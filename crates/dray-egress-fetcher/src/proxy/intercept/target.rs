@@ -17,8 +17,8 @@ use crate::dial::Io;
 use crate::error::FetchPhase;
 
 impl ForwardProxy {
-    /// Makes a connection ready for the request, judges the request and records it; the head for the target, and how the
-    /// body is checked.
+    /// Makes a connection ready for the request, judges the request and records it; the head for the target, and how
+    /// the body is checked.
     pub(super) async fn admit_request(
         &self,
         request: &ProxyRequest,

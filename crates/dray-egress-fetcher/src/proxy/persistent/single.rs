@@ -1,5 +1,5 @@
-//! One request and its response on a separate connection, as in an intercepted tunnel. Tests and the fuzz target of such
-//! responses call it; the product uses [`KeptTarget`] itself.
+//! One request and its response on a separate connection, as in an intercepted tunnel. Tests and the fuzz target of
+//! such responses call it; the product uses [`KeptTarget`] itself.
 
 use bytes::Bytes;
 use http::Request;

@@ -96,7 +96,7 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
     assert_eq!(event.question_id, id);
     assert_eq!(event.decided_by, "sandboxes/others (policy.toml:5)");
     assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
-    // Again, which asks nothing new.
+    // The repeated request creates no new question.
     assert_eq!(question_in(&proxy.get(&url).await), id);
     proxy.event().await;
 

@@ -169,7 +169,7 @@ async fn with_audit_required_no_request_passes_while_the_file_accepts_no_event_a
     ];
     let proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    // In the place of the file, so that no attempt to write succeeds.
+    // A directory in the place of the file makes every attempt to write fail.
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     let (mut client, head) = proxy.tunnel(&format!("{NAME}:443")).await;

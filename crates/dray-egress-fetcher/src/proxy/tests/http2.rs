@@ -48,6 +48,19 @@ async fn read_stream(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(all)
 }
 
+/// Reads the request that a target received until it ends with `end`, and responds without content.
+async fn serve_no_content(server: &mut DuplexStream, end: &[u8]) -> Vec<u8> {
+    let mut received = Vec::new();
+    while !received.ends_with(end) {
+        assert!(server.read_buf(&mut received).await.unwrap() > 0);
+    }
+    server
+        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+        .await
+        .unwrap();
+    received
+}
+
 impl Http2Client {
     async fn start(fixture: &CertifiedProxy) -> Self {
         Self::start_as(fixture, client_certificate(&fixture.clients, AGENT_NAME)).await

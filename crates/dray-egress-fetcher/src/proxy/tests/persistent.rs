@@ -385,7 +385,7 @@ async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
             lower.contains("\r\nconnection: close\r\n"),
             "{request}: {response}"
         );
-        // Behind the interim response, where there is one.
+        // The final head follows the interim response, where there is one.
         assert!(
             response.ends_with("\r\n\r\n/tables/last"),
             "{request}: {response}"

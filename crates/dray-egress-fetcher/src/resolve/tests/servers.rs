@@ -98,7 +98,7 @@ async fn no_further_server_answers_what_a_trusted_one_found_bogus() {
 }
 
 #[tokio::test]
-async fn a_trusted_server_is_asked_first_also_after_another_one_has_answered() {
+async fn a_trusted_server_is_asked_first_even_after_another_one_has_answered() {
     let (other, trusted) = (started().await, started().await);
     other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
     let servers = [(other.address(), false), (trusted.address(), true)];
@@ -278,7 +278,7 @@ fn d_2_link_local_servers_have_a_zone() {
 }
 
 #[tokio::test]
-async fn the_time_of_a_question_is_recorded_for_each_server_also_without_an_answer() {
+async fn the_time_of_a_question_is_recorded_for_each_server_even_without_an_answer() {
     let (one, last) = (silent().await, started().await);
     last.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     let network = FetcherFixture::default().fake_network;

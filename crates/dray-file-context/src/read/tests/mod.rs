@@ -320,7 +320,7 @@ fn r_11_the_legacy_name_is_never_advertised() {
 }
 
 #[test]
-fn urls_are_handles_too_also_as_a_model_copies_them_out_of_a_reminder() {
+fn urls_are_handles_even_as_a_model_copies_them_out_of_a_reminder() {
     let mut entry = document("h-0");
     entry.public_url = Some("https://h.example/a?x=1&y=2".into());
     entry.former_urls = vec!["https://h.example/old".into()];

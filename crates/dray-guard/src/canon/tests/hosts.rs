@@ -143,7 +143,7 @@ fn u_7_international_names_are_mapped_without_transition() {
         "http://xn--BCHER-kva.example/",
         "http://xn--bcher-kva.example/",
     );
-    // Written with a combining mark: the same letter.
+    // A letter with a combining mark is the same letter.
     check(
         "http://bu\u{308}cher.example/",
         "http://xn--bcher-kva.example/",

@@ -18,7 +18,8 @@ pub(in crate::ruleset) struct InterceptRule {
 }
 
 impl InterceptRule {
-    /// Whether a tunnel of `tenant` to the host and port of `url` is intercepted. A name with a root dot is the same host.
+    /// Whether a tunnel of `tenant` to the host and port of `url` is intercepted. A name with a root dot is the same
+    /// host.
     pub(in crate::ruleset) fn matches(&self, tenant: &str, url: &CanonicalUrl) -> bool {
         let tenants = self.tenants.as_ref();
         let ports = self.ports.as_ref();

@@ -74,7 +74,7 @@ pub(super) async fn store_upload(
     let files = &surface.state.files;
     let form = Multipart::new(body.into_data_stream(), boundary);
     let form = read_form(files.records(), form, &limits).await?;
-    // Before the content gets its final place: a form that is refused leaves nothing behind.
+    // The purpose is checked before the content gets its final place: a form that is refused leaves nothing behind.
     let purpose = checked_purpose(form.purpose.as_deref())?;
     let seconds = form.seconds.as_deref().map(|text| text.parse().ok());
     let lifetime = checked_lifetime(form.anchor.as_deref(), seconds, files.lifetime())?;

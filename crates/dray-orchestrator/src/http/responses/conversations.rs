@@ -181,7 +181,7 @@ async fn read_body(
     request: Request,
 ) -> Result<(String, Map<String, Value>), RequestFailure> {
     let (head, body) = request.into_parts();
-    // Before the body is read: a caller without a key costs no memory.
+    // The caller is identified before the body is read, so that a caller without a key costs no memory.
     let principal = surface.principal(&head.headers)?;
     let _permit = surface.upload_permit().await?;
     let options = &surface.options;

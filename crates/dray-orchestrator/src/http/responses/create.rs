@@ -140,7 +140,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         places,
         request,
     };
-    // The permit is held until the response ends, also where its client does not wait for it.
+    // The permit is held until the response ends, even where its client does not wait for it.
     let run = AnswerRun::begin(Arc::clone(&surface.agent), checked_request, permit);
     begin.run(surface, run).await
 }
@@ -297,7 +297,7 @@ impl BeginningResponse {
         let responses = &surface.state.responses;
         let begun = responses.begin(new, document).await?;
         if let Some(run) = &self.background {
-            // After the response, because a run without one is forgotten.
+            // The run is noted after the response is stored, because a run without a response is forgotten.
             responses.note_run(&self.id, run).await?;
         }
         Ok(Some(begun))

@@ -200,11 +200,11 @@ impl ResponseDriver {
     async fn drive(mut self, listener: Listener, token: CancellationToken) {
         let mut waiting = Vec::new();
         let outcome = self.follow(&listener, &token, &mut waiting).await;
-        // Before anything is stored, which may take long.
+        // The run stops before anything is stored, which may take long.
         self.run.stop();
         let ended = self.end(outcome).await;
         self.write(&listener, &mut waiting);
-        // Recorded also where the client does not take the last events.
+        // Recorded even where the client does not take the last events.
         self.recorder = None;
         listener.end(&mut waiting);
         listener.send(&mut waiting).await;

@@ -80,8 +80,8 @@ impl<'a> KnownCalls<'a> {
         of_call(items, "function_call_output", id.clone())
     }
 
-    /// Whether an item of a request is in what the response continues. The output of a call that waits is not: models may give
-    /// two calls one id.
+    /// Whether an item of a request is in what the response continues. The output of a call that waits is not: models
+    /// may give two calls one id.
     fn has(&self, item: &Map<String, Value>) -> bool {
         let Some(id) = item.get("call_id") else {
             return false;
@@ -112,8 +112,8 @@ fn of_call<'a>(
 }
 
 impl InputItems {
-    /// Leaves out what the continued response has itself: its questions on approval, calls of functions, and outputs of calls
-    /// that have one.
+    /// Leaves out what the continued response has itself: its questions on approval, calls of functions, and outputs of
+    /// calls that have one.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ struct EventReader {
     /// Notifies when this process records events of the response.
     recorded: Arc<Notify>,
     last_write: Instant,
-    // Only dropped: the number of such streams is limited.
+    // The stream holds the permit until its end: the number of such streams is limited.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -147,7 +147,7 @@ impl EventReader {
         let signal = Arc::clone(&self.recorded);
         loop {
             let mut recorded = pin!(signal.notified());
-            // Before the look, so that events which are recorded during it end the wait.
+            // The wait begins before the events are read, so that an event which is recorded meanwhile ends it.
             recorded.as_mut().enable();
             let found = self.look().await.inspect_err(|failure| {
                 tracing::warn!(%failure, id = self.id, "a resumed stream breaks off");

@@ -165,8 +165,8 @@ pub(super) fn read_response_request(body: Value) -> Result<ResponseRequest, Requ
     })
 }
 
-/// The failure of a request of chat completions, at the place of the request of responses. `items` are the input items of
-/// the messages, in order; `None` for those of earlier responses and for instructions.
+/// The failure of a request of chat completions, at the place of the request of responses. `items` are the input items
+/// of the messages, in order; `None` for those of earlier responses and for instructions.
 pub(super) fn at_place(mut failure: RequestFailure, items: &[Option<usize>]) -> RequestFailure {
     let Some(param) = failure.param.take() else {
         return failure;

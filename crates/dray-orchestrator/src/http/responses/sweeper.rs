@@ -1,9 +1,10 @@
 //! Finishes responses in the background whose process has ended although no client polls them: each replica follows the
 //! records of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
 //!
-//! A look reads the record of a response only when something can be due for it: after the end of its lease while it runs, and
-//! once after its end, when its events are deleted. So the work of a look grows with the responses that run, not with those
-//! that have ended. A record that cannot be read is counted and left as it is, and the look continues with the others.
+//! A look reads the record of a response only when something can be due for it: after the end of its lease while it
+//! runs, and once after its end, when its events are deleted. So the work of a look grows with the responses that run,
+//! not with those that have ended. A record that cannot be read is counted and left as it is, and the look continues
+//! with the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use crate::responses::{BackgroundRun, RunState};
 
 /// How long the events of a response are kept after its end, in milliseconds: an hour.
 const EVENTS_KEPT_MS: u64 = 3_600_000;
-/// Time until the next look at a run about which this replica can do nothing, in milliseconds: an hour. Its record is not
-/// readable, or only a request of its client can finish it.
+/// Time until the next look at a run about which this replica can do nothing, in milliseconds: an hour. Its record is
+/// not readable, or only a request of its client can finish it.
 const IDLE_LOOK_MS: u64 = 3_600_000;
 /// Most changes of runs that are read per look, so that a look after a start does not take long.
 const MAX_CHANGES: usize = 10_000;

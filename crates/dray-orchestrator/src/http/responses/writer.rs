@@ -98,7 +98,7 @@ impl ResponseWriter {
             response.entry(name).or_insert(Value::Null);
         }
         if status == "cancelled" {
-            // As in `OpenAI`'s API: who cancels a response did not see it fail.
+            // In `OpenAI`'s API a cancelled response has no error.
             response.insert("error".to_owned(), Value::Null);
         }
         response.insert("output".to_owned(), json!(self.output));

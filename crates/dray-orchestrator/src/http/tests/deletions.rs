@@ -13,7 +13,7 @@ fn message(number: usize) -> Value {
 }
 
 #[tokio::test]
-async fn more_than_a_thousand_items_are_deleted_also_from_what_continues_their_response() {
+async fn more_than_a_thousand_items_are_deleted_even_from_the_responses_that_continue_theirs() {
     const ITEM_COUNT: usize = 1_002;
     let fixture = TestSurface::with(vec![text_step("Hello.")], |options| {
         options.clients = keys(&["one"]);
@@ -43,7 +43,7 @@ async fn more_than_a_thousand_items_are_deleted_also_from_what_continues_their_r
         .await
         .unwrap();
     assert_eq!(ids(&left.documents[0].input), ["msg_0"]);
-    // A response names the items that it had, also after its conversation is gone.
+    // A response names the items that it had, even after its conversation is gone.
     store.delete_conversation(RESPONSE_OWNER, id).await.unwrap();
     let response = response["id"].as_str().unwrap();
     let continued = store.history_after(RESPONSE_OWNER, response).await.unwrap();

@@ -140,7 +140,7 @@ async fn a_look_reads_no_response_that_has_ended_before_its_events_are_due() {
     post(&other, &format!("{running}/cancel"), &json!({})).await;
     until(&fixture, &running, "cancelled").await;
     fixture.shared.clock.advance(Duration::from_hours(1));
-    // With the one that was cancelled.
+    // The additional run is the one that was cancelled.
     assert_eq!(runs.sweep(&fixture.surface).await.looks, ENDED_RUNS + 1);
     assert_eq!(records(&fixture, "response-events").await.len(), 0);
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 0);

@@ -39,7 +39,7 @@ fn bounded(text: String, room: &mut usize) -> String {
 }
 
 /// Index of the first message of the turn: the one after the last answer before the newest message of the user.
-pub(super) fn begin_of_turn(messages: &[Message]) -> usize {
+pub(super) fn turn_start(messages: &[Message]) -> usize {
     let user = messages
         .iter()
         .rposition(|message| message.role == Role::User);
@@ -65,7 +65,7 @@ impl<'a> Subject<'a> {
     /// The messages that the model is about to get.
     pub(super) fn prompt(messages: &[Message], new_from: usize) -> Self {
         let mut room = MAX_SHOWN_BYTES;
-        // From the newest on, so that the oldest are cut.
+        // Messages are taken from the newest on, so that the oldest are cut.
         let mut shown: Vec<_> = messages
             .iter()
             .rev()

@@ -7,7 +7,7 @@ use dray_tool::pipeline::{CompletedCall, parse_arguments};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::facts::{begin_of_turn, text_of};
+use super::facts::{text_of, turn_start};
 use super::{GuardrailJudgement, Subject, has_guardrail};
 use crate::turn::relay::ModelAnswer;
 use crate::turn::rounds::{LoopEnd, LoopError, ToolLoop, stop_with};
@@ -32,7 +32,7 @@ impl ToolLoop<'_> {
             .model
             .ask(messages, round, speech, self.sink, tally)
             .await;
-        // Before `?`, so that failed calls are counted as well.
+        // The count comes before `?`, so that failed calls are counted as well.
         self.metrics.model(answer.is_ok());
         let mut answer = answer?;
         self.model.outgoing.deferred.resolve(&mut answer.calls);
@@ -55,13 +55,14 @@ impl ToolLoop<'_> {
             return Ok(None);
         }
         let earlier = judged.replace(messages.len());
-        let new_from = earlier.unwrap_or_else(|| begin_of_turn(messages));
+        let new_from = earlier.unwrap_or_else(|| turn_start(messages));
         let subject = Subject::prompt(&self.model.outgoing.view(messages), new_from);
         let mut judging = Box::pin(self.runner.judge(subject));
         let judgement = tokio::select! {
             judgement = &mut judging => judgement,
             () = tokio::time::sleep(self.heartbeat) => {
-                // Not earlier: before the stream begins, a failure of the model still has an HTTP status.
+                // Tools are not announced earlier: before the stream begins, a failure of the model still has an HTTP
+                // status.
                 self.announce_tools().await?;
                 judging.await
             }
@@ -179,7 +180,7 @@ impl ToolRunner<'_> {
             return Ok(ran);
         }
         let subject = Subject::result(name, arguments, text_of(&ran.message));
-        // On the heap: few tools are judged, and the futures of all calls would be larger with it.
+        // The future is on the heap: few tools are judged, and the futures of all calls would be larger with it.
         let judgement = Box::pin(self.judge(subject)).await?;
         ran.usage.extend(judgement.usage);
         ran.failed |= judgement.blocked.is_some();

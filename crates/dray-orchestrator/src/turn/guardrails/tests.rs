@@ -1,10 +1,10 @@
-//! What verdicts are, and what guardrails get to see.
+//! Tests of verdicts, and of the facts that guardrails get.
 
 use dray_agent::event::Event;
 use dray_agent::message::{Content, Message, Role};
 use serde_json::json;
 
-use super::facts::begin_of_turn;
+use super::facts::turn_start;
 use super::*;
 use crate::turn::relay::ModelAnswer;
 
@@ -25,7 +25,7 @@ fn verdict(result: &Value, replaces: ReplaceTarget) -> Result<GuardrailVerdict, 
 }
 
 #[test]
-fn a_verdict_is_an_object_with_all_that_it_needs() {
+fn complete_verdicts_are_read() {
     let text = ReplaceTarget::Text("text");
     assert_eq!(
         verdict(&json!({"verdict": "allow", "score": 1}), text),
@@ -57,7 +57,7 @@ fn a_verdict_is_an_object_with_all_that_it_needs() {
 }
 
 #[test]
-fn everything_else_is_a_failure() {
+fn a_result_that_is_not_a_verdict_is_a_failure() {
     for (result, replaces) in [
         (json!("allow"), ReplaceTarget::Nothing),
         (json!({}), ReplaceTarget::Nothing),
@@ -106,8 +106,8 @@ fn conversation() -> Vec<Message> {
 #[test]
 fn a_prompt_has_roles_texts_and_calls_and_says_what_is_new() {
     let messages = conversation();
-    assert_eq!(begin_of_turn(&messages), 5);
-    assert_eq!(begin_of_turn(&messages[..4]), 0);
+    assert_eq!(turn_start(&messages), 5);
+    assert_eq!(turn_start(&messages[..4]), 0);
     let facts = Subject::prompt(&messages, 5).facts;
     assert_eq!(facts["new_from"], 5);
     let shown = facts["messages"].as_array().unwrap();

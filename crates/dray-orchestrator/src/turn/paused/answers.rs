@@ -226,7 +226,7 @@ impl Answer {
         let in_chat = paused.approval.chat.is_some();
         if in_chat && answer.is_some_and(waits_for_chat) {
             return Ok(Self {
-                // As an answer: the client expects that the call continues.
+                // The decision counts as an answer: the client expects that the call continues.
                 decision: ApprovalDecision::Answered,
                 waits: true,
                 digest: None,

@@ -1,5 +1,5 @@
-//! Texts of paused turns whose messages were deleted from a conversation. The records are immutable, so the answers are marked
-//! ([`TEXTS_DELETED_KEY`]), and the texts are removed from what a request restores.
+//! Texts of paused turns whose messages were deleted from a conversation. The records are immutable, so the answers are
+//! marked ([`TEXTS_DELETED_KEY`]), and the texts are removed from what a request restores.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +28,7 @@ pub(super) fn remove_deleted_texts(
         if !done.insert(token.clone()) {
             continue;
         }
-        // Later records of the same round: the client was asked again.
+        // Later records of the same round exist when the client was asked again.
         let later = records
             .iter()
             .filter(|(_, (record, _))| record.replaces.as_ref() == Some(&token));

@@ -53,7 +53,7 @@ impl PausedTurn {
     }
 }
 
-/// A call that waits for the user, who was asked.
+/// A call about which the user was asked, and that waits for the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::turn) struct PausedApproval {
     pub(in crate::turn) approval: NewApproval,

@@ -43,7 +43,7 @@ impl PollEnd {
 }
 
 impl FakePlatform {
-    /// Lets a poll that is stopped go on until [`FakePlatform::end_poll`]. The future waits for the stop.
+    /// Lets a stopped poll continue until [`FakePlatform::end_poll`]. The future waits for the stop.
     pub(crate) fn hold_end_of_poll(&self) -> impl Future<Output = ()> {
         self.poll_end.is_held.store(true, Ordering::SeqCst);
         self.poll_end.stopped.notified()

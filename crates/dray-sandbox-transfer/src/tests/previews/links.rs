@@ -78,7 +78,7 @@ async fn a_revocation_ends_a_file_that_is_being_sent() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("revoked");
     let film = std::fs::File::create(root.join("film.mp4")).unwrap();
-    // Without content on disk: only its length matters here.
+    // The file has no content on disk: only its length matters here.
     film.set_len(FILE_BYTES).unwrap();
     fixture.bind("s1", &sandbox, None).await;
     let link = fixture.preview(session("s1"), "film.mp4").await;

@@ -9,7 +9,7 @@ type Change = fn(&Path);
 async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("film");
-    // Above the size that is read whole.
+    // The size is above the limit up to which files are read whole.
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
     let file = root.join("film.mp4");
     std::fs::write(&file, &content).unwrap();
@@ -48,7 +48,7 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
         .send("GET", "p", "film.mp4", &[("if-none-match", &etag)])
         .await;
     assert_eq!((same.status, same.body.len()), (304, 0));
-    // Not one strong tag, so nothing shows that the client has a part of this state.
+    // None of these is one strong tag, so nothing shows that the client has a part of this state.
     for tag in ["*", "\"other\", *"] {
         let fields = [("range", "bytes=0-9"), ("if-range", tag)];
         let whole = link.send("GET", "p", "film.mp4", &fields).await;

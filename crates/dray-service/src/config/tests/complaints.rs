@@ -55,7 +55,7 @@ fn an_error_names_the_key_the_value_the_source_and_the_valid_values() {
 }
 
 #[test]
-fn a_value_that_is_not_set_is_shown_as_empty_also_a_secret() {
+fn an_unset_value_is_shown_as_empty_even_if_it_is_secret() {
     use crate::config::check::display_value;
     for secret in [true, false] {
         for value in [serde_json::Value::Null, "".into()] {

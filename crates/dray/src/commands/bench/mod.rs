@@ -344,7 +344,7 @@ impl CopyPeer {
                 words: &["docker", "cp"],
                 prefix: format!("{name}:"),
             }),
-            // Without questions for a password, which would wait for a terminal.
+            // `ssh` must not ask for a password, which would wait for a terminal.
             "ssh" => Some(Self {
                 name: "scp",
                 words: &["scp", "-q", "-B"],

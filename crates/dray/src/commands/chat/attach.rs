@@ -20,7 +20,7 @@ pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure> {
     let read_error = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = std::fs::metadata(file).map_err(read_error())?;
-    // Only regular files: opening a named pipe would wait for a writer.
+    // Only regular files are read: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
             "{} is not a file that can be attached",
@@ -47,7 +47,7 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
         ));
     }
     let own = file.file_name().unwrap_or_default();
-    // Without its directories: the agent must not learn where the file was.
+    // The title has no directories: the agent must not learn where the file was.
     let title = name::clean_name(own.as_encoded_bytes());
     let head = bytes.get(..kind::HEAD_BYTES).unwrap_or(&bytes);
     let media_type = kind::detect_kind(head, &title, length).media_type;

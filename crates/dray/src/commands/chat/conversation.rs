@@ -129,8 +129,8 @@ impl ConversationFile {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
-        // Not atomic with the write below. It detects a second chat on the same file, but not a race within
-        // milliseconds.
+        // This check is not atomic with the write below. It detects a second chat on the same file, but not a race
+        // within milliseconds.
         let there = read_conversation_file(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
             return Err(CommandFailure::Usage(format!(
@@ -157,10 +157,11 @@ impl ConversationFile {
         let bytes = serde_json::to_vec_pretty(&saved)
             .map_err(std::io::Error::from)
             .map_err(write_error())?;
-        // In the same directory, so that it can be renamed into place. `tempfile` makes it readable only for its owner.
+        // The draft is in the same directory, so that it can be renamed into place. `tempfile` makes it readable only
+        // for its owner.
         let mut part = tempfile::NamedTempFile::new_in(directory_of(file)).map_err(write_error())?;
         part.write_all(&bytes).map_err(write_error())?;
-        // Before the rename: after a crash the name must not lead to a file without content.
+        // The file is synced before the rename: after a crash the name must not lead to a file without content.
         part.as_file().sync_all().map_err(write_error())?;
         let placed = if replace {
             part.persist(file)
@@ -188,7 +189,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(read_error()(error)),
     };
-    // Only regular files: opening a named pipe would wait for a writer.
+    // Only regular files are read: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
             "{} is not a file that can hold a conversation",
@@ -224,7 +225,8 @@ fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
     }
     let saved: SavedConversation =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    // With a question at the end, as the next request will have: the server would refuse a wrong order of roles.
+    // The roles are checked with a question at the end, as the next request has one: the server would refuse a wrong
+    // order.
     let mut roles: Vec<_> = saved.messages.iter().map(|message| message.role).collect();
     roles.push(
         saved

@@ -108,7 +108,7 @@ impl DownloadDirectory {
         if !self.origins.iter().any(|origin| origin.owns(url)) {
             return Ok(None);
         }
-        // Without a key, and without following redirects: the link was chosen by a model.
+        // The request has no key and follows no redirects, because a model chose the link.
         let answer = self.http.get(url).send(&|_| ()).await;
         let mut answer = answer.map_err(|error| error.to_string())?;
         if !answer.is_success() {

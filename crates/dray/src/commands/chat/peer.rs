@@ -169,7 +169,7 @@ impl PeerAddress<'_> {
         };
         let core = DialClient::new(options).map_err(|_| unusable_response_failure())?;
         Ok(ChatPeer {
-            // Without retries, because the work of an agent has effects.
+            // The request is not repeated, because the work of an agent has effects.
             completions: core.chat().once(),
             caller: Caller {
                 api_key: Some(key),
@@ -226,7 +226,7 @@ impl PeerAddress<'_> {
     async fn only_model(&self, http: &HttpClient, base: &str) -> Result<String, CommandFailure> {
         let mut request = http.get(&format!("{base}/models"));
         if let Some(key) = &self.key {
-            // As in OpenAI's API; DIAL's header is used only for deployments.
+            // The key is a bearer token, as in OpenAI's API; DIAL's header is used only for deployments.
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {

@@ -68,8 +68,9 @@ pub(super) fn check_directories(
     findings
 }
 
-/// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full by
-/// the rule for the state directory is a warning. `None` for a directory that cannot be examined, which is another finding.
+/// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full
+/// by the rule for the state directory is a warning. `None` for a directory that cannot be examined, which is another
+/// finding.
 fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> Option<Finding> {
     const SPOOL_ADVICE: &str = "Free space on the volume, or name a directory of another one in `sandbox-transfer.spool_directory`.";
     if !path.is_dir() {

@@ -1,5 +1,5 @@
-//! Checks of the files that `egress-fetcher` reads at its start: policy files, those for TLS with clients of the proxy, and the
-//! certificate of its interception authority. Without them it does not start.
+//! Checks of the files that `egress-fetcher` reads at its start: policy files, those for TLS with clients of the proxy,
+//! and the certificate of its interception authority. Without them it does not start.
 
 use std::path::Path;
 

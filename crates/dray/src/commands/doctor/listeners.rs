@@ -1,7 +1,7 @@
 //! Checks of the addresses on which services listen: whether this machine has them, and whether they are free.
 //!
-//! A listener is opened on each and closed again. Nothing is sent, except one request to an address that is in use where a
-//! service of Drayage would report its health.
+//! A listener is opened on each and closed again. Nothing is sent, except one request to an address that is in use
+//! where a service of Drayage would report its health.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -80,7 +80,7 @@ pub(super) async fn check_bus(
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
-    // Last, because an identity without the permission marks the connection as refused.
+    // The clocks are compared last, because an identity without the permission marks the connection as refused.
     findings.push(clock::compare_clocks(&bus, limit).await);
     if doctor.accounts {
         findings.extend(accounts::check_accounts(&bus, tenant, limit).await);

@@ -21,8 +21,8 @@ pub(super) enum DocumentLocation {
 }
 
 impl DocumentLocation {
-    /// Determines the source from the form of the argument. `primary` is the root in which a file is looked for, or the current
-    /// directory.
+    /// Determines the source from the form of the argument. `primary` is the root in which a file is looked for, or the
+    /// current directory.
     pub(super) fn of(document: &str, primary: Option<&Path>) -> Self {
         let is_url = ["http://", "https://"].iter().any(|scheme| {
             document

@@ -120,7 +120,7 @@ pub(super) async fn put_direct(
     let bar = TransferBar(progress::byte_progress_bar(Some(0), global.json));
     let cancel = CancellationToken::new();
     let sending = async {
-        // Before the sandbox is opened: a missing file needs no connection.
+        // The file is opened before the sandbox: a missing file needs no connection.
         let (source, executable, content) = file_source(file).await?;
         let sandbox = open_sandbox(global, config, operands.sandbox).await?;
         let own = file
@@ -167,7 +167,7 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     let (opened, size) = upload::open_regular_file(file).await?;
     let opened = opened.into_std().await;
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
-    // From the open file: its path could lead to another one by now.
+    // The metadata is that of the open file: its path could lead to another one by now.
     let metadata = opened.metadata().map_err(failed)?;
     // Device, inode, size and time: reading a large file only to compare it would take as long as sending it.
     let state = format!(

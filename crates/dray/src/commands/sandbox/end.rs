@@ -178,7 +178,7 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
         let entries =
             std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(failed())?;
-        // For the same output on every file system.
+        // The order makes the output equal on every file system.
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let called = relative.join(entry.file_name());

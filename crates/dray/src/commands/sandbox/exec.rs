@@ -70,7 +70,7 @@ async fn try_run(
         set_input(global, system, input, &mut request).await?;
     }
     let meta = system.meta(time + CALL_MARGIN);
-    // Before the call: a signal that comes as soon as the program runs must find the handler.
+    // The handler is installed before the call: a signal that comes as soon as the program runs must find the handler.
     let mut signals = interruption::listen_to_signals()?;
     let reply = tokio::select! {
         reply = run_program(global, system, &meta, request) => reply?,
@@ -107,7 +107,7 @@ pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> Gl
             .collect();
         let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
         let rule = format!("sandbox-transfer.commands.allow={rules}");
-        // First, so that a `--set` of the user comes later and counts.
+        // The rule comes first, so that a `--set` of the user comes later and counts.
         global.overrides.insert(0, rule);
     }
     global

@@ -131,7 +131,7 @@ impl GetRun<'_> {
                 match self.fetch(path).await {
                     Ok(fetched) => self.note(&mut report, path, fetched),
                     Err(failure) => {
-                        // For example a deleted sandbox: the next path would fail in the same way.
+                        // After a failure such as that of a deleted sandbox, the next path would fail in the same way.
                         stopped = !is_about_one_file(&failure);
                         let failure = explain_failure(failure, &self.command.sandbox, false);
                         report.failed(self.global, path_bytes(path), failure);

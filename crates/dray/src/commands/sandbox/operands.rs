@@ -23,7 +23,7 @@ impl SandboxPut {
                 .to_str()
                 .is_some_and(|text| reach::check_address(text).is_ok())
         };
-        // The first operand is a file, also when it reads like a sandbox.
+        // The first operand is a file, even when it reads like a sandbox.
         let found = self.operands.iter().skip(1).position(is_sandbox);
         let (files, rest) = match found {
             Some(position) => self.operands.split_at(position + 1),

@@ -200,7 +200,7 @@ async fn place_directory(
         CopyDestination::To(path) if path.ends_with(b"/") => Ok(inside(path)),
         CopyDestination::To(path) => match target.stat(path).await? {
             PathKind::Directory => Ok(inside(path)),
-            // Like `cp -r`: a path that does not exist becomes the copy itself.
+            // This is the rule of `cp -r`: a path that does not exist becomes the copy itself.
             PathKind::Nothing => Ok(path.to_vec()),
             PathKind::File(..) | PathKind::Special => {
                 let text = "A directory cannot take the place of a file.";

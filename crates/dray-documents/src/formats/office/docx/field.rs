@@ -3,7 +3,7 @@
 /// The position inside a complex field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::formats::office) enum Field {
-    /// The instruction so far, between the begin of the field and its separator.
+    /// The instruction so far, between the beginning of the field and its separator.
     Instruction(String),
     /// The result, between separator and end, with the link of the field.
     Result(Option<String>),

@@ -112,7 +112,8 @@ fn slide_list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
 fn texts_until_next(data: &[u8]) -> &[u8] {
     let mut rest = Records(data);
     loop {
-        // Before the record is read: the next entry itself does not belong to this one.
+        // The end is taken before the next record is read, because the entry that ends the texts does not belong to
+        // them.
         let end = data.len() - rest.0.len();
         match rest.next() {
             Some(record) if record.kind != kind::SLIDE_PERSIST => {}

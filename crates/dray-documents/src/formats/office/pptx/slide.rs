@@ -52,7 +52,7 @@ impl Group {
     /// The position outside of the group of a position inside.
     fn outer_position(&self, (y, x): (i64, i64)) -> (i64, i64) {
         let scale = |position: i64, from: i64, extent: i64, child_extent: i64, to: i64| -> i64 {
-            // In 128 bits, because the product of two lengths in EMU exceeds 64 bits.
+            // The product has 128 bits, because the product of two lengths in EMU exceeds 64 bits.
             let scaled = i128::from(position.saturating_sub(from)) * i128::from(extent)
                 / i128::from(if child_extent == 0 { 1 } else { child_extent });
             i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
@@ -251,7 +251,8 @@ impl Walker {
         }
         let own = shape.position.map(|position| {
             self.groups
-                // From the innermost group outwards, because each group has its own coordinates for its children.
+                // The groups are applied from the innermost outwards, because each group has its own coordinates for
+                // its children.
                 .iter()
                 .rev()
                 .fold(position, |position, group| group.outer_position(position))

@@ -284,7 +284,7 @@ mod mark {
     /// The operator that sets the mark of this number. Its three components are exact in single precision.
     pub(super) fn write(number: usize) -> String {
         let [.., red, green, blue] = u32::try_from(number).unwrap_or_default().to_be_bytes();
-        // Over 256, not 255: such fractions are exact in single precision and come back unchanged.
+        // The divisor is 256 and not 255: such fractions are exact in single precision and come back unchanged.
         let part = |byte: u8| f32::from(byte) / 256.0;
         format!(" {} {} {} rg ", part(red), part(green), part(blue))
     }

@@ -130,7 +130,8 @@ enum FontSize {
 }
 
 impl FontSize {
-    /// Reads a length or a percentage. `None` for keywords, functions, angles, and negative sizes, which browsers ignore.
+    /// Reads a length or a percentage. `None` for keywords, functions, angles, and negative sizes, which browsers
+    /// ignore.
     fn parse(text: &str) -> Option<Self> {
         let unit_start = text
             .find(|character: char| character.is_ascii_alphabetic() || character == '%')
@@ -162,8 +163,8 @@ fn declared_size(size: FontSize) -> Option<bool> {
     }
 }
 
-/// As [`declared_size`], for a size that is not a length: keywords such as `medium` and functions such as `calc()` can
-/// be read.
+/// As [`declared_size`], for a size that is not a length: text with keywords such as `medium` and functions such as
+/// `calc()` counts as legible.
 fn keyword_size(word: &str) -> Option<bool> {
     let is_relative =
         matches!(word, "" | "inherit" | "unset" | "smaller" | "larger") || word.starts_with('-');

@@ -1,4 +1,4 @@
-//! Handles the begin and the end of each element.
+//! Handles the start tag and the end tag of each element.
 
 use super::attributes::{
     DeclaredTextStyle, Tag, attribute_value, cell_span, code_language, item_number,

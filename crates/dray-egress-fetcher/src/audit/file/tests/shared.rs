@@ -75,7 +75,7 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
     file.write_frame(&line(0)).unwrap();
     let own = fs::metadata(&fixture.path).unwrap();
     if own.uid() == 0 {
-        // As a command of root beside a service of another user.
+        // A command of root may run beside a service of another user.
         std::os::unix::fs::chown(&fixture.path, Some(65_534), Some(65_534)).unwrap();
         file.write_frame(&line(1)).unwrap();
         for name in ["audit.jsonl", "audit.jsonl.1"] {
@@ -102,7 +102,7 @@ fn the_first_file_of_a_command_of_root_belongs_to_the_owner_of_the_directory() {
     let fixture = FileFixture::new();
     let is_root = fs::metadata(fixture.directory.path()).unwrap().uid() == 0;
     if is_root {
-        // As the directory that an operator made for the user of the service.
+        // An operator makes the directory for the user of the service.
         std::os::unix::fs::chown(fixture.directory.path(), Some(65_534), Some(65_534)).unwrap();
     }
     let mut file = RotatedFile::open(&fixture.path, 1 << 20, 3).unwrap();

@@ -29,7 +29,7 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
         tls(None),
         limits.clone(),
     );
-    // Concurrently, because each fetch waits before its further attempts.
+    // The fetches run concurrently, because each fetch waits before its further attempts.
     let request = request("http://files.example.org/");
     for fetched in join_all((0..6).map(|_| run(&fetcher, &request))).await {
         assert_eq!(fetched.code(), "connect_failed");
@@ -145,7 +145,8 @@ async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_aga
     assert!(!limits.breaker().is_open("files.example.org:80"));
 }
 
-/// Reports a silence for each of these targets. The time between two of them is that after which a failure counts again.
+/// Reports a silence for each of these targets. The time between two of them is that after which a failure counts
+/// again.
 async fn report_silence(dialer: &UpstreamProxyDialer, targets: impl Iterator<Item = u8>) {
     for last in targets {
         dialer
@@ -183,7 +184,7 @@ async fn targets_that_swallow_packets_do_not_open_the_breaker_of_a_proxy_that_re
             .iter()
             .all(|head| head.starts_with("OPTIONS * HTTP/1.1\r\n"))
     );
-    // Through a connection: the target is silent, and the proxy is tried for the next one.
+    // A silent target is not a failure of the proxy, which is tried for the next target.
     let dialer = dialer.with_connect_timeout(Duration::from_secs(1));
     let error = dialer
         .connect(&pinned(PUBLIC_ADDRESS, JudgeConfig::default()))

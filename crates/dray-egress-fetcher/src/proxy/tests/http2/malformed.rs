@@ -257,14 +257,7 @@ async fn trailers_of_a_request_do_not_reach_the_target() {
             .send(&[open, frame(DATA, 0, 1, b"abc"), trailers])
             .await;
         let mut server = servers.recv().await.unwrap();
-        let mut received = Vec::new();
-        while !received.ends_with(b"\r\n0\r\n\r\n") {
-            assert!(server.read_buf(&mut received).await.unwrap() > 0);
-        }
-        server
-            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
-            .await
-            .unwrap();
+        let received = serve_no_content(&mut server, b"\r\n0\r\n\r\n").await;
         assert_eq!(client.end_of(1).await, StreamEnd::Whole(String::new()));
         let text = String::from_utf8(received).unwrap().to_ascii_lowercase();
         assert!(
@@ -288,14 +281,7 @@ async fn the_body_of_a_get_reaches_the_target() {
             .send(&[open, frame(DATA, END_STREAM, 1, b"query")])
             .await;
         let mut server = servers.recv().await.unwrap();
-        let mut received = Vec::new();
-        while !received.ends_with(end.as_bytes()) {
-            assert!(server.read_buf(&mut received).await.unwrap() > 0);
-        }
-        server
-            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
-            .await
-            .unwrap();
+        serve_no_content(&mut server, end.as_bytes()).await;
         assert_eq!(client.end_of(1).await, StreamEnd::Whole(String::new()));
     }
 }

@@ -37,14 +37,7 @@ async fn uploads_that_their_targets_do_not_take_hold_up_no_other_stream() {
         stalled.push(begin(1 << 20).await);
     }
     let (response, mut server) = begin(300_000).await;
-    let mut received = Vec::new();
-    while !received.ends_with(b"\r\n0\r\n\r\n") {
-        assert!(server.read_buf(&mut received).await.unwrap() > 0);
-    }
-    server
-        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
-        .await
-        .unwrap();
+    serve_no_content(&mut server, b"\r\n0\r\n\r\n").await;
     assert_eq!(response.await.unwrap().status(), 204);
 }
 

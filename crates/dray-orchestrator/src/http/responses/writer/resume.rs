@@ -1,5 +1,5 @@
-//! A response that another process began, by its recorded events: its items keep their places, and the numbers of its events
-//! go on.
+//! A response that another process began, by its recorded events: its items keep their places, and the numbers of its
+//! events continue.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ impl ResponseWriter {
             closing.push(json!({"output_index": index, "item": item}));
             complete.insert(index, item);
         }
-        // In the order of their indexes, which have no gaps.
+        // The items are in the order of their indexes, which have no gaps.
         self.output = complete.into_values().collect();
         for done in closing {
             self.emit("response.output_item.done", done);
