@@ -8,6 +8,7 @@ use std::time::Duration;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_testkit::dial::InjectedFault;
+use dray_testkit::eventually;
 use dray_testkit::s3::{FaultRule, S3Fault};
 use serde_json::{Value, json};
 
@@ -129,6 +130,56 @@ async fn undecodable_work_becomes_a_dead_letter_that_the_operator_can_read() {
     let missing = fixture.ask(&["dlq", "show", "999999", "--json"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stdout).contains("no_dead_letter"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_filtered_planned_started_once_and_resolved_by_commands() {
+    let fixture = ProcessFixture::start().await;
+    fixture.dial.put("acme/a.txt", "hello", "text/plain");
+    fixture
+        .dial
+        .inject_file_fault("acme/a.txt", InjectedFault::Status(500));
+    let _resolver = fixture.up(&["file-resolver"]).await;
+    let operation = fixture
+        .publish_for(
+            &json!({"a": "file:text::files/acme/a.txt"}),
+            Duration::from_mins(5),
+        )
+        .await;
+    let undecodable = fixture.publish_garbage().await;
+    fixture.dead_letter_of(&undecodable).await;
+    let letter = fixture.dead_letter_of(&operation).await;
+    assert_eq!(letter["state"], "open", "{letter}");
+    let sequence = letter["sequence"].to_string();
+    let detail = letter["fault"]["detail"].as_str().unwrap().to_owned();
+    let filter = ["dlq", "redrive", "--detail", &detail, "--json"];
+
+    let (_, none) = fixture.restarts(&["dlq", "redrive", "--detail", "no_responder", "--json"]);
+    assert!(none.is_empty(), "another detail selects nothing: {none:?}");
+    let dry_run = [&filter[..], &["--dry-run"]].concat();
+    let result = |result: &str| json!({"sequence": letter["sequence"], "operation": operation, "result": result});
+    // The second run shows that the first one started nothing.
+    for _ in 0..2 {
+        assert_eq!(
+            fixture.restarts(&dry_run),
+            (Some(0), vec![result("would_start")])
+        );
+    }
+    fixture.dial.clear_file_fault("acme/a.txt");
+    assert_eq!(
+        fixture.restarts(&filter),
+        (Some(0), vec![result("started")])
+    );
+    let event = fixture.event_of(&operation).await;
+    assert_eq!(inline(&event), json!({"a": "hello"}));
+    eventually("the letter to be resolved", async || {
+        let letter = fixture.dead_letter_of(&operation).await;
+        (letter["state"] == "resolved").then_some(())
+    })
+    .await;
+    let again = fixture.restarts(&["dlq", "redrive", &sequence, "--json"]);
+    assert_eq!(again, (Some(1), vec![result("already_done")]));
+    assert_eq!(fixture.restarts(&filter), (Some(0), Vec::new()));
 }
 
 /// The arguments of a resolved event, which must be inside the event and not in the store.

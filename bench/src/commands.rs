@@ -2,9 +2,10 @@
 //! memory.
 //!
 //! (n) `dray sandbox get` and `put` compared with `docker cp`, (o) the same compared with `scp`, with a new and with a
-//! shared connection, (p) the start of `dray read`. Both sides run alternately and move the same files. Processor time
+//! shared connection, (p) the start of `dray read`, (r) builds of the program. Both sides run alternately and move the same files. Processor time
 //! and memory of an engine, a server or a shared connection are not included; only the time is.
 
+mod build;
 mod docker;
 mod pair;
 mod ssh;
@@ -66,6 +67,11 @@ pub(crate) fn measure_sandbox_commands(binary: Option<&Path>) -> anyhow::Result<
 /// Measures how long `dray` takes to start, with the given binary or one that is built.
 pub(crate) fn measure_start(binary: Option<&Path>) -> anyhow::Result<()> {
     start::run(&built_binary(binary)?)
+}
+
+/// Measures builds of `dray` and the size of the program.
+pub(crate) fn measure_build() -> anyhow::Result<()> {
+    build::run()
 }
 
 /// Measures `dray mcp`, with the given binary or one that is built.

@@ -8,12 +8,14 @@
 //! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a fake platform; the first byte of a preview; 100 concurrently; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
 //! | `sandbox` | `dray sandbox get` and `put` as commands: 1 KiB, 25 and 250 MB, containers and hosts, both kinds of proof; processor time and memory | `docker cp`, `scp` with a new and with a shared connection |
 //! | `start` | `dray read` of ten bytes | `dray --version` |
+//! | `reading` | a context, a new document and a cached one over gRPC | absolute aims |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims; `mcp-server-fetch`, `markitdown-mcp` and `server-filesystem` |
 //! | `console` | the live page in Chromium under 10,000 events a minute: first paint, time to a row, lost rows, memory of the tab | absolute aims |
 //! | `proxy` | tunnels, new connections and requests through the forward proxy of `dray up`; memory of idle and busy tunnels | `socat`, Squid and Smokescreen; an absolute aim for memory |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
+//! | `build` | a first release build of `dray` and one after a change in `egress-fetcher`; size of the program | absolute aims |
 //!
 //! Both sides run in turn on the same machine, so the ratios are comparable between machines and the times are
 //! not. Both need the other programs, and root for the Docker Engine.
@@ -39,19 +41,20 @@ mod mcp;
 mod memory;
 mod orchestrator;
 mod proxy;
+mod reading;
 mod resolve;
 mod transfer;
 
 /// Measures and prints times, ratios and whether each target was met. A missed target does not change the exit code.
 #[derive(Parser)]
 struct BenchArgs {
-    /// Benches to run: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
-    /// proxy, memory. Without a name, all benches run.
+    /// Benches to run: bus, fetch, resolve, transfer, sandbox, start, reading, documents, orchestrator, mcp, console,
+    /// proxy, memory, build. Without a name, all benches run.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. Default: all parts.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
-    /// The `dray` that `sandbox`, `start`, `mcp`, `console` and `proxy` measure; one is built in release without it.
+    /// The `dray` that `sandbox`, `start`, `reading`, `mcp`, `console` and `proxy` measure; one is built in release without it.
     #[arg(long)]
     binary: Option<std::path::PathBuf>,
     /// The program Smokescreen, with which `proxy` compares new connections; without it this comparison is left out.
@@ -71,19 +74,28 @@ struct BenchArgs {
     proxy_target: Option<std::net::Ipv4Addr>,
 }
 
-const BENCH_NAMES: [&str; 12] = [
+impl BenchArgs {
+    /// Whether a bench was named, or none was.
+    fn selects(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|selected| selected == name)
+    }
+}
+
+const BENCH_NAMES: [&str; 14] = [
     "bus",
     "fetch",
     "resolve",
     "transfer",
     "sandbox",
     "start",
+    "reading",
     "documents",
     "orchestrator",
     "mcp",
     "console",
     "proxy",
     "memory",
+    "build",
 ];
 
 #[tokio::main]
@@ -125,46 +137,55 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
             BENCH_NAMES.join(", ")
         );
     }
-    let is_selected = |name: &str| {
-        arguments.names.is_empty() || arguments.names.iter().any(|selected| selected == name)
-    };
-    if is_selected("bus") {
+    if arguments.selects("bus") {
         bus::run().await?;
     }
-    if is_selected("fetch") {
+    if arguments.selects("fetch") {
         fetch::run().await?;
     }
-    if is_selected("resolve") {
+    if arguments.selects("resolve") {
         resolve::run().await?;
     }
-    if is_selected("transfer") {
+    if arguments.selects("transfer") {
         transfer::run(&arguments.part).await?;
     }
-    let binary = arguments.binary.as_deref();
-    if is_selected("sandbox") {
-        commands::measure_sandbox_commands(binary)?;
-    }
-    if is_selected("start") {
-        commands::measure_start(binary)?;
-    }
-    if is_selected("documents") {
+    if arguments.selects("documents") {
         documents::run()?;
     }
-    if is_selected("orchestrator") {
+    if arguments.selects("orchestrator") {
         orchestrator::run().await?;
     }
-    if is_selected("mcp") {
+    run_program_benches(arguments).await?;
+    if arguments.selects("memory") {
+        memory::run().await?;
+    }
+    if arguments.selects("build") {
+        commands::measure_build()?;
+    }
+    Ok(())
+}
+
+/// Runs the benches of the program `dray`.
+async fn run_program_benches(arguments: &BenchArgs) -> anyhow::Result<()> {
+    let binary = arguments.binary.as_deref();
+    if arguments.selects("sandbox") {
+        commands::measure_sandbox_commands(binary)?;
+    }
+    if arguments.selects("start") {
+        commands::measure_start(binary)?;
+    }
+    if arguments.selects("reading") {
+        reading::run(&commands::built_binary(binary)?).await?;
+    }
+    if arguments.selects("mcp") {
         commands::measure_mcp(binary)?;
     }
-    if is_selected("console") {
+    if arguments.selects("console") {
         console::run(&commands::built_binary(binary)?).await?;
     }
-    if is_selected("proxy") {
+    if arguments.selects("proxy") {
         let dray = commands::built_binary(binary)?;
         proxy::run(&dray, arguments.smokescreen.as_deref(), arguments.small).await?;
-    }
-    if is_selected("memory") {
-        memory::run().await?;
     }
     Ok(())
 }

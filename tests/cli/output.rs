@@ -51,3 +51,23 @@ fn a_reader_that_ends_early_does_not_fail_the_command() {
     assert!(ended.status.success(), "{ended:?}");
     assert!(ended.stderr.is_empty(), "{ended:?}");
 }
+
+#[test]
+fn a_dry_run_prints_account_policy_limits_and_steps_and_sends_nothing() {
+    let home = CliHome::new();
+    let (sandbox, cwd) = (home.0.path().join("box"), home.0.path().join("here"));
+    for directory in [&sandbox, &cwd] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    std::fs::write(sandbox.join("a.txt"), "hello").unwrap();
+    let mut command = home.dray(&["send", "a.txt", "--from", "local:../box", "--dry-run"]);
+    let plan = command.current_dir(&cwd).output().unwrap();
+    assert!(plan.status.success(), "{plan:?}");
+    let text = String::from_utf8_lossy(&plan.stdout);
+    let begins_with = |word: &str| text.lines().any(|line| line.starts_with(word));
+    for word in ["to ", "policy ", "limits ", "1 ", "Nothing was sent."] {
+        assert!(begins_with(word), "{word}: {text}");
+    }
+    assert!(text.contains("a.txt") && text.contains("cli:"), "{text}");
+    assert_eq!(std::fs::read_dir(&cwd).unwrap().count(), 0);
+}

@@ -112,6 +112,16 @@ impl ProcessFixture {
         self.command().args(arguments).output().unwrap()
     }
 
+    /// Status and printed documents of a command that restarts dead letters.
+    pub(crate) fn restarts(&self, arguments: &[&str]) -> (Option<i32>, Vec<Value>) {
+        let output = self.ask(arguments);
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        (output.status.code(), lines.collect())
+    }
+
     /// Publishes a tool call with these arguments; returns its operation id.
     pub(crate) async fn publish(&self, arguments: &Value) -> String {
         self.publish_for(arguments, WAIT_TIMEOUT).await

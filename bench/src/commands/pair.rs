@@ -15,10 +15,10 @@ const USAGE_SCRIPT: &str = include_str!("usage.py");
 
 /// Resources that one run used.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct ResourceUsage {
+pub(super) struct ResourceUsage {
     status: i32,
-    seconds: f64,
-    cpu: f64,
+    pub(super) seconds: f64,
+    pub(super) cpu: f64,
     peak_kib: u64,
     private_kib: u64,
 }
@@ -103,7 +103,7 @@ fn median_of(mut values: Vec<f64>) -> f64 {
 }
 
 /// Runs one command to its end.
-fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
+pub(super) fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
     let mut command = Command::new("python3");
     // Isolated and without `site`, so that Python starts quickly and reads no user settings.
     command.args(["-I", "-S", "-c", USAGE_SCRIPT]);

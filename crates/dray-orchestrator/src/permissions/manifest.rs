@@ -17,6 +17,15 @@ const PROGRAM_SCHEME: &str = "stdio:";
 /// Members of templates that contain an address of a request.
 const ADDRESS_FIELDS: [&str; 4] = ["url", "method_url", "token_url", "authorization_servers"];
 
+/// Members of templates that limit or name what a call can do with the credentials of the operator.
+const LIMIT_FIELDS: [&str; 5] = [
+    "template_name",
+    "allowed_tools",
+    "agents",
+    "method_type",
+    "const",
+];
+
 /// Everything that a manifest names without permission, each as `path: reason`.
 pub(super) fn manifest_problems(
     manifest: &Manifest,
@@ -184,25 +193,52 @@ impl ManifestCheck<'_> {
         if !allows_name(&self.permissions.templates, &template.template_name) {
             self.refuse(path, "is not a template that this caller may use");
         }
+        let Some(patch) = &template.patch else {
+            return;
+        };
+        let path = format!("{path}.override");
         // Templates may contain credentials of the operator, which a patch of the address would send to another host.
-        if template.patch.as_ref().is_some_and(has_address) {
-            self.refuse(
-                &format!("{path}.override"),
-                "may not change an address of the template",
-            );
+        if names_member(patch, &ADDRESS_FIELDS) {
+            self.refuse(&path, "may not change an address of the template");
+        } else if names_member(patch, &LIMIT_FIELDS) {
+            self.refuse(&path, "may not change what the template is limited to");
+        } else if names_deployment(patch) && !self.allows_every_deployment() {
+            self.refuse(&path, "may not change the deployment of the template");
         }
+    }
+
+    /// Whether the caller may call deployments of DIAL in every way in which a template can.
+    fn allows_every_deployment(&self) -> bool {
+        [
+            ToolKind::DialDeployment,
+            ToolKind::DialMcp,
+            ToolKind::DialApp,
+        ]
+        .iter()
+        .all(|kind| self.permissions.tools.contains(kind))
     }
 }
 
-fn has_address(patch: &Map<String, Value>) -> bool {
-    patch.iter().any(|(key, value)| match value {
-        Value::String(_) => ADDRESS_FIELDS.contains(&key.as_str()),
-        Value::Object(inner) => has_address(inner),
-        Value::Array(items) => items.iter().any(|item| match item {
-            Value::String(_) => ADDRESS_FIELDS.contains(&key.as_str()),
-            Value::Object(inner) => has_address(inner),
-            _ => false,
-        }),
+/// Whether a patch changes or removes a member with one of these names, at any depth.
+fn names_member(patch: &Map<String, Value>, names: &[&str]) -> bool {
+    patch
+        .iter()
+        .any(|(key, value)| names.contains(&key.as_str()) || names_member_within(value, names))
+}
+
+fn names_member_within(value: &Value, names: &[&str]) -> bool {
+    match value {
+        Value::Object(members) => names_member(members, names),
+        Value::Array(items) => items.iter().any(|item| names_member_within(item, names)),
         _ => false,
-    })
+    }
+}
+
+/// Whether a patch changes the deployment that a template calls.
+fn names_deployment(patch: &Map<String, Value>) -> bool {
+    // Early manifests call the id of a deployment `name`; other members with this name are labels.
+    let has_early_id = patch
+        .get("deployment")
+        .is_some_and(|deployment| deployment.get("name").is_some());
+    has_early_id || names_member(patch, &["deployment_id", "dial_id"])
 }

@@ -157,6 +157,50 @@ fn a_patch_of_a_template_does_not_lead_the_operator_s_credentials_elsewhere() {
 }
 
 #[test]
+fn a_patch_of_a_template_names_no_other_tool_and_lifts_no_restriction_of_the_operator() {
+    let without_kinds = grant(|permissions| permissions.templates = names(&["shop"]));
+    let with_kinds = grant(|permissions| {
+        permissions.templates = names(&["shop"]);
+        permissions.tools = ToolKind::ALL_NAMES.to_vec();
+    });
+    let patched = |patch: &Value| {
+        manifest(&json!([{"type": "predefined", "template_name": "shop", "override": patch}]))
+    };
+    for patch in [
+        json!({"template_name": "secrets"}),
+        json!({"override": {"template_name": "secrets"}}),
+        json!({"rest_api_method_info": {"method_type": "delete"}}),
+        json!({"allowed_tools": ["delete_everything"]}),
+        json!({"allowed_tools": null}),
+        json!({"mcp_server_info": {"url": null}}),
+        json!({"open_ai_tool": {"function": {"parameters": {"properties": {"shop": {"const": 2}}}}}}),
+        json!({"open_ai_tool": {"function": {"parameters": {"properties": {"shop": {"const": null}}}}}}),
+        json!({"agents": [{"agent": "other"}]}),
+    ] {
+        for grant in [&without_kinds, &with_kinds] {
+            assert_eq!(
+                refused(grant, patched(&patch)),
+                ["tool_sets.0.override"],
+                "{patch}"
+            );
+        }
+    }
+    for patch in [
+        json!({"deployment": {"deployment_id": "other"}}),
+        json!({"deployment": {"name": "other"}}),
+        json!({"deployment_id": "other"}),
+        json!({"dial_id": "other"}),
+    ] {
+        let refusals = refused(&without_kinds, patched(&patch));
+        assert_eq!(refusals, ["tool_sets.0.override"], "{patch}");
+        // Called with the caller's own key, so DIAL Core decides.
+        assert_eq!(refused(&with_kinds, patched(&patch)), [""; 0], "{patch}");
+    }
+    let harmless = json!({"name": "x", "description": "x", "timeout_seconds": 3});
+    assert_eq!(refused(&without_kinds, patched(&harmless)), [""; 0]);
+}
+
+#[test]
 fn limits_of_a_caller_s_manifest_are_at_most_those_of_the_service() {
     let mut document = manifest(&json!([]));
     document["orchestrator"]["max_iterations"] = json!(1_000_000);

@@ -10,8 +10,8 @@ use dray_testkit::docker::ContainerOptions;
 use dray_transfer_engine::policy::Policy;
 use dray_transfer_engine::receipt::Receipt;
 use dray_transfer_engine::{
-    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, PutOptions, PutResult,
-    Source, TransferFailure, VecSink,
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, Progress, PutOptions,
+    PutResult, Source, TransferFailure, VecSink,
 };
 use dray_types::{Clock, Period, Sha256Digest};
 use tokio_util::sync::CancellationToken;
@@ -189,6 +189,54 @@ async fn a_file_that_its_user_may_not_read_does_not_leave_by_the_engines_rights(
         .await
         .unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
+}
+
+/// Cancels a transfer after this many bytes.
+struct CancelAfter {
+    bytes: u64,
+    cancel: CancellationToken,
+}
+
+impl Progress for CancelAfter {
+    fn moved(&self, done: u64, _of: u64) {
+        if done >= self.bytes {
+            self.cancel.cancel();
+        }
+    }
+}
+
+#[tokio::test]
+async fn r_13_a_cancelled_put_leaves_no_file() {
+    let fixture = ContainerFixture::agent().await;
+    let engine = engine(&fixture);
+    let policy = Policy::beneath([path("/workspace")]);
+    let options = PutOptions {
+        policy: &policy,
+        collision: Collision::Rename,
+        mode: 0o644,
+        operation: "test",
+        epoch: 1,
+    };
+    let source = BytesSource::new(vec![7; 64 << 20]);
+    let cancel = CancellationToken::new();
+    let stop = CancelAfter {
+        bytes: 8 << 20,
+        cancel: cancel.clone(),
+    };
+    let failed = engine
+        .put(
+            &path("/workspace"),
+            b"file",
+            &source,
+            &options,
+            &stop,
+            &cancel,
+        )
+        .await
+        .unwrap_err();
+    assert!(failed.cancelled && failed.left.is_empty(), "{failed:?}");
+    let found = fixture.container.sh("find /workspace -type f");
+    assert_eq!(String::from_utf8(found).unwrap(), "");
 }
 
 #[tokio::test]

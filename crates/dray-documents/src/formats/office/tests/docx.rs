@@ -419,6 +419,24 @@ fn hidden_text_is_left_out_with_a_warning() {
 }
 
 #[test]
+fn title_author_and_keywords_of_a_document_are_not_shown() {
+    let document = part("document", &format!("<w:body>{}</w:body>", p(&r("seen"))));
+    let package = relations(&[
+        ("rId1", "officeDocument", "word/document.xml"),
+        ("rId2", "core-properties", "docProps/core.xml"),
+    ]);
+    let core = "<cp:coreProperties xmlns:cp=\"http://schemas.openxmlformats.org/package/2006/metadata/core-properties\" \
+        xmlns:dc=\"http://purl.org/dc/elements/1.1/\"><dc:title>secret</dc:title><dc:creator>secret</dc:creator>\
+        <cp:keywords>secret</cp:keywords></cp:coreProperties>";
+    let file = zipped(&[
+        ("_rels/.rels", &package),
+        ("word/document.xml", &document),
+        ("docProps/core.xml", core),
+    ]);
+    assert_eq!(super::converted(DOCX, &file).markdown, "seen\n");
+}
+
+#[test]
 fn references_resolve_and_entities_do_not() {
     let document = format!(
         "<?xml version=\"1.0\"?><!DOCTYPE x [<!ENTITY lol \"ha\"><!ENTITY e SYSTEM \"file:///etc/passwd\">]>\

@@ -185,6 +185,23 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 }
 
 #[test]
+fn title_author_and_subject_of_a_file_are_not_shown() {
+    let file = String::from_utf8(page(VISIBLE_TEXT)).unwrap();
+    let info = "99 0 obj\n<< /Title (secret) /Author (secret) /Subject (secret) /Keywords (secret) >>\nendobj\n";
+    let with_info = format!("{info}trailer\n<< /Info 99 0 R /Root 1 0 R >>");
+    let file = file.replace("trailer\n<< /Root 1 0 R >>", &with_info);
+    assert!(file.contains("/Info 99 0 R"));
+    for show_hidden in [false, true] {
+        let converted = convert_pdf(file.clone().into_bytes(), show_hidden);
+        assert_eq!(
+            converted.markdown, "This can be read.\n",
+            "{:?}",
+            converted.warnings
+        );
+    }
+}
+
+#[test]
 fn hidden_text_is_shown_on_request_and_still_counted() {
     for (how, content) in HIDING_CONTENTS {
         let conversion = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), true);
