@@ -16,9 +16,11 @@ use crate::support;
 
 mod asked;
 mod clients;
+mod http2_client;
 mod kills;
 mod provenance;
 mod target;
+mod tunnel_client;
 
 /// The internal network, and the interface of the engine's machine in it.
 const NETWORK_NAME: &str = "sandboxes";
@@ -243,6 +245,17 @@ fn packets(listed: &str, comment: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed() {
     Box::pin(kills::kill_proxy(kills::ProxyKillRun {
+        protocol: kills::ClientProtocol::Http1,
+        kills: 10,
+        seed: 1,
+    }))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_stream_is_open_without_an_audit_line_while_the_proxy_is_killed() {
+    Box::pin(kills::kill_proxy(kills::ProxyKillRun {
+        protocol: kills::ClientProtocol::Http2,
         kills: 10,
         seed: 1,
     }))

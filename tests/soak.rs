@@ -14,6 +14,9 @@ mod egress_kills;
 #[path = "console/fixture.rs"]
 mod fixture;
 #[cfg(test)]
+#[path = "egress/http2_client.rs"]
+mod http2_client;
+#[cfg(test)]
 #[path = "tickets/interrupted_uploads.rs"]
 mod interrupted_uploads;
 #[cfg(test)]
@@ -44,6 +47,9 @@ mod target;
 #[expect(dead_code, reason = "single faults use more of the fixture")]
 #[path = "transfer/transfer_fixture.rs"]
 mod transfer_fixture;
+#[cfg(test)]
+#[path = "egress/tunnel_client.rs"]
+mod tunnel_client;
 
 /// How often each service is killed by default.
 #[cfg(test)]
@@ -87,8 +93,19 @@ async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed_hundreds_of_times() {
+    kill_proxy(egress_kills::ClientProtocol::Http1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_stream_is_open_without_an_audit_line_while_the_proxy_is_killed_hundreds_of_times() {
+    kill_proxy(egress_kills::ClientProtocol::Http2).await;
+}
+
+#[cfg(test)]
+async fn kill_proxy(protocol: egress_kills::ClientProtocol) {
     let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
     let run = egress_kills::ProxyKillRun {
+        protocol,
         kills: usize::try_from(rounds).unwrap(),
         seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
     };

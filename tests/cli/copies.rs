@@ -4,6 +4,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use serde_json::Value;
 
@@ -401,4 +403,42 @@ fn a_listing_says_how_many_entries_policy_leaves_out() {
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(notes.contains("refuses them: 2."), "{notes}");
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1);
+}
+
+#[test]
+fn the_document_of_a_fetched_directory_names_what_is_not_in_it() {
+    let fixture = CopyFixture::new();
+    create_tree(&fixture, "tree");
+    let sandbox = format!("local:{}", fixture.path("").display());
+    for format in [&[][..], &["--tar"]] {
+        let arguments = [&["get", &sandbox, "tree", "--output", "packed"], format].concat();
+        let document = fixture.copy(&arguments);
+        assert_eq!(document["skipped"], serde_json::json!(["a link: link"]));
+    }
+    let whole = fixture.copy(&["get", &sandbox, "tree/empty.txt", "--output", "empty"]);
+    assert_eq!(whole["skipped"], serde_json::json!([]));
+}
+
+#[test]
+fn names_with_the_same_text_are_told_apart_in_the_document() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let fixture = CopyFixture::new();
+    fixture.write("a/report?.txt", "question mark");
+    for name in [&b"report\n.txt"[..], b"report\xff.txt"] {
+        let path = fixture.path("a").join(std::ffi::OsStr::from_bytes(name));
+        std::fs::write(path, "other").unwrap();
+    }
+    let sandbox = format!("local:{}", fixture.path("a").display());
+    let listing = fixture.copy(&["ls", &sandbox]);
+    let entries = listing["entries"].as_array().unwrap();
+    let mut exact: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| entry["path_base64"].as_str())
+        .map(|text| STANDARD.decode(text).unwrap())
+        .map(|path| path.rsplit(|byte| *byte == b'/').next().unwrap().to_vec())
+        .collect();
+    exact.sort();
+    assert_eq!(exact, [&b"report\n.txt"[..], b"report\xff.txt"]);
+    assert_eq!(entries.len(), 3);
 }

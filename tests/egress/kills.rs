@@ -27,12 +27,12 @@ use dray_types::{ByteSize, Clock, Deadline, Secret, SessionId, Sha256Digest, Ten
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::http2_client::{Http2Route, PROXY_NAME};
 use super::target::{EgressTarget, TARGET_NAME, create_proxy_authority};
+use super::tunnel_client::{Http2Client, TunnelClient};
 use crate::support;
 use crate::support::service_process::ServiceProcess;
 
@@ -54,8 +54,18 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProxyKillRun {
+    pub(crate) protocol: ClientProtocol,
     pub(crate) kills: usize,
     pub(crate) seed: u64,
+}
+
+/// How clients speak with the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientProtocol {
+    /// A connection for each tunnel.
+    Http1,
+    /// A connection over TLS for each client, with a stream for each tunnel.
+    Http2,
 }
 
 struct KillFixture {
@@ -65,6 +75,8 @@ struct KillFixture {
     options: StoreOptions,
     target: EgressTarget,
     listen: SocketAddr,
+    /// The route over HTTP/2, if clients speak it.
+    http2: Option<Http2Route>,
     home: tempfile::TempDir,
     /// The operations of the fetches that were answered.
     answered: Mutex<HashSet<String>>,
@@ -72,9 +84,17 @@ struct KillFixture {
 }
 
 impl KillFixture {
-    async fn start() -> Self {
+    async fn start(protocol: ClientProtocol) -> Self {
         let home = tempfile::tempdir().unwrap();
         let authority = Authority::new().unwrap();
+        let listen = unassigned_address();
+        let http2 = (protocol == ClientProtocol::Http2).then(|| {
+            let issued = authority.issue(&[PROXY_NAME], false).unwrap();
+            let write = |name, text| std::fs::write(home.path().join(name), text).unwrap();
+            write("proxy.pem", issued.certificate);
+            write("proxy.key", issued.private_key);
+            Http2Route::new(listen, &authority)
+        });
         let target = EgressTarget::start(&authority, home.path());
         std::fs::write(home.path().join("roots.pem"), authority.pem()).unwrap();
         create_proxy_authority(home.path());
@@ -91,7 +111,8 @@ impl KillFixture {
             store,
             options,
             target,
-            listen: unassigned_address(),
+            listen,
+            http2,
             home,
             answered: Mutex::default(),
             _s3: s3,
@@ -135,7 +156,14 @@ impl KillFixture {
             "#,
             self.target.name_server
         );
-        std::fs::write(home.join("dray.toml"), configuration).unwrap();
+        let tls = match self.http2 {
+            None => String::new(),
+            Some(_) => format!(
+                "[egress-fetcher.proxy.tls]\ncertificate = \"{directory}/proxy.pem\"\n\
+                 private_key = \"{directory}/proxy.key\"\n"
+            ),
+        };
+        std::fs::write(home.join("dray.toml"), configuration + &tls).unwrap();
     }
 
     /// Starts the service and waits until it is ready.
@@ -185,6 +213,7 @@ impl KillFixture {
     fn client(&self) -> TunnelClient {
         TunnelClient {
             listen: self.listen,
+            http2: self.http2.clone().map(Http2Client::new),
             token: Self::token(),
             proxy_authority: self.home.path().join("proxy-ca.pem").display().to_string(),
             counts: Arc::default(),
@@ -251,99 +280,10 @@ impl KillFixture {
     }
 }
 
-/// How often clients succeeded in each way of using the proxy.
-#[derive(Debug, Default)]
-struct ClientCounts {
-    /// Messages that a tunnel returned.
-    exchanged: AtomicUsize,
-    /// Tunnels that the proxy refused with status 403.
-    refused: AtomicUsize,
-    /// Requests in a tunnel that the proxy intercepts.
-    intercepted: AtomicUsize,
-}
-
-/// A program that uses the proxy.
-#[derive(Clone)]
-struct TunnelClient {
-    listen: SocketAddr,
-    token: String,
-    proxy_authority: String,
-    counts: Arc<ClientCounts>,
-}
-
-impl TunnelClient {
-    /// Requests a tunnel. Returns the stream and the status.
-    async fn connect(&self, authority: &str) -> std::io::Result<(TcpStream, String)> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the proxy of the test, on loopback"
-        )]
-        let mut stream = TcpStream::connect(self.listen).await?;
-        let token = &self.token;
-        let request = format!(
-            "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await?;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await? > 0 {}
-        let head = String::from_utf8_lossy(&head);
-        let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        Ok((stream, status))
-    }
-
-    /// Opens a tunnel and sends messages through it until the proxy ends or all of them were returned.
-    async fn use_tunnel(&self, authority: &str, messages: u32) -> std::io::Result<()> {
-        let (mut stream, status) = self.connect(authority).await?;
-        if status != "200" {
-            return Ok(());
-        }
-        for number in 0..messages {
-            let message = number.to_be_bytes();
-            stream.write_all(&message).await?;
-            let mut returned = [0; 4];
-            stream.read_exact(&mut returned).await?;
-            assert_eq!(returned, message);
-            self.counts.exchanged.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Requests a tunnel that the proxy must refuse.
-    async fn try_refused(&self, authority: &str) {
-        match self.connect(authority).await {
-            Ok((_, status)) if status == "403" => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok((_, status)) => assert_ne!(status, "200", "{authority}"),
-            // The proxy does not run.
-            Err(_) => tokio::task::yield_now().await,
-        }
-    }
-
-    /// Sends a request in a tunnel that the proxy intercepts.
-    async fn request_intercepted(&self) {
-        let mut curl = tokio::process::Command::new("curl");
-        curl.args([
-            "--silent",
-            "--max-time",
-            "5",
-            "--cacert",
-            &self.proxy_authority,
-        ])
-        .arg("--proxy")
-        .arg(format!("http://x:{}@{}", self.token, self.listen))
-        .arg(format!("https://{TARGET_NAME}:8443/"));
-        let output = curl.output().await.unwrap();
-        if output.status.success() && output.stdout == b"ok" {
-            self.counts.intercepted.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Kills the proxy as often as `run` says while clients use it, and checks the audit events and the cache.
 pub(crate) async fn kill_proxy(run: ProxyKillRun) {
     println!("{run:?}");
-    let fixture = KillFixture::start().await;
+    let fixture = KillFixture::start(run.protocol).await;
     let client = fixture.client();
     let mut random = StdRng::seed_from_u64(run.seed);
     let (stop, clients) = (CancellationToken::new(), TaskTracker::new());

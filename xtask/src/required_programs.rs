@@ -158,6 +158,12 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "connections through an upstream proxy are tested with an independent one",
     },
     NeededProgram {
+        program: "nginx",
+        probes: &[&["nginx", "-v"], &["/usr/sbin/nginx", "-v"]],
+        package: "nginx",
+        reason: "the response cache is tested with a real server",
+    },
+    NeededProgram {
         program: "go",
         probes: &[&["go", "version"]],
         package: "golang-go",

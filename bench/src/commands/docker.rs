@@ -1,4 +1,6 @@
-//! (n) `dray sandbox get` and `put` compared with `docker cp`.
+//! (n) `dray sandbox get` and `put` compared with `docker cp`: with a container that has `BusyBox` alone, whose `sha256sum`
+//! uses no instructions of the processor, and with one that has the programs of Debian, `openssl` and `python3` among them, as
+//! the images of agents do.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +13,70 @@ use crate::transfer::write_random_file;
 /// Directory of the files in the container.
 const CONTAINER_DIRECTORY: &str = "/workspace";
 
+/// The programs of a container.
+#[derive(Clone, Copy, Debug)]
+enum ContainerPrograms {
+    /// One static program with all tools.
+    BusyBox,
+    /// Those of this machine: GNU coreutils, `openssl` and `python3`.
+    Debian,
+}
+
+impl ContainerPrograms {
+    const ALL_PROGRAMS: [Self; 2] = [Self::BusyBox, Self::Debian];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BusyBox => "container",
+            Self::Debian => "container with openssl",
+        }
+    }
+
+    fn options(self) -> ContainerOptions {
+        let mounts = match self {
+            Self::BusyBox => &[][..],
+            // The programs come first in the search path, and no image can be pulled.
+            Self::Debian => &["/usr:/usr:ro", "/usr/lib:/lib:ro", "/usr/lib64:/lib64:ro"],
+        };
+        ContainerOptions {
+            volumes: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
+            ..ContainerOptions::default()
+        }
+    }
+}
+
 /// Fixture of both sides.
 struct DockerFixture<'a> {
     dray: &'a str,
+    programs: ContainerPrograms,
     engine: String,
     container: Container,
     directory: tempfile::TempDir,
 }
 
-/// Measures all sizes and proofs.
+/// Measures both kinds of containers, all sizes and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let engine = DockerEngine::start();
+    for programs in ContainerPrograms::ALL_PROGRAMS {
+        run_with(dray, &engine, programs)?;
+    }
+    Ok(())
+}
+
+fn run_with(dray: &Path, engine: &DockerEngine, programs: ContainerPrograms) -> anyhow::Result<()> {
     let fixture = DockerFixture {
         dray: path_text(dray)?,
+        programs,
         engine: format!("unix://{}", engine.socket().display()),
-        container: engine.container(ContainerOptions::default()),
+        container: engine.container(programs.options()),
         directory: tempfile::tempdir()?,
     };
+    if matches!(programs, ContainerPrograms::Debian) {
+        // The rows would be those of BusyBox again.
+        fixture
+            .container
+            .sh("openssl version && python3 --version && sha256sum --version");
+    }
     for (size, rounds) in SIZES_AND_ROUNDS {
         write_random_file(&fixture.local("in"), size)?;
         let file = format!("{CONTAINER_DIRECTORY}/out");
@@ -89,7 +138,11 @@ impl DockerFixture<'_> {
             [to_words([self.dray, "sandbox"]), arguments, settings].concat()
         };
         Ok(BenchPair {
-            name: format!("(n) {direction} {size} B, container, {}", proof.name()),
+            name: format!(
+                "(n) {direction} {size} B, {}, {}",
+                self.programs.name(),
+                proof.name()
+            ),
             theirs: BenchSide {
                 name: "docker cp".to_owned(),
                 words: Box::new(theirs),

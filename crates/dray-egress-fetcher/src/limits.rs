@@ -14,7 +14,7 @@ pub mod quota;
 use admission::SlotTable;
 pub use admission::{AddressSlot, FetchSlot, SlotRequest};
 pub use breaker::CircuitBreaker;
-pub use quota::{QuotaExceeded, QuotaLease, QuotaTable};
+pub use quota::{QuotaExceeded, QuotaLease, QuotaTable, TakenBytes};
 
 /// Bounds on what runs and waits concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

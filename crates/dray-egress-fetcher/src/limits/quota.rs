@@ -278,10 +278,10 @@ impl QuotaLease {
         exceeded.map_or(Ok(()), Err)
     }
 
-    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns their number, and the quota
-    /// that has no room for the others. Never more bytes than a quota pass, however many requests share it; a request
-    /// that finds no room while another one has taken bytes that it will give back is ended too.
-    pub fn take(&self, bytes: u64) -> (u64, Option<QuotaExceeded>) {
+    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns them, and the quota that has no
+    /// room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds no
+    /// room while another one has taken bytes that it will give back is ended too.
+    pub fn take(&self, bytes: u64) -> (TakenBytes, Option<QuotaExceeded>) {
         let now_ms = self.0.clock.now_ms();
         let (mut granted, mut exceeded) = (bytes, None);
         for (index, entry) in self.0.entries.iter().enumerate() {
@@ -295,22 +295,36 @@ impl QuotaLease {
             drop(counters);
             // One lock at a time: two leases may name the same roles in another order.
             for earlier in self.0.entries.get(..index).unwrap_or_default() {
-                lock(&earlier.counters).remove_bytes(granted - fitting);
+                lock(&earlier.counters).remove_bytes(granted - fitting, now_ms);
             }
             if let Some(tightest) = tightest.filter(|_| fitting < granted) {
                 exceeded = Some(entry.exceeded(&tightest));
             }
             granted = fitting;
         }
-        (granted, exceeded)
+        let taken = TakenBytes {
+            count: granted,
+            at_ms: now_ms,
+        };
+        (taken, exceeded)
     }
 
-    /// Returns bytes that were taken and did not pass.
-    pub fn give_back(&self, bytes: u64) {
+    /// Returns `bytes` of those that were taken, which did not pass. They return to the hour and the day in which they were
+    /// taken: once that is over, nothing is removed.
+    pub fn give_back(&self, taken: TakenBytes, bytes: u64) {
         for entry in &self.0.entries {
-            lock(&entry.counters).remove_bytes(bytes);
+            lock(&entry.counters).remove_bytes(bytes.min(taken.count), taken.at_ms);
         }
     }
+}
+
+/// Bytes that were counted against quotas before they passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenBytes {
+    /// Their number.
+    pub count: u64,
+    /// When they were counted, in Unix milliseconds.
+    at_ms: u64,
 }
 
 /// The limit of bytes with the least room.
@@ -372,9 +386,14 @@ impl QuotaCounters {
         }
     }
 
-    fn remove_bytes(&mut self, bytes: u64) {
-        for window in [&mut self.hour, &mut self.day] {
-            window.bytes = window.bytes.saturating_sub(bytes);
+    /// Removes bytes that were counted at `counted_ms`, from the windows that were current then and still are. After a clock
+    /// was set back they stay counted: too few bytes pass, never too many.
+    fn remove_bytes(&mut self, bytes: u64, counted_ms: u64) {
+        let windows = [(&mut self.hour, HOUR_MS), (&mut self.day, DAY_MS)];
+        for (window, window_ms) in windows {
+            if window.window == counted_ms / window_ms {
+                window.bytes = window.bytes.saturating_sub(bytes);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
 use crate::dial::Io;
-use crate::limits::QuotaLease;
+use crate::limits::{QuotaLease, TakenBytes};
 
 /// Longest silence after one side has closed its direction: most of these connections are abandoned.
 pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
@@ -175,25 +175,39 @@ impl StreamQuota {
     }
 
     /// Counts as many of `bytes` as fit. Returns their number, and the limit that the others would exceed.
-    fn take(&self, bytes: u64) -> (u64, Option<LimitReached>) {
+    fn take(&self, bytes: u64) -> (StreamBytes, Option<LimitReached>) {
         let quota = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(quota) = quota.as_ref() else {
-            return (bytes, None);
+            let taken = StreamBytes {
+                count: bytes,
+                of_quota: None,
+            };
+            return (taken, None);
         };
         let (taken, exceeded) = quota.take(bytes);
-        (
-            taken,
-            exceeded.map(|exceeded| LimitReached::Quota(exceeded.refills_in)),
-        )
+        let limit = exceeded.map(|exceeded| LimitReached::Quota(exceeded.refills_in));
+        let taken = StreamBytes {
+            count: taken.count,
+            of_quota: Some(taken),
+        };
+        (taken, limit)
     }
 
-    /// Returns bytes that did not pass.
-    fn give_back(&self, bytes: u64) {
+    /// Returns `bytes` of those that were taken, which did not pass.
+    fn give_back(&self, taken: StreamBytes, bytes: u64) {
         let quota = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(quota) = quota.as_ref() {
-            quota.give_back(bytes);
+        if let (Some(quota), Some(taken)) = (quota.as_ref(), taken.of_quota) {
+            quota.give_back(taken, bytes);
         }
     }
+}
+
+/// Bytes of a stream that may pass.
+#[derive(Clone, Copy, Debug)]
+struct StreamBytes {
+    count: u64,
+    /// How they count against the quotas; `None` without quotas.
+    of_quota: Option<TakenBytes>,
 }
 
 /// The connection to a target, counted. Exactly the limit passes; one byte more is an error.
@@ -256,7 +270,8 @@ impl AsyncRead for TargetStream {
             return Poll::Ready(Ok(()));
         }
         let remaining = self.limits.down.saturating_sub(self.counts.down());
-        let (passed, quota_limit) = self.quota.take(count.min(remaining));
+        let (taken, quota_limit) = self.quota.take(count.min(remaining));
+        let passed = taken.count;
         // Bytes beyond the limit are cut and the next read fails. That read might find the end of the stream, so the
         // limit is recorded now.
         if passed < count {
@@ -290,17 +305,18 @@ impl AsyncWrite for TargetStream {
         }
         // Taken before they are sent, so that all connections that share a quota send no more than it allows.
         let (taken, quota_limit) = self.quota.take(allowed as u64);
-        if let Some(limit) = quota_limit.filter(|_| taken == 0) {
+        if let Some(limit) = quota_limit.filter(|_| taken.count == 0) {
             return Poll::Ready(Err(self.counts.exceed(limit)));
         }
-        let allowed = usize::try_from(taken).unwrap_or(allowed);
+        let allowed = usize::try_from(taken.count).unwrap_or(allowed);
         let bytes = bytes.get(..allowed).unwrap_or_default();
         let polled = Pin::new(&mut self.io).poll_write(cx, bytes);
         let sent = match &polled {
             Poll::Ready(Ok(written)) => *written as u64,
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
-        self.quota.give_back(taken.saturating_sub(sent));
+        self.quota
+            .give_back(taken, taken.count.saturating_sub(sent));
         let written = ready!(polled)?;
         self.counts
             .state

@@ -39,6 +39,9 @@ pub enum ProxyRefusal {
     /// Too many clients of this address, or of all, are not identified yet.
     #[error("too many clients are not identified yet")]
     TooManyUnidentified,
+    /// More streams of HTTP/2 than the process serves.
+    #[error("too many streams of HTTP/2")]
+    TooManyStreams,
     /// The `Host` field names another target.
     #[error("the Host field names another target")]
     HostMismatch,
@@ -102,7 +105,7 @@ impl ProxyRefusal {
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
-    pub const OWN_CODES: [&'static str; 20] = [
+    pub const OWN_CODES: [&'static str; 21] = [
         "malformed_request",
         "request_too_large",
         "request_timeout",
@@ -112,6 +115,7 @@ impl ProxyRefusal {
         "token_expired",
         "tenant_mismatch",
         "too_many_unidentified",
+        "too_many_streams",
         "host_mismatch",
         "not_tls",
         "malformed_client_hello",
@@ -139,6 +143,7 @@ impl ProxyRefusal {
             Self::Identity(IdentityError::Expired) => "token_expired",
             Self::Identity(IdentityError::OtherTenant) => "tenant_mismatch",
             Self::TooManyUnidentified => "too_many_unidentified",
+            Self::TooManyStreams => "too_many_streams",
             Self::HostMismatch => "host_mismatch",
             Self::Guard(code, _) => code.as_str(),
             Self::Quota(_) => Code::QuotaExceeded.as_str(),
@@ -162,7 +167,7 @@ impl ProxyRefusal {
     pub const fn rule(self) -> &'static str {
         match self {
             Self::Head(_) | Self::Socks(_) | Self::SlowRequest | Self::HostMismatch => "request",
-            Self::Identity(_) | Self::TooManyUnidentified => "identity",
+            Self::Identity(_) | Self::TooManyUnidentified | Self::TooManyStreams => "identity",
             Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
@@ -196,6 +201,7 @@ impl ProxyRefusal {
             | Self::SlowRequest
             | Self::Identity(_)
             | Self::TooManyUnidentified
+            | Self::TooManyStreams
             | Self::NoAuthority
             | Self::WebSocket
             | Self::HostMismatch => FetchPhase::Policy.as_str(),
@@ -211,7 +217,9 @@ impl ProxyRefusal {
             Self::Head(_) | Self::Socks(_) | Self::HostMismatch => StatusCode::BAD_REQUEST,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyUnidentified | Self::TooManyStreams | Self::Unaudited => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::NoAuthority => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Guard(code, _) => guard_status(code),
             Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -246,7 +254,7 @@ impl ProxyRefusal {
             | Self::ClientTls
             | Self::NoHttp1
             | Self::WebSocket => "http_request_denied",
-            Self::TooManyUnidentified => "connection_limit_reached",
+            Self::TooManyUnidentified | Self::TooManyStreams => "connection_limit_reached",
             Self::Unaudited => "proxy_internal_error",
             Self::NoAuthority => "proxy_configuration_error",
         }

@@ -10,6 +10,7 @@ use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{RequestKind, RuleDecision};
 use dray_types::{Clock, Deadline};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,26 @@ pub struct ForwardProxy {
     cut: CancellationToken,
     authority: Option<Arc<InterceptionAuthority>>,
     client_tls: Option<ClientTls>,
+    streams: StreamPlaces,
+}
+
+/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection may have
+/// many. Streams without an identity have places of their own, so that they take none from clients that have one.
+#[derive(Debug)]
+struct StreamPlaces {
+    identified: Semaphore,
+    unidentified: Semaphore,
+}
+
+impl StreamPlaces {
+    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an identity.
+    fn new(settings: &ProxySettings) -> Self {
+        let sizes = settings.sizes;
+        Self {
+            identified: Semaphore::new(sizes.global + sizes.queue),
+            unidentified: Semaphore::new(settings.max_unidentified),
+        }
+    }
 }
 
 /// The conditions of one tunnel.
@@ -78,6 +99,7 @@ impl ForwardProxy {
     ) -> Self {
         Self {
             admission: FetchAdmission::new(settings.sizes),
+            streams: StreamPlaces::new(&settings),
             settings,
             fetcher,
             auditor,
@@ -120,6 +142,16 @@ impl ForwardProxy {
 
     pub(super) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
+    }
+
+    /// A place for a stream of HTTP/2; `None` while there are too many in this process.
+    pub(super) fn enter_stream(&self, is_identified: bool) -> Option<SemaphorePermit<'_>> {
+        let places = if is_identified {
+            &self.streams.identified
+        } else {
+            &self.streams.unidentified
+        };
+        places.try_acquire().ok()
     }
 
     /// The settings after validation.

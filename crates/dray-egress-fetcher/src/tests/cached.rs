@@ -18,13 +18,13 @@ use crate::response_cache::CacheStore;
 const FILE_URL: &str = "http://files.example.org/table.csv?key=1";
 
 /// A service with the cache on, and its network.
-struct CachedService {
-    fake_network: FakeNetwork,
-    service: TestService,
+pub(crate) struct CachedService {
+    pub(crate) fake_network: FakeNetwork,
+    pub(crate) service: TestService,
 }
 
 impl CachedService {
-    async fn start(set: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start(set: &[(&str, &str)]) -> Self {
         let fake_network = hello();
         let fields = [&[("egress-fetcher.cache.enabled", "true")], set].concat();
         let service = start_service(&fake_network, &fields).await;
@@ -42,7 +42,7 @@ impl CachedService {
     }
 
     /// The body of a fetch of this tenant and app, or the detail of its fault; and how the cache was used.
-    async fn fetch_as(
+    pub(crate) async fn fetch_as(
         &mut self,
         tenant: &str,
         app: &str,
@@ -72,7 +72,7 @@ impl CachedService {
             .await
     }
 
-    async fn purge(&self, tenant: &str, url: &str) -> Result<bool, Fault> {
+    pub(crate) async fn purge(&self, tenant: &str, url: &str) -> Result<bool, Fault> {
         let cx = self.service.running.context();
         let request = v1::PurgeFetchRequest {
             url: url.to_owned(),
@@ -85,7 +85,7 @@ impl CachedService {
     }
 }
 
-fn outcome(body: &str, cache: &str) -> (String, String) {
+pub(crate) fn outcome(body: &str, cache: &str) -> (String, String) {
     (body.to_owned(), cache.to_owned())
 }
 

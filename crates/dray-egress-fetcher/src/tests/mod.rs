@@ -21,6 +21,8 @@ mod http2_servers;
 mod load;
 mod messages;
 #[cfg(feature = "service")]
+mod nginx;
+#[cfg(feature = "service")]
 mod origins;
 mod policy;
 mod redirect;

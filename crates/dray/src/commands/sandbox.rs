@@ -16,6 +16,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::v1;
@@ -273,6 +275,12 @@ pub(crate) fn path_text(path: &[u8]) -> String {
     name::shown_text(path, MAX_SHOWN_CHARACTERS)
 }
 
+/// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several names can
+/// have the same text.
+fn exact_path(path: &[u8]) -> Option<String> {
+    (path_text(path).as_bytes() != path).then(|| STANDARD.encode(path))
+}
+
 fn show_result(global: &GlobalOptions, document: &Value, line: &str) {
     if global.json {
         print_line(&document.to_string());
@@ -334,27 +342,35 @@ fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
         .unwrap_or(wanted)
 }
 
-fn print_written_file(
-    global: &GlobalOptions,
-    output: &Path,
+/// A file that was written on this machine.
+struct WrittenFile<'a> {
+    output: &'a Path,
     size: u64,
-    sha256: &str,
-    receipt: Option<&v1::TransferReceipt>,
-) {
-    let document = json!({
-        "written_to": output.to_string_lossy(),
-        "size": size,
-        "sha256": sha256,
-        "receipt": receipt.map(receipt_json),
-    });
-    let proof = receipt.map(receipt_line).unwrap_or_default();
-    let line = format!(
-        "{}  {}  {}{proof}",
-        name::shown_text(output.as_os_str().as_encoded_bytes(), MAX_SHOWN_CHARACTERS),
-        human_size(size),
-        sha256.get(..16).unwrap_or_default(),
-    );
-    show_result(global, &document, &line);
+    sha256: &'a str,
+    /// Entries of a directory that are not in the file, one line each.
+    skipped: &'a [String],
+    receipt: &'a v1::TransferReceipt,
+}
+
+impl WrittenFile<'_> {
+    fn print(&self, global: &GlobalOptions) {
+        let document = json!({
+            "written_to": self.output.to_string_lossy(),
+            "size": self.size,
+            "sha256": self.sha256,
+            "skipped": self.skipped,
+            "receipt": receipt_json(self.receipt),
+        });
+        let name = self.output.as_os_str().as_encoded_bytes();
+        let line = format!(
+            "{}  {}  {}{}",
+            name::shown_text(name, MAX_SHOWN_CHARACTERS),
+            human_size(self.size),
+            self.sha256.get(..16).unwrap_or_default(),
+            receipt_line(self.receipt)
+        );
+        show_result(global, &document, &line);
+    }
 }
 
 /// A receipt as scripts see it.

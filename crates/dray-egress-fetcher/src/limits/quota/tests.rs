@@ -75,14 +75,19 @@ fn bytes_that_are_taken_are_those_that_fit_into_every_limit() {
     let (other, _) = quotas.admit(&rules, &caller("acme")).unwrap();
     let take = |lease: &QuotaLease, bytes| {
         let (taken, exceeded) = lease.take(bytes);
-        (taken, exceeded.map(|exceeded| exceeded.limit.name.clone()))
+        let limit = exceeded.map(|exceeded| exceeded.limit.name.clone());
+        (taken.count, limit)
     };
     let (hour, day) = ("a/bytes_per_hour".to_owned(), "a/bytes_per_day".to_owned());
     assert_eq!(take(&lease, 4), (4, None));
-    assert_eq!(take(&other, 100), (6, Some(hour.clone())));
+    let (taken, exceeded) = other.take(100);
+    assert_eq!(
+        (taken.count, exceeded.unwrap().limit.name.clone()),
+        (6, hour.clone())
+    );
     assert_eq!(take(&lease, 1), (0, Some(hour.clone())));
     // Bytes that did not pass are there for others.
-    other.give_back(2);
+    other.give_back(taken, 2);
     assert_eq!(take(&lease, 100), (2, Some(hour)));
     clock.advance(Duration::from_hours(1));
     assert_eq!(take(&lease, 5), (5, None));
@@ -91,12 +96,34 @@ fn bytes_that_are_taken_are_those_that_fit_into_every_limit() {
 }
 
 #[test]
+fn bytes_that_were_taken_in_an_earlier_hour_do_not_return_to_the_present_one() {
+    let limits = "bytes_per_hour = 10\nbytes_per_day = 25";
+    let (quotas, rules, clock) = table(limits, 1);
+    let (lease, _) = quotas.admit(&rules, &caller("acme")).unwrap();
+    let (other, _) = quotas.admit(&rules, &caller("acme")).unwrap();
+    let (taken, _) = lease.take(6);
+    assert_eq!(taken.count, 6);
+    clock.advance(Duration::from_hours(1));
+    assert_eq!(other.take(10).0.count, 10);
+    lease.give_back(taken, 6);
+    assert_eq!(other.take(1).0.count, 0, "the hour is used up");
+    // The day is the same one: six of its bytes are free again.
+    for (granted, limit) in [(10, "a/bytes_per_hour"), (5, "a/bytes_per_day")] {
+        clock.advance(Duration::from_hours(1));
+        let (taken, exceeded) = other.take(100);
+        let limit_name = exceeded.unwrap().limit.name.clone();
+        assert_eq!((taken.count, limit_name.as_str()), (granted, limit));
+    }
+}
+
+#[test]
 fn a_limit_that_is_only_tried_grants_all_bytes() {
     let text = "report_only = true\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_hour = 10\n";
     let rules = RuleSet::parse(&[PolicyText::new("policy.toml", text)]).unwrap();
     let quotas = QuotaTable::new(Clock::manual(START_MS), 1);
     let (lease, _) = quotas.admit(&rules, &caller("acme")).unwrap();
-    assert_eq!(lease.take(100), (100, None));
+    let (taken, exceeded) = lease.take(100);
+    assert_eq!((taken.count, exceeded), (100, None));
 }
 
 #[test]

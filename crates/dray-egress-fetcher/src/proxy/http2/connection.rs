@@ -6,8 +6,9 @@
 //! own token.
 //!
 //! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait
-//! for a slow target, and no target can take the window of another stream. A connection that has not identified a
-//! client within the time for a head is closed.
+//! for a slow target, and no target can take the window of another stream. All streams of the process have as many
+//! places as connections of HTTP/1.1 have. A connection that has not identified a client within the time for a head is
+//! closed.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use h2::{Reason, RecvStream};
 use http::Request;
 use http::header::PROXY_AUTHORIZATION;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -155,10 +157,15 @@ impl ForwardProxy {
                         continue;
                     }
                     let token = token_of(request.headers().get(PROXY_AUTHORIZATION));
-                    if self.identity_of(token, certificate.clone()).is_ok() {
+                    let is_identified = self.identity_of(token, certificate.clone()).is_ok();
+                    if is_identified {
                         unidentified = None;
                     }
-                    streams.push(self.serve_stream(request, respond, certificate.clone()));
+                    let Some(place) = self.enter_stream(is_identified) else {
+                        self.refuse_stream(&mut respond);
+                        continue;
+                    };
+                    streams.push(self.serve_stream(request, respond, certificate.clone(), place));
                 }
                 () = sleep_until(idle_until), if streams.is_empty() => {
                     if stage != ConnectionStage::Open {
@@ -174,12 +181,20 @@ impl ForwardProxy {
         while streams.next().await.is_some() {}
     }
 
-    /// Serves one stream to its end.
+    /// Refuses a stream for which the process has no place. Its client may repeat the request (RFC 9113, section 8.7).
+    fn refuse_stream(&self, respond: &mut SendResponse<Bytes>) {
+        let refusal = ProxyRefusal::TooManyStreams;
+        self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
+        respond.send_reset(Reason::REFUSED_STREAM);
+    }
+
+    /// Serves one stream to its end, and then gives its place back.
     async fn serve_stream(
         &self,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         certificate: Option<ClientCertificate>,
+        _place: SemaphorePermit<'_>,
     ) {
         let rest_timeout = REST_TIMEOUT.min(self.settings().idle_timeout);
         let serve = |io| self.serve_certified(io, certificate, None);

@@ -2,13 +2,14 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Method, Request, Response};
@@ -16,9 +17,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::io::{
-    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
-};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::head::{TranslationError, http1_head, remove_connection_fields};
@@ -185,23 +184,33 @@ async fn open_tunnel(
         Ok::<(), StreamError>(())
     };
     let downward = async {
-        let mut buffer = BytesMut::new();
         loop {
-            buffer.reserve(PIPE_BYTES);
-            let count = tokio::select! {
+            let chunk = tokio::select! {
                 biased;
                 reset = poll_fn(|cx| down.poll_reset(cx)) => return Err(given_up(reset)),
-                count = reader.read_buf(&mut buffer) => count?,
+                chunk = poll_fn(|cx| poll_chunk(&mut reader, cx)) => chunk?,
             };
-            if count == 0 {
+            if chunk.is_empty() {
                 down.send_data(Bytes::new(), true)?;
                 return Ok(());
             }
-            send_bytes(&mut down, buffer.split().freeze()).await?;
+            send_bytes(&mut down, chunk).await?;
         }
     };
     tokio::try_join!(upward, downward)?;
     Ok(())
+}
+
+/// Reads once; empty at the end. Bytes are read onto the stack, so that an idle tunnel holds no buffer, and a small
+/// message only its own size.
+fn poll_chunk<R>(reader: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>>
+where
+    R: AsyncRead + Unpin,
+{
+    let mut space = [const { MaybeUninit::uninit() }; PIPE_BYTES];
+    let mut chunk = ReadBuf::uninit(&mut space);
+    ready!(Pin::new(reader).poll_read(cx, &mut chunk))?;
+    Poll::Ready(Ok(Bytes::copy_from_slice(chunk.filled())))
 }
 
 /// Sends every response but the grant of a tunnel. A body that breaks off resets the stream, because an orderly end

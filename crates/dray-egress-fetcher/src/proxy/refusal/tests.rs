@@ -47,6 +47,7 @@ fn own_codes_are_listed() {
         ProxyRefusal::Identity(IdentityError::Expired),
         ProxyRefusal::Identity(IdentityError::OtherTenant),
         ProxyRefusal::TooManyUnidentified,
+        ProxyRefusal::TooManyStreams,
         ProxyRefusal::HostMismatch,
         ProxyRefusal::Hello(HelloError::NotTls),
         ProxyRefusal::Hello(HelloError::TooLong),

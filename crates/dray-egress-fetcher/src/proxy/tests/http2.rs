@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 mod floods;
 mod frames;
+mod intercepted;
 mod malformed;
 mod shared;
 

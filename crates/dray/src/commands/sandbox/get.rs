@@ -16,8 +16,8 @@ use super::direct::{self, FetchedFile, run_until};
 use super::plan::is_about_one_file;
 use super::report::{CopyReport, FileReport};
 use super::{
-    MAX_SHOWN_CHARACTERS, call_service, explain_failure, free_name_in, path_bytes,
-    print_written_file, sandbox_ref,
+    MAX_SHOWN_CHARACTERS, WrittenFile, call_service, explain_failure, free_name_in, path_bytes,
+    sandbox_ref,
 };
 use crate::cli::{GlobalOptions, SandboxGet};
 use crate::commands::fetch::write_claim;
@@ -94,16 +94,24 @@ impl GetRun<'_> {
 
     fn print(&self, fetched: &FetchedFile) {
         let FetchedFile { output, received } = fetched;
-        for skipped in &received.skipped {
-            print_note(&format!(
-                "left out: {}",
-                name::shown_text(skipped, MAX_SHOWN_CHARACTERS)
-            ));
+        let skipped = received.skipped.iter();
+        let skipped: Vec<_> = skipped
+            .map(|line| name::shown_text(line, MAX_SHOWN_CHARACTERS))
+            .collect();
+        for line in skipped.iter().filter(|_| !self.global.json) {
+            print_note(&format!("left out: {line}"));
         }
         // Content on standard output must not be followed by a line about it.
         if let Some(output) = output {
             let (size, sha256) = (received.size, hex_digits(&received.sha256));
-            print_written_file(self.global, output, size, &sha256, Some(&received.receipt));
+            let file = WrittenFile {
+                output,
+                size,
+                sha256: &sha256,
+                skipped: &skipped,
+                receipt: &received.receipt,
+            };
+            file.print(self.global);
         }
     }
 

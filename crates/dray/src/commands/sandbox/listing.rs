@@ -4,7 +4,7 @@ use dray_proto::{NamedCode as _, v1};
 use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 
-use super::{CALL_TIMEOUT, call_service, path_text};
+use super::{CALL_TIMEOUT, call_service, exact_path, path_text};
 use crate::cli::GlobalOptions;
 use crate::commands::shown;
 use crate::context::SystemConnection;
@@ -66,6 +66,7 @@ pub(super) fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxRep
 pub(super) fn entry_json(entry: &v1::SandboxEntry) -> Value {
     json!({
         "path": path_text(&entry.path),
+        "path_base64": exact_path(&entry.path),
         "real_path": path_text(&entry.real_path),
         "kind": entry.entry_kind().name(),
         "size": entry.size,

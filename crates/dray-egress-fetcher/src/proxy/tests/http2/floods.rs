@@ -157,3 +157,35 @@ async fn a_client_that_ignores_the_end_of_its_connection_gets_no_stream() {
     }
     assert_eq!(fixture.proxy.fake_network.dialled().len(), 1);
 }
+
+/// Streams cost memory, and a connection may have many: the bound is that of the process.
+#[tokio::test]
+async fn streams_of_all_connections_together_have_a_bound() {
+    let set = [
+        ("max_tunnels", "1"),
+        ("max_queue", "1"),
+        ("max_unidentified", "8"),
+    ];
+    let fixture = open_proxy(&set).await;
+    let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
+    let (one, other) = (
+        Http2Client::start(&fixture).await,
+        Http2Client::start(&fixture).await,
+    );
+    let token = fixture.proxy.token();
+    let authority = format!("{NAME}:80");
+    let (tunnel, _up) = one.connect(&authority, &token).await;
+    assert_eq!(tunnel.await.unwrap().status(), 200);
+    let _server = servers.recv().await.unwrap();
+    // One more waits for its slot. Streams without an identity have places of their own; their response comes after it.
+    let (_waiting, _up) = one.connect(&authority, &token).await;
+    let url = format!("http://{NAME}/");
+    assert_eq!(one.get(&url, "wrong").await.unwrap().head.status(), 407);
+    for client in [&one, &other] {
+        let refused = client.get(&url, &token).await;
+        let reason = refused.err().unwrap().reason();
+        assert_eq!(reason, Some(Reason::REFUSED_STREAM));
+    }
+    let labels = ["code=\"too_many_streams\""];
+    assert_eq!(fixture.proxy.metric("connections_total", &labels), 2);
+}
