@@ -211,7 +211,7 @@ impl GetOperation<'_> {
             .map_err(TransferError::host)?;
         // The digests of members are not requested: only their sizes were compared.
         self.receipt.sha256 = Some(sha256);
-        self.receipt.integrity = Some(Integrity::SizeMtime);
+        self.receipt.integrity = Some(Integrity::Sizes);
         let (files, warning) = tally.read();
         Ok(GotTree {
             metadata: directory,

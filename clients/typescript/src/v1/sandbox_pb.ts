@@ -534,7 +534,7 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   sha256: Uint8Array;
 
   /**
-   * `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`.
+   * `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`; `sizes` for a directory that was read.
    *
    * @generated from field: string integrity = 9;
    */

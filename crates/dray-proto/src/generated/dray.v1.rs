@@ -1223,7 +1223,7 @@ pub struct TransferReceipt {
     /// SHA-256 of the file, 32 bytes; empty when the transfer failed before.
     #[prost(bytes = "vec", tag = "8")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`.
+    /// `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`; `sizes` for a directory that was read.
     #[prost(string, tag = "9")]
     pub integrity: ::prost::alloc::string::String,
     /// Whether no reader could see an incomplete file; puts only.
