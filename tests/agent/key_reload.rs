@@ -9,6 +9,8 @@ use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
 use dray_testkit::eventually;
+use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
+use dray_testkit::tls::Authority;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -185,5 +187,46 @@ async fn the_next_turn_of_a_conversation_starts_a_program_with_its_changed_crede
     agent.configure(&with_key("two"));
     agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
     assert_eq!(content(&turn().await.1), "It has two.");
+    agent.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_file_of_authorities_counts_although_its_name_is_the_same() {
+    let (other, authority) = (Authority::new().unwrap(), Authority::new().unwrap());
+    let responder = ScriptedResponder::always(ResponseScript::status(404));
+    let acceptor = authority.acceptor("localhost").unwrap();
+    let core = FakeHttpServer::start_tls(responder, acceptor)
+        .await
+        .unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    std::fs::write(&file, other.pem()).unwrap();
+    let settings = format!(
+        "[orchestrator]\ndial_url = 'https://localhost:{}'\ndial_ca_file = '{}'\n",
+        core.address().port(),
+        file.display()
+    );
+    let section = section("app-key", "model-key").replace("[orchestrator]\n", &settings);
+    let (_tool, tools) = gated_tool(CancellationToken::new()).await;
+    let agent = KeyedAgent::start(tools, ("shop_order", "Ordered."), &section).await;
+    // An agent that only DIAL Core can know.
+    let ask = async || {
+        let body = json!({"model": "remote", "messages": [user("Hello.")]});
+        let path = "/openai/deployments/remote/chat/completions";
+        let request = agent.fixture.post_to(&agent.process, path);
+        let request = request
+            .header("authorization", "Bearer app-key")
+            .json(&body);
+        send(request).await.0
+    };
+    assert!(ask().await >= 400);
+    assert!(
+        core.received_requests().is_empty(),
+        "the authority is not trusted"
+    );
+    std::fs::write(&file, authority.pem()).unwrap();
+    agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
+    assert!(ask().await >= 400);
+    assert!(!core.received_requests().is_empty(), "it is trusted now");
     agent.fixture.stop().await;
 }
