@@ -18,6 +18,7 @@ mod asked;
 mod clients;
 mod kills;
 mod provenance;
+mod reload;
 mod target;
 
 /// The internal network, and the interface of the engine's machine in it.
