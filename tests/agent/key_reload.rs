@@ -9,7 +9,6 @@ use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
 use dray_testkit::eventually;
-use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_testkit::tls::Authority;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
@@ -191,42 +190,26 @@ async fn the_next_turn_of_a_conversation_starts_a_program_with_its_changed_crede
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_file_of_authorities_counts_although_its_name_is_the_same() {
-    let (other, authority) = (Authority::new().unwrap(), Authority::new().unwrap());
-    let responder = ScriptedResponder::always(ResponseScript::status(404));
-    let acceptor = authority.acceptor("localhost").unwrap();
-    let core = FakeHttpServer::start_tls(responder, acceptor)
-        .await
-        .unwrap();
+async fn a_replaced_file_of_authorities_is_a_change_of_the_setting_that_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.pem");
-    std::fs::write(&file, other.pem()).unwrap();
+    let write = || std::fs::write(&file, Authority::new().unwrap().pem()).unwrap();
+    write();
     let settings = format!(
-        "[orchestrator]\ndial_url = 'https://localhost:{}'\ndial_ca_file = '{}'\n",
-        core.address().port(),
+        "[orchestrator]\ndial_url = 'https://localhost:1'\ndial_ca_file = '{}'\n",
         file.display()
     );
     let section = section("app-key", "model-key").replace("[orchestrator]\n", &settings);
     let (_tool, tools) = gated_tool(CancellationToken::new()).await;
     let agent = KeyedAgent::start(tools, ("shop_order", "Ordered."), &section).await;
-    // An agent that only DIAL Core can know.
-    let ask = async || {
-        let body = json!({"model": "remote", "messages": [user("Hello.")]});
-        let path = "/openai/deployments/remote/chat/completions";
-        let request = agent.fixture.post_to(&agent.process, path);
-        let request = request
-            .header("authorization", "Bearer app-key")
-            .json(&body);
-        send(request).await.0
-    };
-    assert!(ask().await >= 400);
-    assert!(
-        core.received_requests().is_empty(),
-        "the authority is not trusted"
-    );
-    std::fs::write(&file, authority.pem()).unwrap();
+    write();
     agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
-    assert!(ask().await >= 400);
-    assert!(!core.received_requests().is_empty(), "it is trusted now");
+    // A file that is no authority cannot be used, which is reported.
+    std::fs::write(
+        &file,
+        "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    agent.process.wait_for_metric(STALE_METRIC, "1").await;
     agent.fixture.stop().await;
 }

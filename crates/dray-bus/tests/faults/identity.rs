@@ -124,10 +124,13 @@ async fn a_replaced_file_of_credentials_counts_from_the_next_connection() {
     let operator = KeyPair::new_operator();
     let claims = json!({"type": "operator", "version": 2});
     let operator_jwt = signed(&operator, &operator, claims);
-    let (first, second) = (account(&operator), account(&operator));
+    let (system, first, second) = (account(&operator), account(&operator), account(&operator));
     let accounts = directory.path().join("accounts.conf");
     let serve_account = |(key, jwt, _): &(String, String, String)| {
-        let preload = format!("resolver_preload: {{\n  {key}: \"{jwt}\"\n}}\n");
+        let (system_key, system_jwt, _) = &system;
+        let preload = format!(
+            "system_account: {system_key}\nresolver_preload: {{\n  {key}: \"{jwt}\"\n  {system_key}: \"{system_jwt}\"\n}}\n"
+        );
         std::fs::write(&accounts, preload).unwrap();
     };
     serve_account(&first);
