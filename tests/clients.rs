@@ -6,6 +6,7 @@ mod fixture;
 mod go;
 mod publishers;
 mod python;
+mod python_versions;
 mod scopes;
 mod typescript;
 

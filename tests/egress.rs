@@ -19,6 +19,7 @@ mod clients;
 mod http2_client;
 mod kills;
 mod provenance;
+mod reload;
 mod target;
 mod tunnel_client;
 

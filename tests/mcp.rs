@@ -14,6 +14,7 @@ use crate::support::{self, up::UpServer};
 
 mod advisories;
 mod agents;
+mod cache_hints;
 mod conformance;
 mod egress;
 mod listings;

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 pub(crate) mod leases;
 pub(crate) mod mcp_process;
 pub(crate) mod node;
+pub(crate) mod python_environment;
 pub(crate) mod service_process;
 pub(crate) mod shifted_clock;
 pub(crate) mod up;

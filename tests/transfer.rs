@@ -2,6 +2,7 @@
 //! tests kill one of these processes in the middle and check the outcome.
 
 mod account_reload;
+mod credential_reload;
 mod faults;
 mod kills;
 mod platforms;

@@ -9,6 +9,7 @@ use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
 use dray_testkit::eventually;
+use dray_testkit::tls::Authority;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -185,5 +186,30 @@ async fn the_next_turn_of_a_conversation_starts_a_program_with_its_changed_crede
     agent.configure(&with_key("two"));
     agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
     assert_eq!(content(&turn().await.1), "It has two.");
+    agent.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_file_of_authorities_is_a_change_of_the_setting_that_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    let write = || std::fs::write(&file, Authority::new().unwrap().pem()).unwrap();
+    write();
+    let settings = format!(
+        "[orchestrator]\ndial_url = 'https://localhost:1'\ndial_ca_file = '{}'\n",
+        file.display()
+    );
+    let section = section("app-key", "model-key").replace("[orchestrator]\n", &settings);
+    let (_tool, tools) = gated_tool(CancellationToken::new()).await;
+    let agent = KeyedAgent::start(tools, ("shop_order", "Ordered."), &section).await;
+    write();
+    agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
+    // A file that is no authority cannot be used, which is reported.
+    std::fs::write(
+        &file,
+        "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    agent.process.wait_for_metric(STALE_METRIC, "1").await;
     agent.fixture.stop().await;
 }

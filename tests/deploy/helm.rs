@@ -26,11 +26,16 @@ fn chart_output(command: &str, values: &Value) -> Output {
 
 /// The objects that the chart renders with these values.
 fn rendered_chart(values: &Value) -> Objects {
+    let objects = chart_objects(values);
+    by_name(objects.into_iter().map(without_helm).collect())
+}
+
+/// As [`rendered_chart`], unchanged and in the order of the chart.
+pub(super) fn chart_objects(values: &Value) -> Vec<Value> {
     let output = chart_output("render", values);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let objects: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    by_name(objects.into_iter().map(without_helm).collect())
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The objects that kubectl renders from the base with these components.

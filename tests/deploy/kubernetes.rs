@@ -21,7 +21,7 @@ mod ports;
 const EGRESS_SERVICES: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
 
 /// The YAML that kubectl renders from the base.
-static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
+pub(super) static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     support::stdout(
         Command::new("kubectl")
             .arg("kustomize")

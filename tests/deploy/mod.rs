@@ -10,6 +10,7 @@ use crate::support;
 
 mod accounts;
 mod all_services;
+mod checkov;
 mod compose;
 mod console_attached;
 mod containers;

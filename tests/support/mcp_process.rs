@@ -11,23 +11,14 @@ pub(crate) struct McpProcess {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     requests: u64,
+    /// Sent with each request, where the protocol has no handshake.
+    meta: Option<Value>,
 }
 
 impl McpProcess {
-    /// Starts the command and performs the handshake.
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut server = Self {
-            input: process.stdin.take().unwrap(),
-            output: BufReader::new(process.stdout.take().unwrap()),
-            process,
-            requests: 0,
-        };
+    /// Starts the command and performs the handshake of 2025-11-25.
+    pub(crate) fn start(command: Command) -> Self {
+        let mut server = Self::spawn(command, None);
         server.request(
             "initialize",
             &json!({
@@ -38,6 +29,36 @@ impl McpProcess {
         );
         server.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         server
+    }
+
+    /// Starts the command for requests of 2026-07-28, which has no handshake.
+    pub(crate) fn start_without_handshake(command: Command) -> Self {
+        Self::spawn(command, Some(Self::request_meta()))
+    }
+
+    /// What a client says about itself in every request of 2026-07-28.
+    pub(crate) fn request_meta() -> Value {
+        json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        })
+    }
+
+    fn spawn(mut command: Command, meta: Option<Value>) -> Self {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        Self {
+            input: process.stdin.take().unwrap(),
+            output: BufReader::new(process.stdout.take().unwrap()),
+            process,
+            requests: 0,
+            meta,
+        }
     }
 
     fn send(&mut self, message: &Value) {
@@ -57,6 +78,10 @@ impl McpProcess {
     pub(crate) fn exchange(&mut self, method: &str, params: &Value) -> Value {
         self.requests += 1;
         let id = self.requests;
+        let mut params = params.clone();
+        if let Some(meta) = &self.meta {
+            params["_meta"] = meta.clone();
+        }
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         loop {
             let mut line = String::new();

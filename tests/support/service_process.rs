@@ -33,15 +33,20 @@ impl ServiceProcess {
             http: ready["http"].as_str().unwrap().to_owned(),
             chat: ready["chat"].as_str().map(str::to_owned),
         };
+        process.wait_until_ready().await;
+        process
+    }
+
+    /// Waits until its readiness check succeeds.
+    pub(crate) async fn wait_until_ready(&self) {
         eventually("readiness", async || {
             let probe = Command::new(super::dray())
-                .args(["healthcheck", "--http", &process.http])
+                .args(["healthcheck", "--http", &self.http])
                 .output()
                 .unwrap();
             probe.status.success().then_some(())
         })
         .await;
-        process
     }
 
     /// A URL on the address for chats.

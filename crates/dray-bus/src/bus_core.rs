@@ -9,7 +9,7 @@ use opentelemetry::metrics::Meter;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Backend, local::LocalBackend, nats::NatsBackend};
+use crate::backend::{Backend, local::LocalBackend, nats::NatsBackend, nats::NatsIdentity};
 use crate::call::area::CircuitBreaker;
 use crate::error::ConnectError;
 use crate::health::ConnectionHealth;
@@ -60,6 +60,14 @@ impl Bus {
             health,
             tasks,
         ))
+    }
+
+    /// Shows another identity to the server from the next connection on. The present one stays, until the server or the
+    /// network ends it. Has no effect on a bus inside the process.
+    pub fn replace_identity(&self, identity: NatsIdentity) {
+        if let Backend::Nats(nats) = &self.inner.backend {
+            nats.replace_identity(identity);
+        }
     }
 
     /// A separate bus inside this process, without streams or consumers. Its messages are lost when the process ends.

@@ -37,6 +37,8 @@ struct HealthState {
 #[derive(Debug, Default)]
 struct ConnectionState {
     is_lost: bool,
+    /// Whether the server refused the identity of a connection, and accepted none since.
+    is_identity_refused: bool,
     restored_at: Option<Instant>,
 }
 
@@ -104,6 +106,11 @@ impl ConnectionHealth {
         }
     }
 
+    /// Records that the server refused the identity of the connection.
+    pub(crate) fn record_refused_identity(&self) {
+        self.connection().is_identity_refused = true;
+    }
+
     /// Records that the connection was lost.
     pub(crate) fn record_disconnected(&self) {
         self.connection().is_lost = true;
@@ -112,6 +119,8 @@ impl ConnectionHealth {
     /// Records that the connection is up, for the first time or again.
     pub(crate) fn record_connected(&self) {
         let mut connection = self.connection();
+        // The identity can be replaced while the process runs; permissions of subjects are not asked for again.
+        connection.is_identity_refused = false;
         // No grace period follows the first connection, because no lease was lost before it.
         if std::mem::take(&mut connection.is_lost) {
             connection.restored_at = Some(Instant::now());
@@ -153,9 +162,9 @@ impl ConnectionHealth {
         );
     }
 
-    /// Whether the server has refused anything since start: no work is pulled then (16).
+    /// Whether the server has refused a subject since start, or the identity now: no work is pulled then (16).
     pub(crate) fn is_refused(&self) -> bool {
-        self.shared.violations.load(Ordering::SeqCst) > 0
+        self.shared.violations.load(Ordering::SeqCst) > 0 || self.connection().is_identity_refused
     }
 
     /// Milliseconds by which the server's clock is ahead of the local one, as last measured.
@@ -163,8 +172,14 @@ impl ConnectionHealth {
         self.shared.skew_ms.load(Ordering::SeqCst)
     }
 
-    /// The refusals since the start, if any.
+    /// The refusals since the start, or that of the identity now, if any.
     pub(crate) fn violation(&self) -> Option<ProbeError> {
+        if self.connection().is_identity_refused {
+            return Some(ProbeError::Denied {
+                count: 1,
+                first: "authorization violation".to_owned(),
+            });
+        }
         let count = self.shared.violations.load(Ordering::SeqCst);
         (count > 0).then(|| ProbeError::Denied {
             count,
@@ -183,6 +198,19 @@ impl ConnectionHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_identity_counts_until_the_server_accepts_one() {
+        let health = ConnectionHealth::default();
+        health.record_refused_identity();
+        assert!(health.is_refused() && health.violation().is_some());
+        health.record_connected();
+        assert!(!health.is_refused() && health.violation().is_none());
+        // A refused subject is one of the permissions, which need a restart.
+        health.record_refusal("dray.event.x".to_owned());
+        health.record_connected();
+        assert!(health.is_refused() && health.violation().is_some());
+    }
 
     #[test]
     fn clocks_are_compared_at_most_every_half_minute() {

@@ -65,6 +65,7 @@ pub mod topology;
 pub mod trace;
 pub mod work;
 
+pub use backend::nats::NatsIdentity;
 pub use bus::Bus;
 pub use dead::DeadLetters;
 pub use error::{

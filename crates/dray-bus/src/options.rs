@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Servers, identity and limits of a connection.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatsOptions {
     /// Servers, such as `nats://nats:4222` or `tls://nats:4222`. Default: `nats://127.0.0.1:4222`.
@@ -21,7 +21,7 @@ pub struct NatsOptions {
     pub password: Secret,
     /// Seed of an `NKey`. Empty: none.
     pub nkey_seed: Secret,
-    /// File with a JWT and its `NKey` seed, as `nsc` writes it.
+    /// File with a JWT and its `NKey` seed, as `nsc` writes it. Read for each connection, as the other files are.
     pub credentials_file: Option<PathBuf>,
     /// Whether a connection without TLS is refused. Default: false.
     pub require_tls: bool,

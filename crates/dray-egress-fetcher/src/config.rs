@@ -1,8 +1,8 @@
 //! The typed configuration of the service (egress-security 20).
 //!
 //! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks
-//! the values when the configuration is loaded, and converts them into the types of the fetcher. The configuration is
-//! read once, so a change needs a rollout.
+//! the values when the configuration is loaded, and converts them into the types of the fetcher. The operator's policy is
+//! read once, so a change needs a rollout; `reload` applies changes of credentials, keys, times and limits.
 
 mod aliases;
 mod audit_file;
@@ -34,12 +34,13 @@ pub use upstream_proxy::UpstreamProxyConfig;
 use std::path::PathBuf;
 
 use dray_service::config::{ConfigProblem, FormerName, Section, VariableAlias};
-use dray_types::{ByteSize, Period, RedactedUrl, Secret};
+use dray_service::reload::DEFAULT_RELOAD_INTERVAL;
+use dray_types::{ByteSize, FileSetting, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Section `egress-fetcher`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -85,7 +86,7 @@ pub struct Config {
     #[serde(serialize_with = "serialize_redacted_option")]
     pub kubernetes_api: Option<String>,
     /// File with further trust anchors in PEM form, in addition to the built-in web roots.
-    pub ca_bundle: Option<String>,
+    pub ca_bundle: Option<FileSetting>,
     /// The proxy through which the web is reached. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
     /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy to targets use HTTP/1.1.
@@ -149,6 +150,10 @@ pub struct Config {
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
     /// its part of every quota, at least 1.
     pub policy_replicas: u32,
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed credentials, keys
+    /// of tokens, times and most limits apply to later fetches and connections; the log names changes that need a restart.
+    /// Default `2s`.
+    pub reload_interval: Period,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,
     /// Stored responses of fetches.
@@ -205,6 +210,7 @@ impl Default for Config {
             max_queue: 256,
             policy_path: None,
             policy_replicas: 1,
+            reload_interval: DEFAULT_RELOAD_INTERVAL,
             credentials: Vec::new(),
             cache: CacheConfig::default(),
             questions: QuestionConfig::default(),

@@ -40,6 +40,7 @@ mod redirect;
 mod retry;
 mod robots;
 mod rules;
+mod settings;
 mod terms;
 
 use approval::AskScope;
@@ -51,6 +52,7 @@ pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, Q
 pub use cached::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
+pub use settings::FetchSettings;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
 
 /// Longest time that removing a partial file may take after a failure.
@@ -61,11 +63,10 @@ type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 /// Runs fetches. It owns what they share: policy, judge, network, TLS and slots. One per process.
 pub struct Fetcher {
-    settings: FetchLimits,
+    settings: RwLock<Arc<FetchSettings>>,
     policy: PreparedPolicy,
     rules: RwLock<Option<Arc<RuleSet>>>,
     quotas: QuotaTable,
-    credentials: CredentialStore,
     approvals: Option<Arc<dyn HostApprovals>>,
     cache: Option<Arc<dyn ResponseCache>>,
     judge: RwLock<Arc<Judge>>,
@@ -79,7 +80,7 @@ pub struct Fetcher {
 impl std::fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Fetcher")
-            .field("settings", &self.settings)
+            .field("settings", &self.settings())
             .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
@@ -88,6 +89,7 @@ impl std::fmt::Debug for Fetcher {
 /// State of one fetch over all its attempts and hops.
 struct FetchContext<'a> {
     request: &'a FetchJob,
+    settings: Arc<FetchSettings>,
     limit: u64,
     budget: TimeBudget,
     wire: WireBudget,
@@ -104,6 +106,7 @@ impl FetchContext<'_> {
     fn for_robots(&self, max_bytes: u64, max_time: Duration) -> Self {
         Self {
             request: self.request,
+            settings: Arc::clone(&self.settings),
             limit: max_bytes,
             budget: TimeBudget::starting_now(max_time.min(self.budget.left())),
             wire: self.wire.with_same_quota(max_bytes),
@@ -117,7 +120,7 @@ impl FetchContext<'_> {
 impl Fetcher {
     /// A fetcher with this policy, over this network.
     pub fn new(
-        settings: FetchLimits,
+        limits_of_fetch: FetchLimits,
         admin: AdminPolicy,
         judge: Judge,
         network: NetworkAccess,
@@ -125,11 +128,13 @@ impl Fetcher {
         limits: FetchAdmission,
     ) -> Self {
         Self {
-            settings,
+            settings: RwLock::new(Arc::new(FetchSettings {
+                limits: limits_of_fetch,
+                credentials: CredentialStore::default(),
+            })),
             policy: PreparedPolicy::new(admin),
             rules: RwLock::new(None),
             quotas: QuotaTable::new(Clock::system(), 1),
-            credentials: CredentialStore::default(),
             approvals: None,
             cache: None,
             judge: RwLock::new(Arc::new(judge)),
@@ -216,7 +221,8 @@ impl Fetcher {
             }
             Err(failure) => {
                 // The sink is not awaited beyond the end of the fetch: a dropped sink cleans up by itself.
-                let end = (Instant::now() + DISCARD_TIMEOUT).min(started + self.total(request));
+                let total = self.settings().limits.total(request);
+                let end = (Instant::now() + DISCARD_TIMEOUT).min(started + total);
                 if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
                     tracing::info!("a partial file is removed in the background");
                 }
@@ -284,12 +290,15 @@ impl Fetcher {
             record_refusal(record, &policy, &refused, tried)
         })?;
         record.note_decision(policy.decide(chain.current()));
-        let limit = self.limit(request);
+        let settings = self.settings();
+        let limit = settings.limits.size(request);
+        let total = settings.limits.total(request);
         let context = FetchContext {
             request,
+            settings,
             limit,
             // An absolute end, which no redirect or retry moves.
-            budget: TimeBudget::starting_now(self.total(request)),
+            budget: TimeBudget::starting_now(total),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
             http11_only: Arc::new(AtomicBool::new(false)),

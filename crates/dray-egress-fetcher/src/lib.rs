@@ -72,6 +72,8 @@ pub mod proxy;
 pub mod questions;
 pub mod record;
 #[cfg(feature = "service")]
+mod reload;
+#[cfg(feature = "service")]
 pub mod resolve;
 #[cfg(feature = "service")]
 pub mod response_cache;

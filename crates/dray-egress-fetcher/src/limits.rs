@@ -53,7 +53,7 @@ pub struct QueueFull;
 pub struct FetchAdmission {
     admission: Arc<SlotTable>,
     commands: Arc<AtomicUsize>,
-    max_commands: usize,
+    max_commands: Arc<AtomicUsize>,
     breaker: CircuitBreaker,
 }
 
@@ -73,11 +73,16 @@ impl FetchAdmission {
         Self {
             admission: SlotTable::new(sizes),
             commands: Arc::default(),
-            // The number is twice that of the commands that can run and wait: commands that ended or were refused still
-            // publish their audit event.
-            max_commands: 2 * (sizes.global + sizes.queue),
+            max_commands: Arc::new(AtomicUsize::new(max_commands(sizes))),
             breaker: CircuitBreaker::default(),
         }
+    }
+
+    /// Replaces the limits. What runs or waits stays.
+    pub fn set_sizes(&self, sizes: AdmissionLimits) {
+        self.max_commands
+            .store(max_commands(sizes), Ordering::Relaxed);
+        self.admission.set_sizes(sizes);
     }
 
     /// Counts a command, or refuses it immediately when there are far too many.
@@ -89,7 +94,7 @@ impl FetchAdmission {
         let before = self.commands.fetch_add(1, Ordering::Relaxed);
         // Made before the check, so that a refused command is counted down as well.
         let guard = CommandGuard(Arc::clone(&self.commands));
-        if before >= self.max_commands {
+        if before >= self.max_commands.load(Ordering::Relaxed) {
             return Err(QueueFull);
         }
         Ok(guard)
@@ -139,6 +144,11 @@ impl FetchAdmission {
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
     }
+}
+
+/// Twice as many as can run and wait: commands that ended or were refused still publish their audit event.
+const fn max_commands(sizes: AdmissionLimits) -> usize {
+    2 * (sizes.global + sizes.queue)
 }
 
 #[cfg(test)]

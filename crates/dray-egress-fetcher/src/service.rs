@@ -28,6 +28,7 @@ use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::client_tls::{ClientTls, ClientTlsWatcher};
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
+use crate::reload::{SettingsReload, reload_metrics};
 use crate::resolve::NoResolver;
 use crate::response_cache::{CACHE_BUCKET, CacheStore};
 use crate::staging::{StagedFile, StagingArea};
@@ -108,6 +109,7 @@ impl Service for EgressFetcher {
     fn instruments(meter: &Meter) {
         EgressMetrics::new(meter);
         ProxyMetrics::new(meter);
+        reload_metrics(meter);
         ProxyMetrics::observe(
             meter,
             &FetchAdmission::new(crate::limits::AdmissionLimits::default()),
@@ -199,6 +201,9 @@ impl EgressFetcher {
             }
             None => None,
         };
+        let shared_proxy = proxy.as_ref().map(|running| Arc::clone(running.proxy()));
+        let reload = SettingsReload::follow(config, Arc::clone(&fetcher), shared_proxy, cx);
+        cx.tasks.spawn(reload.run(cx.stop.clone()));
         Ok(Self {
             fetcher,
             auditor,
@@ -338,7 +343,7 @@ fn open_audit_queues(
 }
 
 /// The credentials of the configuration, which was checked.
-fn credentials_of(config: &Config) -> CredentialStore {
+pub(crate) fn credentials_of(config: &Config) -> CredentialStore {
     let credentials = config.credentials.iter();
     CredentialStore::new(
         credentials
@@ -439,7 +444,7 @@ fn with_trace(fault: Fault, meta: &Meta) -> Fault {
     fault.trace_id(meta.trace.trace_id().unwrap_or_default())
 }
 
-fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
+pub(crate) fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
     config.compile().map_err(|problems| {
         let problems: Vec<String> = problems
             .iter()

@@ -26,7 +26,7 @@ use url::Url;
 use crate::accept::name_accepted_types;
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::baselines::read_http_baselines;
-use crate::message_check::{RejectedMessage, check_message};
+use crate::message_check::{RejectedMessage, check_message, check_value_count};
 use crate::sessions::{SessionLimit, limit_sessions};
 use crate::{McpServer, ServiceClient};
 
@@ -185,6 +185,9 @@ async fn answer_unreadable(request: Request, next: Next) -> Response {
         Ok(body) => body,
         Err(error) => return unread_body(&error),
     };
+    if let Some(rejected) = check_value_count(&body) {
+        return message_response(StatusCode::BAD_REQUEST, rejected);
+    }
     let request = Request::from_parts(parts, Body::from(body.clone()));
     let response = next.run(request).await;
     let is_message_refused = match response.status() {

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 use crate::arguments::invalid_reason;
 
+/// Most values in one message. A parsed value takes up to 40 times the memory of its text, and several copies are made.
+const MAX_MESSAGE_VALUES: usize = 100_000;
+
 /// The request that begins a session.
 pub(crate) const INITIALIZE_METHOD: &str = "initialize";
 
@@ -56,6 +59,9 @@ struct RequestEnvelope {
 /// The response to bytes that are not a message of the protocol. `None` for a message, and for a notification that the
 /// library does not know, because it ignores these.
 pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
+    if let Some(rejected) = check_value_count(bytes) {
+        return Some(rejected);
+    }
     let problem = match serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(bytes) {
         Ok(message) => return check_initialize(message),
         Err(problem) => problem,
@@ -83,6 +89,25 @@ pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
                 ..RejectedMessage::new(error, id)
             }
         }
+    })
+}
+
+/// The response to a message with too many values, which is not parsed: it gets no id.
+pub(crate) fn check_value_count(bytes: &[u8]) -> Option<RejectedMessage> {
+    let (mut values, mut is_in_string, mut is_escaped) = (0_usize, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_in_string => is_escaped = true,
+            b'"' => is_in_string = !is_in_string,
+            // Each value but the first follows one of these.
+            b',' | b'[' | b'{' if !is_in_string => values += 1,
+            _ => {}
+        }
+    }
+    (values > MAX_MESSAGE_VALUES).then(|| {
+        let words = format!("The message has more than {MAX_MESSAGE_VALUES} values.");
+        RejectedMessage::new(ErrorData::invalid_request(words, None), None)
     })
 }
 
@@ -158,6 +183,22 @@ mod tests {
     fn rejection(text: &str) -> Value {
         let rejected = check_message(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
         serde_json::to_value(rejected.into_response()).unwrap()
+    }
+
+    #[test]
+    fn a_message_with_too_many_values_is_refused_before_it_is_parsed() {
+        let request = |path: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"read","arguments":{{"path":{path}}}}}}}"#
+            )
+        };
+        let list = |count: usize| format!("[{}0]", "{},".repeat(count));
+        assert!(check_message(request(&list(40_000)).as_bytes()).is_none());
+        let rejected = rejection(&request(&list(60_000)));
+        assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
+        // Characters of a string are no values.
+        let text = format!("\"{}\"", r#",[{\""#.repeat(200_000));
+        assert!(check_message(request(&text).as_bytes()).is_none());
     }
 
     #[test]

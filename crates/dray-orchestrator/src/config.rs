@@ -8,7 +8,7 @@ use dray_agent::approval::ApprovalRule;
 use dray_http::{BASE_URL_RULE, parse_base_url};
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
-use dray_types::{ByteSize, Period, Secret, TenantId};
+use dray_types::{ByteSize, FileSetting, Period, Secret, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub struct Config {
     /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
     pub dial_api_version: String,
     /// PEM file with more authorities that sign DIAL Core's certificate.
-    pub dial_ca_file: Option<PathBuf>,
+    pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core or the model, TLS included. Default `5s`.
     pub connect_timeout: Period,
     /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`.

@@ -1,9 +1,7 @@
 //! The options of a Discord bot.
 
-use std::path::PathBuf;
-
 use dray_platform::ChatLimits;
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +27,7 @@ pub struct DiscordOptions {
     /// URL of the API. Default `https://discord.com/api/v10`.
     pub base_url: String,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Most bytes of one file, regardless of boosts. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
     pub upload_limit: Option<ByteSize>,
     /// Takes messages of users over the gateway, for which the bot needs the message content intent. Default true.

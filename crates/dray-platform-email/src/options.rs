@@ -1,9 +1,7 @@
 //! The settings of an e-mail account.
 
-use std::path::PathBuf;
-
 use dray_platform::{ChatLimits, ErrorKind, PlatformError};
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +52,7 @@ pub struct EmailOptions {
     /// How we name ourselves to the server. Default `localhost`.
     pub hello: String,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Most bytes of all files of a mail, before their encoding. Default 18 MB, which mailboxes with a limit of 25 MB
     /// accept; 14 MB for mailboxes with 20 MB. A smaller limit of the server (`SIZE`) applies.
     pub upload_limit: Option<ByteSize>,

@@ -1,9 +1,7 @@
 //! The settings of a Matrix account.
 
-use std::path::PathBuf;
-
 use dray_platform::ChatLimits;
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +19,7 @@ pub struct MatrixOptions {
     /// Access token of the user. Required.
     pub token: Secret,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Most bytes of one file. A smaller limit of the homeserver takes precedence.
     pub upload_limit: Option<ByteSize>,
     /// How long one request waits for new messages. Default `30s`.

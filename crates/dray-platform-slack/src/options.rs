@@ -1,9 +1,7 @@
 //! The settings of a Slack app.
 
-use std::path::PathBuf;
-
 use dray_platform::ChatLimits;
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +27,7 @@ pub struct SlackOptions {
     /// to the host of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
     pub file_hosts: Vec<String>,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Most bytes of one file. Default 1 GB.
     pub upload_limit: Option<ByteSize>,
     /// How long the service looks for a share that Slack accepted, before the outcome counts as unknown. Default `30s`.

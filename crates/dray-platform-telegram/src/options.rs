@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use dray_platform::ChatLimits;
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub struct TelegramOptions {
     /// Where the Bot API is. Default `https://api.telegram.org`. A self-hosted server listens on port 8081 by default.
     pub base_url: String,
     /// PEM file with the authorities that sign the certificate of a self-hosted server, besides the public ones.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// The server at `base_url` runs with `--local`: uploads of up to 2000 MB, no limit for files of users, and these
     /// files are on the disk of the server. Default false.
     pub local_mode: bool,

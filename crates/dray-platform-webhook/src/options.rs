@@ -1,12 +1,10 @@
 //! The settings of webhooks.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use dray_platform::{ChatLimits, ErrorKind, PlatformError};
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Largest file, in bytes, where the options set no other limit.
 const MAX_FILE_BYTES: u64 = 100 << 20;
@@ -29,7 +27,7 @@ pub struct WebhookOptions {
     /// Whether attachments may be fetched over plain HTTP. Default false.
     pub allow_http: bool,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
     /// Longest time without a byte during an upload or download. Default `30s`.

@@ -3,8 +3,6 @@
 mod api;
 mod inbox;
 
-use std::path::PathBuf;
-
 use async_trait::async_trait;
 use dray_http::MultipartForm;
 use dray_platform::{
@@ -14,7 +12,7 @@ use dray_platform::{
     SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http, plan,
 };
 use dray_presentation::name;
-use dray_types::{ByteSize, Clock, Period, Secret};
+use dray_types::{ByteSize, Clock, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -39,7 +37,7 @@ pub struct CloudOptions {
     /// Hosts from which media is served, besides that of `base_url`. Default `lookaside.fbsbx.com`.
     pub file_hosts: Vec<String>,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Most bytes of one document. Default 100 MB.
     pub upload_limit: Option<ByteSize>,
     /// Time to connect, TLS included. Default `10s`.

@@ -1,9 +1,7 @@
 //! Settings of this sandbox backend.
 
-use std::path::PathBuf;
-
 use dray_http::parse_base_url;
-use dray_types::{Period, Secret};
+use dray_types::{FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +27,7 @@ pub struct Config {
     /// Longest remaining lifetime that a transfer may give a sandbox. Default `1h`.
     pub longest_life: Period,
     /// PEM file with additional certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
     /// Longest time without a byte during a transfer or a command. Default `30s`.

@@ -1,8 +1,6 @@
 //! Settings of this sandbox backend.
 
-use std::path::PathBuf;
-
-use dray_types::{Period, Secret};
+use dray_types::{FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -20,7 +18,7 @@ pub struct Config {
     /// URL of the provider: `https://HOST[:PORT]`, or `http://` for a fake server on this host.
     pub server_url: String,
     /// Certificates (PEM) of the authorities that are trusted instead of the public ones.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Longest time for connecting.
     pub connect_timeout: Period,
     /// Longest time for one response, except for requests that wait for the end of a command.

@@ -134,4 +134,22 @@ mod tests {
         assert!(is_same(&third, &fourth, "e2b"));
         assert!(!is_same(&second, &fourth, "local"));
     }
+
+    #[test]
+    fn a_backend_is_made_again_when_its_file_of_authorities_has_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let authorities = directory.path().join("ca.pem");
+        let config = || {
+            let mut config = config("/a", "one");
+            config.e2b.ca_file = Some(authorities.clone().into());
+            config
+        };
+        std::fs::write(&authorities, "one").unwrap();
+        let first = config();
+        assert!(first.has_equal_backend(&config(), BackendKind::E2b));
+        std::fs::write(&authorities, "two").unwrap();
+        let later = config();
+        assert!(!first.has_equal_backend(&later, BackendKind::E2b));
+        assert!(first.has_equal_backend(&later, BackendKind::Local));
+    }
 }

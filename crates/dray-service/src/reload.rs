@@ -31,15 +31,15 @@ pub struct RestartSetting<S> {
     pub keep: fn(&S, &mut S) -> bool,
 }
 
-/// Lists fields of a section that apply at the next start alone: `restart_settings![Config: listen, tenant]`.
+/// Lists fields of a section that apply at the next start alone: `restart_settings![Config: tenant, proxy.listen]`.
 #[macro_export]
 macro_rules! restart_settings {
-    ($section:ty: $($field:ident),+ $(,)?) => {
+    ($section:ty: $($field:ident $(.$inner:ident)*),+ $(,)?) => {
         &[$($crate::reload::RestartSetting::<$section> {
-            name: stringify!($field),
+            name: concat!(stringify!($field) $(, ".", stringify!($inner))*),
             keep: |started, later| {
-                let differs = started.$field != later.$field;
-                later.$field.clone_from(&started.$field);
+                let differs = started.$field$(.$inner)* != later.$field$(.$inner)*;
+                later.$field$(.$inner)*.clone_from(&started.$field$(.$inner)*);
                 differs
             },
         }),+]

@@ -4,13 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use aws_credential_types::Credentials;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Builder, Region, RequestChecksumCalculation, ResponseChecksumValidation,
-    SharedHttpClient, StalledStreamProtectionConfig,
+    BehaviorVersion, Builder, IdentityCache, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, SharedHttpClient, StalledStreamProtectionConfig,
 };
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
@@ -19,6 +18,7 @@ use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
+use crate::credentials::SharedCredentials;
 use crate::embedded::InProcessTransport;
 use crate::options::StoreOptions;
 
@@ -46,46 +46,57 @@ pub(crate) struct S3Clients {
 }
 
 impl S3Clients {
-    /// Creates both clients. Fails only when the file with certificate authorities cannot be read.
-    pub(crate) async fn new(options: &StoreOptions) -> io::Result<Self> {
+    /// Creates both clients, which sign with `credentials`. Fails only when the file with certificate authorities cannot be
+    /// read.
+    pub(crate) async fn new(
+        options: &StoreOptions,
+        credentials: &SharedCredentials,
+    ) -> io::Result<Self> {
         let plain = options.endpoint.starts_with("http://");
         let tls = tls_context(options.ca_file.as_deref()).await?;
-        Ok(Self::with_http_client(options, http_client(plain, tls)))
+        let http = http_client(plain, tls);
+        Ok(Self::with_http_client(options, credentials, http))
     }
 
     /// Creates both clients for an endpoint of this process.
-    pub(crate) fn in_process(options: &StoreOptions, transport: InProcessTransport) -> Self {
-        Self::with_http_client(options, transport.into_client())
+    pub(crate) fn in_process(
+        options: &StoreOptions,
+        credentials: &SharedCredentials,
+        transport: InProcessTransport,
+    ) -> Self {
+        Self::with_http_client(options, credentials, transport.into_client())
     }
 
-    fn with_http_client(options: &StoreOptions, http: SharedHttpClient) -> Self {
+    fn with_http_client(
+        options: &StoreOptions,
+        credentials: &SharedCredentials,
+        http: SharedHttpClient,
+    ) -> Self {
         let public = if options.public_endpoint.is_empty() {
             &options.endpoint
         } else {
             &options.public_endpoint
         };
         Self {
-            inside: s3_client(options, &options.endpoint, http.clone()),
+            inside: s3_client(options, &options.endpoint, credentials, http.clone()),
             // The host is part of the signature: a URL signed for an internal name fails behind a proxy (L-3).
-            public: s3_client(options, public, http),
+            public: s3_client(options, public, credentials, http),
         }
     }
 }
 
-fn s3_client(options: &StoreOptions, endpoint: &str, http: SharedHttpClient) -> Client {
-    let session =
-        (!options.session_token.is_empty()).then(|| options.session_token.expose().to_owned());
-    let credentials = Credentials::new(
-        options.access_key.expose(),
-        options.secret_key.expose(),
-        session,
-        None,
-        "dray-store",
-    );
+fn s3_client(
+    options: &StoreOptions,
+    endpoint: &str,
+    credentials: &SharedCredentials,
+    http: SharedHttpClient,
+) -> Client {
     let mut config = Builder::new()
         .behavior_version(BehaviorVersion::v2026_01_12())
         .region(Region::new(options.region.clone()))
-        .credentials_provider(credentials)
+        .credentials_provider(credentials.clone())
+        // The provider has them in memory; a cache would keep replaced ones for minutes.
+        .identity_cache(IdentityCache::no_cache())
         .force_path_style(options.path_style)
         .http_client(http)
         .timeout_config(timeout_config(RESPONSE_HEAD_TIMEOUT))

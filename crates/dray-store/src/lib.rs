@@ -33,6 +33,7 @@ mod checksum;
 mod chunks;
 mod client;
 mod commit;
+mod credentials;
 pub mod embedded;
 mod error;
 mod finished;
@@ -56,6 +57,7 @@ mod writer;
 mod tests;
 
 pub use cache::{CachedObject, cache_key};
+pub use credentials::StoreCredentials;
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
 pub use finished::{FinishedObject, FinishedPage, MAX_PAGE_OBJECTS};
 pub use link::{MAX_LIFETIME, MIN_LIFETIME, PresignedLink};

@@ -128,7 +128,7 @@ pub(crate) fn link_lifetime(
             return Err(PresignError::ObjectEnds);
         }
     }
-    let credentials_end = inner.options.credentials_expire_at_ms;
+    let credentials_end = inner.credentials.expire_at_ms();
     if credentials_end != 0 {
         // With temporary credentials the URL expires with the session, even if it was signed for longer.
         lifetime = lifetime.min(until(credentials_end).saturating_sub(CREDENTIALS_MARGIN));

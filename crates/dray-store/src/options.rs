@@ -1,8 +1,6 @@
 //! The settings of the store. Describes and checks them; does not connect.
 
-use std::path::PathBuf;
-
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +37,7 @@ pub struct StoreOptions {
     /// Creates the bucket at start when it is missing. Default false.
     pub create_bucket: bool,
     /// PEM file with the authorities that sign the endpoint's certificate, instead of the system's own.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// How long finished content is kept. At least `15d`, so that a dead letter (14 days) can still be redriven. A
     /// lifecycle rule of the bucket has to say the same. Default `15d`.
     pub cas_lifetime: Period,

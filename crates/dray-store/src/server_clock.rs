@@ -10,6 +10,7 @@ use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use dray_types::Clock;
 
 use crate::client::S3Clients;
+use crate::credentials::SharedCredentials;
 use crate::error::OpenError;
 use crate::options::StoreOptions;
 
@@ -45,7 +46,8 @@ pub async fn clock_skew(
     options: &StoreOptions,
     clock: &Clock,
 ) -> Result<Option<Duration>, OpenError> {
-    let clients = S3Clients::new(options)
+    let credentials = SharedCredentials::new(options.into());
+    let clients = S3Clients::new(options, &credentials)
         .await
         .map_err(OpenError::Authorities)?;
     let recorder = DateRecorder::default();

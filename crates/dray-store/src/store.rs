@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::client::{IDLE_TIMEOUT, RESPONSE_HEAD_TIMEOUT, S3Clients};
+use crate::credentials::{SharedCredentials, StoreCredentials};
 use crate::embedded::EmbeddedS3;
 use crate::error::{OpenError, PutError, ReadError};
 use crate::options::StoreOptions;
@@ -40,6 +41,7 @@ pub struct ArtifactLabel {
 pub(crate) struct StoreInner {
     pub(crate) options: StoreOptions,
     pub(crate) clients: S3Clients,
+    pub(crate) credentials: SharedCredentials,
     pub(crate) clock: Clock,
     /// Permits of running requests.
     requests: Arc<Semaphore>,
@@ -62,10 +64,11 @@ impl Store {
     pub fn open(options: &StoreOptions, clock: Clock) -> BoxFuture<'_, Result<Self, OpenError>> {
         Box::pin(async move {
             check_options(options)?;
-            let clients = S3Clients::new(options)
+            let credentials = SharedCredentials::new(options.into());
+            let clients = S3Clients::new(options, &credentials)
                 .await
                 .map_err(OpenError::Authorities)?;
-            Self::open_with(options, clients, clock).await
+            Self::open_with(options, (clients, credentials), clock).await
         })
     }
 
@@ -83,14 +86,15 @@ impl Store {
         let transport = endpoint.transport();
         Box::pin(async move {
             check_options(options)?;
-            let clients = S3Clients::in_process(options, transport);
-            Self::open_with(options, clients, clock).await
+            let credentials = SharedCredentials::new(options.into());
+            let clients = S3Clients::in_process(options, &credentials, transport);
+            Self::open_with(options, (clients, credentials), clock).await
         })
     }
 
     fn open_with(
         options: &StoreOptions,
-        clients: S3Clients,
+        (clients, credentials): (S3Clients, SharedCredentials),
         clock: Clock,
     ) -> BoxFuture<'_, Result<Self, OpenError>> {
         Box::pin(async move {
@@ -99,6 +103,7 @@ impl Store {
                 inner: Arc::new(StoreInner {
                     options: options.clone(),
                     clients,
+                    credentials,
                     clock,
                     requests: Arc::new(Semaphore::new(permits)),
                     readers: Arc::new(Semaphore::new(permits)),
@@ -116,6 +121,11 @@ impl Store {
             store.inner.capabilities.get_or_init(|| capabilities);
             Ok(store)
         })
+    }
+
+    /// Signs later requests and links with other credentials.
+    pub fn replace_credentials(&self, credentials: StoreCredentials) {
+        self.inner.credentials.replace(credentials);
     }
 
     /// The name of this store in claims.

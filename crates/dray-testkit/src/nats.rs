@@ -137,6 +137,11 @@ impl NatsServer {
         })
     }
 
+    /// Makes the server read its configuration again (SIGHUP). It does so soon after this returns.
+    pub fn reload(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Continues the server (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);

@@ -3,13 +3,13 @@
 //!
 //! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
-//! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
-//! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for
-//! a file that several processes write, [`reload`] for settings that change while a process runs, [`UnreachableCause`]
-//! for a connection that fails, [`terminal`] and [`invisible`] for text of other parties.
+//! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`], [`Period`] and [`FileSetting`] for
+//! configuration, [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log,
+//! [`file_lock`] for a file that several processes write, [`reload`] for settings that change while a process runs,
+//! [`UnreachableCause`] for a connection that fails, [`terminal`] and [`invisible`] for text of other parties.
 //!
-//! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
-//! once is carried in the type and never checked again. Wire forms are in `dray-proto`.
+//! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock, the lock and files that settings
+//! name. What is checked here once is carried in the type and never checked again. Wire forms are in `dray-proto`.
 //!
 //! ```
 //! use dray_types::{ByteSize, Period, RedactedUrl, Secret};
@@ -29,6 +29,7 @@ pub mod digest;
 pub mod error_chain;
 pub mod fault;
 pub mod file_lock;
+mod file_setting;
 pub mod hex;
 pub mod id;
 pub mod invisible;
@@ -49,6 +50,7 @@ pub use deadline::Deadline;
 pub use digest::Sha256Digest;
 pub use error_chain::ErrorChain;
 pub use fault::{Fault, FaultCode, RetryAdvice};
+pub use file_setting::FileSetting;
 pub use id::{AppId, OperationId, SessionId, TenantId};
 pub use kind::{BackendKind, PlatformKind};
 pub use period::{Period, whole_millis};

@@ -4,6 +4,7 @@
 
 mod admin;
 mod connect;
+mod identity;
 mod inbox;
 mod pull;
 mod store;
@@ -15,6 +16,8 @@ use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
+pub use self::identity::NatsIdentity;
+use self::identity::SharedIdentity;
 use self::inbox::InboxMux;
 pub(crate) use self::inbox::NatsInbox;
 pub(crate) use self::pull::{NatsAcker, NatsCursor, NatsPuller};
@@ -39,6 +42,7 @@ pub(crate) struct NatsBackend {
     context: jetstream::Context,
     mux: InboxMux,
     health: ConnectionHealth,
+    identity: SharedIdentity,
     closed: watch::Receiver<bool>,
 }
 
@@ -60,7 +64,8 @@ impl NatsBackend {
             mux: mux.downgrade(),
             closing,
         };
-        let client = connect::connect_client(options, watcher).await?;
+        let identity = SharedIdentity::new(options.into());
+        let client = connect::connect_client(options, identity.clone(), watcher).await?;
         let mux = mux
             .start(&client, metrics)
             .await
@@ -73,8 +78,14 @@ impl NatsBackend {
             context,
             mux,
             health: health.clone(),
+            identity,
             closed,
         })
+    }
+
+    /// Shows another identity from the next connection on.
+    pub(crate) fn replace_identity(&self, identity: NatsIdentity) {
+        self.identity.replace(identity);
     }
 
     pub(crate) async fn publish(

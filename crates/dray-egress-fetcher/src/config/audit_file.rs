@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::compile::ProblemCollector;
 
 /// Audit events as lines of a file, in addition to log and stream.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditFileConfig {
     /// The file, an absolute path; absent for none. Processes of one user, and of root, can share it on a machine. It

@@ -14,7 +14,7 @@ const LOG_AUDIT_FACILITY: u8 = 13;
 const MAX_FACILITY: u8 = 23;
 
 /// Audit events as messages to a syslog server (RFC 5424), in addition to log and stream.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditSyslogConfig {
     /// The server: `udp://HOST:PORT`, `tcp://HOST:PORT` (RFC 6587, with octet counts) or `unix:///dev/log` (datagrams).

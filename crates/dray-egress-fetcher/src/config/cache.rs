@@ -12,7 +12,7 @@ use super::compile::ProblemCollector;
 const MAX_RECORD_AGE: Period = Period::secs(7 * 24 * 3600);
 
 /// Stored responses of fetches, separate for each tenant; off by default.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
     /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every

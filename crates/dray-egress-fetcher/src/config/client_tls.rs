@@ -11,7 +11,7 @@ use super::compile::ProblemCollector;
 /// TLS between clients and the proxy. Off until `certificate` is set; then the listener accepts nothing else. The files
 /// are read again every second; a change counts for the next connection, and a file that cannot be used leaves the
 /// earlier ones in force.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientTlsConfig {
     /// File with the certificate of the proxy in PEM form, followed by the certificates up to its root.
@@ -33,7 +33,7 @@ pub struct ClientTlsConfig {
 }
 
 /// The clients whose certificates have certain names.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificateClientConfig {
     /// Names of certificates, such as `spiffe://example.org/agents/*`; `*` stands for any text, `/` and `.` included.

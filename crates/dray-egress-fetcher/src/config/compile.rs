@@ -9,6 +9,7 @@ use std::time::Duration;
 use dray_guard::judge::{parse_blocked_networks, parse_nat64_prefixes};
 use dray_guard::{AdminPolicy, HostPatterns, JudgeConfig, MaxRedirects, PrivateRanges};
 use dray_service::config::ConfigProblem;
+use dray_service::reload::interval_problem;
 use dray_types::Period;
 use http::HeaderValue;
 
@@ -134,6 +135,7 @@ impl Config {
             ipv6_first: self.ipv6_first,
         };
         checks.count("policy_replicas", self.policy_replicas);
+        checks.0.extend(interval_problem(self.reload_interval));
         for (index, credential) in self.credentials.iter().enumerate() {
             credential.check(index, &mut checks);
         }

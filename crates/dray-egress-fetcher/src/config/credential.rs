@@ -29,7 +29,7 @@ const REFUSED_FIELDS: [&str; 14] = [
 ];
 
 /// A secret of the operator that is added to requests for one host. Callers never see it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CredentialConfig {
     /// Name in audit events.

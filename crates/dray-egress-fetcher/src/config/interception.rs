@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
-use dray_types::Secret;
+use dray_types::{FileSetting, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
 
 /// The certificate authority for tunnels into which the proxy looks; the policy files name their hosts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InterceptionConfig {
     /// File with the certificate of the authority in PEM form, followed by the certificates up to its root. Sandboxes
     /// trust it. Absent for none: tunnels that the policy files name are refused then.
-    pub certificate: Option<PathBuf>,
+    pub certificate: Option<FileSetting>,
     /// Private key of the authority, PKCS#8 in PEM form. Its holder can impersonate any server to every client that
     /// trusts the authority.
     pub key: Option<Secret>,
@@ -41,7 +41,7 @@ impl InterceptionConfig {
                     checks.add(&format!("{field}.key"), problem);
                 }
                 return Some(InterceptionSettings {
-                    certificate: certificate.clone(),
+                    certificate: certificate.to_path_buf(),
                     key: key.clone(),
                 });
             }

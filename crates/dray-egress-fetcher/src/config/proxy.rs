@@ -21,7 +21,7 @@ const MAX_OPEN_TIMEOUT: Period = Period::secs(300);
 const MAX_TUNNEL_TIMEOUT: Period = Period::secs(7 * 24 * 3600);
 
 /// The forward proxy for what runs inside sandboxes; off until `listen` is set.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyConfig {
     /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token, or a
@@ -275,6 +275,7 @@ impl ProblemCollector {
 #[cfg(test)]
 mod tests {
     use dray_service::config::refused_fields;
+    use dray_types::FileSetting;
 
     use super::*;
     use crate::Config;
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn an_authority_for_interception_has_a_certificate_and_a_key_in_pem_form() {
         let key = Secret::new("-----BEGIN PRIVATE KEY-----\n…");
-        let certificate = Some(std::path::PathBuf::from("/run/ca.pem"));
+        let certificate = Some(FileSetting::from("/run/ca.pem"));
         for (certificate, key, field) in [
             (certificate.clone(), Some(key.clone()), None),
             (certificate.clone(), None, Some("proxy.interception.key")),

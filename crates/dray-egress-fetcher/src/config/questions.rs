@@ -12,7 +12,7 @@ use super::compile::ProblemCollector;
 const MAX_QUESTION_TIME: Period = Period::secs(7 * 24 * 3600);
 
 /// Questions to people, which rules with the outcome `ask` cause.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuestionConfig {
     /// How long a question waits for an answer before it is withdrawn; at most 7 days.

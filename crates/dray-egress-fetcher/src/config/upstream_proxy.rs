@@ -11,7 +11,7 @@ use super::compile::ProblemCollector;
 use crate::dial::UpstreamProxySettings;
 
 /// A proxy between this service and the web, for networks without direct access to it. Absent `url` for none.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamProxyConfig {
     /// The proxy, as `http://HOST:PORT`, or `https://HOST:PORT` for TLS to the proxy. It gets `CONNECT` with a checked

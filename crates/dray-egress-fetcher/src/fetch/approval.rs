@@ -164,7 +164,7 @@ impl Fetcher {
         record.judge_again();
         let (chain, mut context) = self.begin(request, Some(grant), record)?;
         // The wait for the answer is part of the whole time.
-        context.budget = TimeBudget::starting_at(started, self.total(request));
+        context.budget = TimeBudget::starting_at(started, context.settings.limits.total(request));
         Ok((chain, context))
     }
 
@@ -193,7 +193,7 @@ impl Fetcher {
         let Some(approvals) = approvals.filter(|_| !question.caller.session.is_empty()) else {
             return refuse(Code::PolicyDenied);
         };
-        let limit = CONSULT_TIMEOUT.min(self.total(request));
+        let limit = CONSULT_TIMEOUT.min(self.settings().limits.total(request));
         let response = tokio::time::timeout(limit, approvals.consult(&question)).await;
         match response.unwrap_or(HostAnswer::NotAsked) {
             HostAnswer::Allowed { id, valid_for } => {

@@ -102,9 +102,9 @@ impl Fetcher {
         } = *response;
         let bounds = BodyLimits {
             limit,
-            idle: self.settings.idle,
-            floor: self.settings.floor,
-            grace: self.settings.grace,
+            idle: context.settings.limits.idle,
+            floor: context.settings.limits.floor,
+            grace: context.settings.limits.grace,
         };
         let partial =
             partial.get_or_insert_with(|| PartialBody::new(&plan, chain.current(), &bounds));

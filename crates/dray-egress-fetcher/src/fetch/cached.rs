@@ -128,13 +128,13 @@ impl Fetcher {
         record.cache = Some(CacheUse::Miss);
         let tenant = &context.request.caller.tenant;
         // A response to a request with a credential is for the holder of the credential alone.
-        if self.credentials.find(tenant, url).is_some() {
+        if context.settings.credentials.find(tenant, url).is_some() {
             return Ok(CacheLookup::default());
         }
         let finding = async {
             let mut lookup = cache.find(tenant, url).await;
             if let Some(found) = &lookup.response {
-                let is_same_variant = self.vary_digest(&found.terms.vary) == found.vary_digest;
+                let is_same_variant = vary_digest(context, &found.terms.vary) == found.vary_digest;
                 // Adopted before the server is asked: after its 304 this hop could not request the body.
                 let is_usable =
                     is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await;
@@ -174,7 +174,7 @@ impl Fetcher {
     ) -> Option<ReuseTerms> {
         let cache = self.cache.as_ref()?;
         let tenant = &context.request.caller.tenant;
-        if self.credentials.find(tenant, url).is_some() {
+        if context.settings.credentials.find(tenant, url).is_some() {
             return None;
         }
         let parts = &head.parts;
@@ -210,7 +210,7 @@ impl Fetcher {
                 labels: fetched.labels.clone(),
                 sniffed: fetched.sniffed.clone(),
             },
-            vary_digest: self.vary_digest(&terms.vary),
+            vary_digest: vary_digest(context, &terms.vary),
             terms,
         };
         if sink.keep(&response.file).await {
@@ -237,7 +237,7 @@ impl Fetcher {
         let times = head.times_at(cache.now());
         let terms = renewed_terms(&head.parts.headers, &cached.terms, times);
         let renewed = terms.map(|terms| CachedResponse {
-            vary_digest: self.vary_digest(&terms.vary),
+            vary_digest: vary_digest(context, &terms.vary),
             terms,
             file: cached.file.clone(),
         });
@@ -249,25 +249,30 @@ impl Fetcher {
         record.cache = Some(CacheUse::Revalidated);
         Ok(())
     }
+}
 
-    /// Digest of the request fields that `names` lists, as this service sends them.
-    fn vary_digest(&self, names: &[String]) -> String {
-        let mut text = String::new();
-        for name in names {
-            let value = match name.as_str() {
-                "user-agent" => self.settings.user_agent.to_str().unwrap_or_default(),
-                "accept" => "*/*",
-                "accept-encoding" => "identity",
-                // This service sends no other field.
-                _ => "",
-            };
-            text.push_str(name);
-            text.push('\n');
-            text.push_str(value);
-            text.push('\n');
-        }
-        Sha256Digest::of(text.as_bytes()).to_hex()
+/// Digest of the request fields that `names` lists, as this service sends them.
+fn vary_digest(context: &FetchContext<'_>, names: &[String]) -> String {
+    let mut text = String::new();
+    for name in names {
+        let value = match name.as_str() {
+            "user-agent" => context
+                .settings
+                .limits
+                .user_agent
+                .to_str()
+                .unwrap_or_default(),
+            "accept" => "*/*",
+            "accept-encoding" => "identity",
+            // This service sends no other field.
+            _ => "",
+        };
+        text.push_str(name);
+        text.push('\n');
+        text.push_str(value);
+        text.push('\n');
     }
+    Sha256Digest::of(text.as_bytes()).to_hex()
 }
 
 /// Applies the checks of a response head to a stored response: its size and its media type.

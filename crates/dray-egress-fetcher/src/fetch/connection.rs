@@ -144,7 +144,7 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<Box<dyn Io>, FetchError> {
         let handshake = self.tls.handshake(io, url.host());
-        let handshake = tokio::time::timeout(self.settings.tls, handshake).await;
+        let handshake = tokio::time::timeout(self.settings().limits.tls, handshake).await;
         let (code, cause) = match handshake {
             Ok(Ok((io, session))) => {
                 record.hop().tls = Some(session);
@@ -167,7 +167,8 @@ impl Fetcher {
             // The response to a TRACE contains the fields of the request (RFC 9110, section 9.3.8), and some servers
             // read `trace` as `TRACE`.
             RequestKind::Request(method) if !method.eq_ignore_ascii_case("TRACE") => {
-                self.credentials.find(&request.caller.tenant, url)
+                let settings = self.settings();
+                settings.credentials.find(&request.caller.tenant, url)
             }
             _ => None,
         }

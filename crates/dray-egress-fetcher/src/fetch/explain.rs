@@ -95,7 +95,7 @@ impl Fetcher {
         self.pin(&chain, &url, &judge, &context, record).await?;
         // Only a fetch requests the file.
         let rule_mode = record.decision.as_ref().and_then(RuleDecision::robots);
-        Ok(rule_mode.unwrap_or(self.settings.robots) == RobotsMode::Ignore)
+        Ok(rule_mode.unwrap_or(context.settings.limits.robots) == RobotsMode::Ignore)
     }
 
     /// The slot of a lookup. A target whose breaker is open is refused as a fetch of it is.

@@ -214,7 +214,7 @@ impl Fetcher {
         // Only the URL of the caller gets a credential: the target of a redirect gets none, even at the same host.
         let tenant = &context.request.caller.tenant;
         let credential = (chain.hop() == 0 && !extra.is_robots)
-            .then(|| self.credentials.find(tenant, url))
+            .then(|| context.settings.credentials.find(tenant, url))
             .flatten();
         let mut path_and_query = url.path_and_query().into();
         if let Some(credential) = &credential {
@@ -224,7 +224,7 @@ impl Fetcher {
         let hop_request = HopRequest {
             host: &host,
             path_and_query: &path_and_query,
-            user_agent: &self.settings.user_agent,
+            user_agent: &context.settings.limits.user_agent,
             credential: credential.and_then(|credential| credential.header()),
             conditions: extra.cached.map(condition_fields).unwrap_or_default(),
             resume: extra.resume,
@@ -240,7 +240,7 @@ impl Fetcher {
         };
         let sent = context
             .budget
-            .within(FetchPhase::Head, self.settings.head, sending)
+            .within(FetchPhase::Head, context.settings.limits.head, sending)
             .await;
         record.at(FetchPhase::Policy);
         let (parts, wire) = sent?.map_err(|error| {
@@ -350,7 +350,7 @@ impl Fetcher {
         );
         let outcome = context
             .budget
-            .within(FetchPhase::Connect, self.settings.connect, race)
+            .within(FetchPhase::Connect, context.settings.limits.connect, race)
             .await;
         record.at(FetchPhase::Policy);
         outcome?.map_err(|error| {
@@ -422,7 +422,7 @@ impl Fetcher {
         };
         let outcome = context
             .budget
-            .within(FetchPhase::Tls, self.settings.tls, handshake)
+            .within(FetchPhase::Tls, context.settings.limits.tls, handshake)
             .await;
         record.at(FetchPhase::Policy);
         let (io, session) = outcome?

@@ -64,7 +64,7 @@ impl Fetcher {
             .budget
             .within(
                 FetchPhase::Dns,
-                self.settings.dns,
+                context.settings.limits.dns,
                 self.network.resolver.lookup(name, judge),
             )
             .await;

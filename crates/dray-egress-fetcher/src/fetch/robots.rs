@@ -155,7 +155,7 @@ impl Fetcher {
     ) -> Result<(), FetchError> {
         record.robots = None;
         let rule_mode = decision.and_then(RuleDecision::robots);
-        let mode = rule_mode.unwrap_or(self.settings.robots);
+        let mode = rule_mode.unwrap_or(context.settings.limits.robots);
         if mode == RobotsMode::Ignore {
             return Ok(());
         }
@@ -302,7 +302,7 @@ impl Fetcher {
                 Ok(HeadDecision::Body(plan)) => {
                     let text = self.receive_robots(wire, &plan, context, record).await?;
                     drop(slots);
-                    let token = self.settings.robots_token();
+                    let token = context.settings.limits.robots_token();
                     return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
                 }
                 Ok(HeadDecision::Redirect(locations)) => {
@@ -337,9 +337,9 @@ impl Fetcher {
     ) -> Result<Vec<u8>, FetchError> {
         let bounds = BodyLimits {
             limit: MAX_RECEIVED_BYTES,
-            idle: self.settings.idle,
-            floor: self.settings.floor,
-            grace: self.settings.grace,
+            idle: context.settings.limits.idle,
+            floor: context.settings.limits.floor,
+            grace: context.settings.limits.grace,
         };
         let mut sink = HashingSink::new(Vec::new());
         let mut counts = BodyCounts::default();

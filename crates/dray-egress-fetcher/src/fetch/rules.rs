@@ -10,7 +10,7 @@ use dray_guard::{
 };
 use dray_types::Clock;
 
-use super::{FetchJob, Fetcher, HostApprovals};
+use super::{FetchJob, FetchSettings, Fetcher, HostApprovals};
 use crate::credential::CredentialStore;
 use crate::error::{FetchError, FetchPhase};
 use crate::limits::{QuotaExceeded, QuotaLease, QuotaTable};
@@ -34,8 +34,12 @@ impl Fetcher {
 
     /// Adds these credentials to requests for their hosts.
     #[must_use]
-    pub fn with_credentials(mut self, credentials: CredentialStore) -> Self {
-        self.credentials = credentials;
+    pub fn with_credentials(self, credentials: CredentialStore) -> Self {
+        let limits = self.settings().limits.clone();
+        self.set_settings(FetchSettings {
+            limits,
+            credentials,
+        });
         self
     }
 
@@ -100,23 +104,6 @@ impl Fetcher {
         });
         observed
             .map_err(|code| FetchError::new(code, FetchPhase::Policy).with_retry_after(refills_in))
-    }
-
-    /// C-2: the request may only lower the ceiling; 0 means the default.
-    pub(super) fn limit(&self, request: &FetchJob) -> u64 {
-        let requested = match request.size_limit {
-            0 => self.settings.size,
-            requested => requested,
-        };
-        requested.min(self.settings.size_ceiling)
-    }
-
-    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
-    pub(super) fn total(&self, request: &FetchJob) -> Duration {
-        self.settings
-            .total
-            .min(request.tool_timeout.unwrap_or(Duration::MAX))
-            .min(request.remaining)
     }
 
     /// The rules for the caller of `request`, which hold for its whole chain (C-4).

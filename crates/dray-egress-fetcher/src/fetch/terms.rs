@@ -60,6 +60,22 @@ pub struct FetchLimits {
 }
 
 impl FetchLimits {
+    /// C-2: the request may only lower the ceiling; 0 means the default.
+    pub(super) fn size(&self, request: &FetchJob) -> u64 {
+        let requested = match request.size_limit {
+            0 => self.size,
+            requested => requested,
+        };
+        requested.min(self.size_ceiling)
+    }
+
+    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
+    pub(super) fn total(&self, request: &FetchJob) -> Duration {
+        self.total
+            .min(request.tool_timeout.unwrap_or(Duration::MAX))
+            .min(request.remaining)
+    }
+
     /// The product token by which groups of a robots.txt name this product (RFC 9309, section 2.2.1).
     pub(super) fn robots_token(&self) -> &str {
         product_token(self.user_agent.to_str().unwrap_or_default())

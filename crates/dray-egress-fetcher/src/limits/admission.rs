@@ -36,12 +36,12 @@ type SlotGrant = (FetchSlot, Option<AddressSlot>);
 /// The slots of one process.
 #[derive(Debug)]
 pub(super) struct SlotTable {
-    sizes: AdmissionLimits,
     state: Mutex<SlotState>,
 }
 
 #[derive(Debug, Default)]
 struct SlotState {
+    sizes: AdmissionLimits,
     running: usize,
     shares: HashMap<ShareKey, ShareCounts>,
     /// Hops that run, by host, for all tenants.
@@ -139,10 +139,18 @@ impl Drop for QueueGuard<'_> {
 
 impl SlotTable {
     pub(super) fn new(sizes: AdmissionLimits) -> Arc<Self> {
-        Arc::new(Self {
+        let state = SlotState {
             sizes,
-            state: Mutex::default(),
+            ..SlotState::default()
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
         })
+    }
+
+    /// Replaces the limits. Those who hold more than the new ones keep it, and waiters for whom there is room now go on.
+    pub(super) fn set_sizes(self: &Arc<Self>, sizes: AdmissionLimits) {
+        self.release(|state| state.sizes = sizes);
     }
 
     pub(super) fn next_turn(&self) -> u64 {
@@ -168,7 +176,7 @@ impl SlotTable {
             // One lock from the check to the entry: a slot that becomes free in between finds this waiter in the
             // queue.
             let mut state = self.lock();
-            if state.is_admissible(&claim, &self.sizes) {
+            if state.is_admissible(&claim) {
                 state.take(&claim);
                 drop(state);
                 return Ok(self.grant(claim));
@@ -176,7 +184,7 @@ impl SlotTable {
             let displaced = if continues {
                 None
             } else {
-                state.make_room(&claim, self.sizes.queue)?
+                state.make_room(&claim)?
             };
             state.enter_queue(&claim);
             state.queue.insert(turn, QueuedFetch { claim, grant });
@@ -193,7 +201,7 @@ impl SlotTable {
 
     pub(super) fn try_address(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
         let mut state = self.lock();
-        if count_of(&state.addresses, &address) >= self.sizes.per_address {
+        if count_of(&state.addresses, &address) >= state.sizes.per_address {
             return None;
         }
         *state.addresses.entry(address).or_default() += 1;
@@ -223,7 +231,7 @@ impl SlotTable {
         {
             let mut state = self.lock();
             give_back(&mut state);
-            while let Some(waiter) = state.next(&self.sizes) {
+            while let Some(waiter) = state.next() {
                 granted.push(waiter);
             }
         }
@@ -241,7 +249,8 @@ impl SlotTable {
 impl SlotState {
     /// Whether the claim fits into every limit. A tenant gets another slot while it holds fewer than are free, so that
     /// the next tenant finds one.
-    fn is_admissible(&self, claim: &SlotClaim, sizes: &AdmissionLimits) -> bool {
+    fn is_admissible(&self, claim: &SlotClaim) -> bool {
+        let sizes = &self.sizes;
         let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).running);
         let free = sizes.global.saturating_sub(self.running);
         tenant < free
@@ -253,11 +262,11 @@ impl SlotState {
     }
 
     /// Removes the next hop that can run from the queue, and counts it as running.
-    fn next(&mut self, sizes: &AdmissionLimits) -> Option<QueuedFetch> {
+    fn next(&mut self) -> Option<QueuedFetch> {
         let turn = self
             .queue
             .iter()
-            .filter(|(_, waiter)| self.is_admissible(&waiter.claim, sizes))
+            .filter(|(_, waiter)| self.is_admissible(&waiter.claim))
             .min_by_key(|(turn, waiter)| {
                 let shares = waiter.claim.keys.each_ref().map(|key| self.share(key));
                 (
@@ -275,12 +284,8 @@ impl SlotState {
     /// Makes room for one more hop in a full queue. The candidate for removal is the newest waiting hop of the tenant
     /// with the most waiting hops, and within one tenant of the app with the most. It is removed only if its tenant (or
     /// app, within one tenant) then still has as many waiting hops as that of the new hop.
-    fn make_room(
-        &mut self,
-        claim: &SlotClaim,
-        limit: usize,
-    ) -> Result<Option<QueuedFetch>, QueueFull> {
-        if self.queue.len() < limit {
+    fn make_room(&mut self, claim: &SlotClaim) -> Result<Option<QueuedFetch>, QueueFull> {
+        if self.queue.len() < self.sizes.queue {
             return Ok(None);
         }
         let waiting = |claim: &SlotClaim| {

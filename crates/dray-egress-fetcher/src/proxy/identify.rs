@@ -141,11 +141,8 @@ impl ForwardProxy {
             (Err(IdentityError::Missing), Some(identity)) => return Ok(identity.clone()),
             (token, _) => token?,
         };
-        let keys = self
-            .settings()
-            .keys
-            .as_ref()
-            .ok_or(IdentityError::Invalid)?;
+        let settings = self.settings();
+        let keys = settings.keys.as_ref().ok_or(IdentityError::Invalid)?;
         let mut identity = keys.verify(&token, self.now_ms())?;
         if certified.is_some_and(|certified| certified.tenant != identity.tenant) {
             return Err(IdentityError::OtherTenant);

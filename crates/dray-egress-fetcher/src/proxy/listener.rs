@@ -70,6 +70,11 @@ impl RunningProxy {
         self.address
     }
 
+    /// What its clients share.
+    pub const fn proxy(&self) -> &Arc<ForwardProxy> {
+        &self.proxy
+    }
+
     /// Accepts no more, lets open connections end for the drain time, then cuts them. Each gets its audit event.
     pub async fn stop(&self) {
         self.stop.cancel();

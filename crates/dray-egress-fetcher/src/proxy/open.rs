@@ -52,10 +52,11 @@ impl ForwardProxy {
                 return Err(ProxyRefusal::Guard(code, FetchPhase::Url));
             }
         };
+        let settings = self.settings();
         let ports = if kind.is_tunnel() {
-            &self.settings().connect_ports
+            &settings.connect_ports
         } else {
-            &self.settings().http_ports
+            &settings.http_ports
         };
         let job = self.job(identity, &url, kind);
         let opened = self

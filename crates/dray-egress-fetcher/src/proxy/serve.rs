@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dray_bus::Meta;
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{RequestKind, RuleDecision};
+use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -40,7 +41,7 @@ const TUNNEL_GRANT: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 /// The forward proxy: the state that all its clients share.
 #[derive(Debug)]
 pub struct ForwardProxy {
-    settings: ProxySettings,
+    settings: ReplaceableValue<ProxySettings>,
     fetcher: Arc<Fetcher>,
     admission: FetchAdmission,
     auditor: Auditor,
@@ -100,7 +101,7 @@ impl ForwardProxy {
         Self {
             admission: FetchAdmission::new(settings.sizes),
             streams: StreamPlaces::new(&settings),
-            settings,
+            settings: ReplaceableValue::new(settings),
             fetcher,
             auditor,
             metrics,
@@ -154,9 +155,17 @@ impl ForwardProxy {
         places.try_acquire().ok()
     }
 
-    /// The settings after validation.
-    pub const fn settings(&self) -> &ProxySettings {
-        &self.settings
+    /// The settings in force. A connection may take them several times; it keeps its times and limits from its
+    /// beginning.
+    pub fn settings(&self) -> Arc<ProxySettings> {
+        self.settings.get()
+    }
+
+    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that are
+    /// open stay. The numbers of places need a restart.
+    pub fn set_settings(&self, settings: ProxySettings) {
+        self.admission.set_sizes(settings.sizes);
+        self.settings.replace(settings);
     }
 
     /// The slots of connections, which are separate from those of fetches.
@@ -174,7 +183,7 @@ impl ForwardProxy {
 
     /// The byte limits of a tunnel: those of the configuration, and of the rule that allowed it.
     pub(super) fn limits_of(&self, opened: &OpenConnection) -> ByteLimits {
-        let limits = self.settings.limits;
+        let limits = self.settings().limits;
         let of_rule = opened.decision.as_ref().and_then(RuleDecision::max_bytes);
         ByteLimits {
             down: limits.down.min(of_rule.unwrap_or(u64::MAX)),
@@ -246,7 +255,7 @@ impl ForwardProxy {
     }
 
     fn begin(&self, identity: &ProxyIdentity, request: &ClientRequest) -> AuditedConnection {
-        let deadline = Deadline::after(self.clock.now_ms(), self.settings.open_timeout);
+        let deadline = Deadline::after(self.clock.now_ms(), self.settings().open_timeout);
         let mut meta =
             Meta::new(identity.tenant.clone(), deadline).with_session(identity.session.clone());
         if let Some(app) = &identity.app {
@@ -272,7 +281,7 @@ impl ForwardProxy {
             .expires_s
             .saturating_mul(1000)
             .saturating_sub(self.clock.now_ms());
-        self.settings
+        self.settings()
             .tunnel_timeout
             .min(Duration::from_millis(remaining))
     }
@@ -287,7 +296,7 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let url = tunnel_url(target, |port| self.settings.is_plain_port(port));
+        let url = tunnel_url(target, |port| self.settings().is_plain_port(port));
         let kind = self.tunnel_kind(identity, &url);
         let terms = TunnelTerms {
             identity,
@@ -315,7 +324,7 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let url = request.url(|port| self.settings.is_plain_port(port));
+        let url = request.url(|port| self.settings().is_plain_port(port));
         let (text, kind) = match &request.target {
             RequestTarget::Authority(authority) => (authority, self.tunnel_kind(identity, &url)),
             RequestTarget::Absolute(text) | RequestTarget::Origin(text) => {
@@ -377,7 +386,7 @@ impl ForwardProxy {
                 None => end,
             },
             () = self.cut.cancelled() => ConnectionEnd::Stopped,
-            () = counts.idle(self.settings.idle_timeout) => ConnectionEnd::Idle,
+            () = counts.idle(self.settings().idle_timeout) => ConnectionEnd::Idle,
             () = tokio::time::sleep_until(ends_at) => ConnectionEnd::Expired,
         }
     }

@@ -15,6 +15,7 @@ mod kept_tunnels;
 mod limits;
 mod package_clients;
 mod persistent;
+mod reloaded;
 mod repeated;
 mod requests;
 mod ruled;
@@ -152,15 +153,18 @@ impl ProxyFixture {
 
 fn mint(session: &str, expires_s: u64, allow: Option<Vec<String>>) -> String {
     let keys = TokenKeys::new(&dray_types::Secret::new(TOKEN_KEY), None).unwrap();
-    let identity = ProxyIdentity {
+    keys.mint(&identity(session, expires_s, allow)).unwrap()
+}
+
+fn identity(session: &str, expires_s: u64, allow: Option<Vec<String>>) -> ProxyIdentity {
+    ProxyIdentity {
         tenant: TenantId::new("acme").unwrap(),
         session: SessionId::new(session).unwrap(),
         app: None,
         expires_s,
         allow,
         certificate: None,
-    };
-    keys.mint(&identity).unwrap()
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a client of this test")]

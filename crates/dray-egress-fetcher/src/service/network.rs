@@ -66,7 +66,8 @@ async fn read_bundle(config: &Config) -> Result<Option<String>, StartError> {
         return Ok(None);
     };
     let bundle = tokio::fs::read_to_string(file).await.map_err(|error| {
-        StartError::with_source(format!("could not read the CA bundle {file}"), error)
+        let message = format!("could not read the CA bundle {}", file.display());
+        StartError::with_source(message, error)
     })?;
     Ok(Some(bundle))
 }

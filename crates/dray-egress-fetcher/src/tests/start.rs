@@ -109,7 +109,7 @@ async fn section_20_an_unreadable_setting_stops_the_start() {
         assert!(error.to_string().contains(word), "{error}");
     };
     let bundle = Config {
-        ca_bundle: Some("/nonexistent/ca.pem".to_owned()),
+        ca_bundle: Some("/nonexistent/ca.pem".into()),
         ..Config::default()
     };
     check(bundle, "CA bundle").await;

@@ -17,7 +17,8 @@ pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) struct TestService {
     pub(crate) running: RunningHost,
     pub(crate) audit: EventStream,
-    directory: tempfile::TempDir,
+    /// The state directory, where it belongs to the service.
+    directory: Option<tempfile::TempDir>,
 }
 
 /// Starts the service. `set` are fields of its section, or whole paths of other sections.
@@ -32,6 +33,18 @@ pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str
         };
         settings = settings.set(path, *value);
     }
+    let service = start_service_from(fake_network, settings).await;
+    TestService {
+        directory: Some(directory),
+        ..service
+    }
+}
+
+/// Starts the service as these settings say.
+pub(crate) async fn start_service_from(
+    fake_network: &FakeNetwork,
+    settings: Settings,
+) -> TestService {
     let network = fake_network.network();
     let running = Host::new(settings)
         .with_start::<EgressFetcher, _, _>(move |config, cx| {
@@ -45,7 +58,7 @@ pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str
     TestService {
         running,
         audit,
-        directory,
+        directory: None,
     }
 }
 
@@ -81,7 +94,7 @@ impl TestService {
 
     /// The state directory of the host.
     pub(crate) fn directory(&self) -> &std::path::Path {
-        self.directory.path()
+        self.directory.as_ref().unwrap().path()
     }
 
     pub(crate) async fn event(&mut self) -> v1::EgressAudit {

@@ -20,6 +20,7 @@ use super::scope::{Scope, ScopeSet, required_scopes};
 use super::session_id::SessionIdSigner;
 use super::{Authenticator, Caller};
 use crate::http::unread_body;
+use crate::message_check::check_value_count;
 use crate::options::ToolName;
 use crate::sessions::SESSION_ID;
 use crate::{transfer, transfer_tasks};
@@ -154,6 +155,10 @@ fn bearer_token(parts: &Parts) -> Option<&str> {
 
 /// The scopes that a message of the protocol needs. Lists and the handshake need none beyond a token.
 fn message_scopes(body: &[u8]) -> ScopeSet {
+    if check_value_count(body).is_some() {
+        // Refused before it is parsed.
+        return ScopeSet::default();
+    }
     let Ok(message) = serde_json::from_slice::<Value>(body) else {
         // A body that is not JSON needs no scope, because the protocol refuses it.
         return ScopeSet::default();

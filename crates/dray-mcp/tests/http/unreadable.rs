@@ -40,7 +40,13 @@ async fn a_body_that_is_not_a_message_gets_an_error_of_the_protocol() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let deep_request =
         format!(r#"{{"jsonrpc":"2.0","id":"a","method":"ping","params":{{"x":{deep}}}}}"#);
+    // Within the limit of a body, and 100 times its size when it is parsed.
+    let values = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"read","arguments":{{"path":[{}0]}}}}}}"#,
+        "0,".repeat(200_000)
+    );
     for (body, code, words) in [
+        (values.as_str(), -32600, "more than 100000 values"),
         ("", -32700, "not JSON"),
         ("{bad", -32700, "not JSON"),
         (&"[".repeat(100_000), -32700, "not JSON"),

@@ -243,7 +243,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
     let fake = FakeMailServer::start(1 << 20, Some(config)).await.unwrap();
     let protected = EmailOptions {
         security: ConnectionSecurity::StartTls,
-        ca_file: Some(authority.path().to_owned()),
+        ca_file: Some(authority.path().to_owned().into()),
         ..fake.options()
     };
     let message = delivery("words", Vec::new());

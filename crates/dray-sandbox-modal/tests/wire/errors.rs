@@ -174,7 +174,7 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let ca_file = directory.path().join("ca.pem");
     std::fs::write(&ca_file, &certificate).unwrap();
     let trusting = Config {
-        ca_file: Some(ca_file.clone()),
+        ca_file: Some(ca_file.clone().into()),
         ..config(server.url())
     };
     let backend = ModalBackend::new(&trusting, Clock::system()).unwrap();

@@ -41,11 +41,19 @@ secret can be read from a file: add `_file` to its key or `_FILE` to its variabl
 text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
 in the environment. Names that begin with a dot are skipped.
 
-A change needs a restart, except in three sections, whose services read file and directory again while they run:
+A change needs a restart, except in four sections, whose services read file and directory again while they run:
 `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
-([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)) and `orchestrator`
-([orchestrator.md](orchestrator.md#changing-settings)). The log names settings of these sections that need a restart when they
-change. Policy files, and certificates and identities of listeners, are read again as their pages say.
+([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
+([orchestrator.md](orchestrator.md#changing-settings)) and `egress-fetcher`
+([egress.md](egress.md#changing-credentials-and-limits)). Files with authorities or keys that settings of these sections name
+by their path count as a part of the setting: it changes when their content does. The log names settings that need a restart
+when they change. Policy files, and certificates and identities of listeners, are read again as their pages say.
+
+Every service reads the credentials of the bus (`bus.nats.user`, `password`, `nkey_seed`, `credentials_file`) and of the store
+(`store.s3.access_key`, `secret_key`, `session_token`, `credentials_expire_at_ms`) again every 2 s. The store gets the new ones
+with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
+again, too. So give the server the new identity first, then the services, and then take the old one from the server, which ends
+the connections that use it.
 ";
 
 fn write_rows(

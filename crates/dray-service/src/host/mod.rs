@@ -3,6 +3,7 @@
 //! Every task is owned by a handle: dropping a [`RunningHost`] ends all of its tasks immediately, without the grace
 //! period of [`RunningHost::stop`]. Two hosts in one process are independent.
 
+mod credentials;
 mod hosted;
 mod memory;
 mod open;
@@ -153,6 +154,10 @@ impl Host {
             ("bus", |meter| {
                 // A bus creates its instruments when it is made; this one is dropped again.
                 dray_bus::Bus::in_process(dray_types::Clock::system(), meter);
+                credentials::bus_metrics(meter);
+            }),
+            ("store", |meter| {
+                credentials::store_metrics(meter);
             }),
         ];
         groups.extend(

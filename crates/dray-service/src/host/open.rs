@@ -171,6 +171,7 @@ pub(super) struct OpenConnections {
     pub(super) bus: Bus,
     pub(super) owns_bus: bool,
     pub(super) store: Store,
+    pub(super) owns_store: bool,
     pub(super) embedded: Option<EmbeddedS3>,
     pub(super) clock: Clock,
 }
@@ -185,6 +186,7 @@ impl OpenConnections {
         let clock = settings.clock;
         // An injected bus belongs to its owner, who drains it.
         let owns_bus = settings.bus.is_none();
+        let owns_store = settings.store.is_none();
         let bus = match (settings.bus, sections.bus.mode) {
             (Some(bus), _) => bus,
             (None, BusMode::Embedded) => Bus::in_process(clock.clone(), meter),
@@ -201,6 +203,7 @@ impl OpenConnections {
                 bus,
                 owns_bus,
                 store,
+                owns_store,
                 embedded,
                 clock,
             }),

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::open::{BoundListeners, CommonSections, OpenConnections};
 use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
-use super::{Host, HostError, HostedService, PlannedStart, SharedResources, memory};
+use super::{Host, HostError, HostedService, PlannedStart, SharedResources, credentials, memory};
 use crate::config::{LoadedConfig, ReportEntry, SectionReader, ValueOrigins};
 use crate::health::ProcessHealth;
 use crate::router::CallMetrics;
@@ -130,6 +130,12 @@ impl Bootstrap {
             return Err(error);
         }
         self.stages.push(LifecycleStage::Started);
+        credentials::follow(
+            connections,
+            &self.sections,
+            (&self.loaded, &common.cx.meter),
+            (&mut self.checks, &common.cx.stop),
+        );
         Ok((common, services))
     }
 

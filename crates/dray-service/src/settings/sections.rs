@@ -25,7 +25,7 @@ pub enum BusMode {
 }
 
 /// The bus, which services use for calls, events and work.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BusSection {
     /// `embedded` (inside this process, nothing survives a crash) or `nats`.
@@ -73,7 +73,7 @@ pub enum StoreMode {
 }
 
 /// The store for content that is too large for a message.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StoreSection {
     /// `embedded` (files in the state directory, served on loopback) or `s3`.

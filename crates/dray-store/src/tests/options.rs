@@ -107,7 +107,7 @@ async fn a_file_of_authorities_is_checked_at_the_start() {
             std::fs::write(&file, content).unwrap();
         }
         let options = StoreOptions {
-            ca_file: Some(file.clone()),
+            ca_file: Some(file.clone().into()),
             ..right()
         };
         let error = crate::Store::open(&options, dray_types::Clock::system())

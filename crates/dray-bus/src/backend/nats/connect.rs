@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions, Event, ServerError};
 use tokio::sync::watch;
 
+use super::identity::{SharedIdentity, UnusableIdentity};
 use super::inbox::WeakMux;
 use crate::backoff::random_between;
 use crate::error::ConnectError;
@@ -47,7 +48,8 @@ impl ConnectionWatcher {
             }
             Event::ServerError(ServerError::AuthorizationViolation) => {
                 tracing::error!("the server refuses this identity");
-                self.violation("authorization violation".to_owned());
+                self.metrics.permission_violation_total.add(1, &[]);
+                self.health.record_refused_identity();
             }
             Event::ServerError(ServerError::Other(words)) => {
                 tracing::error!(words, "the server reports an error");
@@ -78,6 +80,7 @@ fn refused_subject(words: &str) -> String {
 
 pub(super) async fn connect_client(
     options: &NatsOptions,
+    identity: SharedIdentity,
     watcher: ConnectionWatcher,
 ) -> Result<Client, ConnectError> {
     let servers = options
@@ -103,8 +106,12 @@ pub(super) async fn connect_client(
         let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";
         return Err(unusable_option("name", &reason));
     }
-    identity_options(options)
-        .await?
+    // The client would report an identity that cannot be used as one that the server refuses.
+    identity
+        .authenticate(b"")
+        .await
+        .map_err(|UnusableIdentity { option, reason }| unusable_option(option, &reason))?;
+    identity_options(options, identity)?
         .name(&options.name)
         // With the common `_INBOX.` prefix each service would need the right to read every other one's replies (18).
         .custom_inbox_prefix(format!("_INBOX_{}", options.name))
@@ -130,21 +137,16 @@ fn reconnect_delay(attempts: usize) -> Duration {
     random_between(bound / 4, bound)
 }
 
-async fn identity_options(options: &NatsOptions) -> Result<ConnectOptions, ConnectError> {
-    let mut connect = ConnectOptions::new().require_tls(options.require_tls);
-    if !options.user.is_empty() {
-        connect =
-            connect.user_and_password(options.user.clone(), options.password.expose().to_owned());
-    }
-    if !options.nkey_seed.is_empty() {
-        connect = connect.nkey(options.nkey_seed.expose().to_owned());
-    }
-    if let Some(path) = &options.credentials_file {
-        connect = connect
-            .credentials_file(path)
-            .await
-            .map_err(|error| unusable_option("credentials_file", &error))?;
-    }
+/// What the client needs for TLS and for its identity. It reads certificates for each connection, as it does the identity.
+fn identity_options(
+    options: &NatsOptions,
+    identity: SharedIdentity,
+) -> Result<ConnectOptions, ConnectError> {
+    let mut connect = ConnectOptions::with_auth_callback(move |nonce| {
+        let identity = identity.clone();
+        async move { Ok(identity.authenticate(&nonce).await?) }
+    })
+    .require_tls(options.require_tls);
     if let Some(path) = &options.ca_file {
         connect = connect.add_root_certificates(path.clone());
     }
