@@ -117,6 +117,11 @@ fn check_turns(report: &Value) {
         rows.any(|row| row.contains(text))
     };
     assert!(has_row("Turn of clerk began") && has_row("Turn of clerk finished"));
+    assert!(has_row("Call of sandbox_list by clerk finished"), "{turns}");
+    // The page that selects begins alone lost its marks without a row of an end.
+    let begins = report["chat"]["begins"].as_array().unwrap();
+    let mut begins = begins.iter().filter_map(Value::as_str);
+    assert!(begins.all(|row| row.contains("began")), "{report}");
 }
 
 /// Checks that the last entries of long lists were reached, and that a printed page is white.

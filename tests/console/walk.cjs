@@ -312,11 +312,20 @@ async function chat(page, base) {
   await page.setViewportSize({ width: 1200, height: 800 });
   await validate(page, "chat", page.url());
   await screenshot(page, "playground", ".turn");
+  // A page that selects begins alone, to which the row of an end does not come.
+  const begins = await page.context().newPage();
+  begins.setDefaultTimeout(WAIT_MS);
+  await begins.goto(`${base}/live?service=orchestrator&outcome=working`);
+  await begins.waitForSelector("#live-status:has-text('Live.')");
   await page.locator("textarea[name=message]").fill("Go on for ever");
   await page.getByRole("button", { name: "Send" }).press("Enter");
   // Words are visible while the answer is not complete.
   await page.waitForFunction(() => document.querySelector("[data-answer] [data-text]")?.textContent.includes("word"), null, { timeout: WAIT_MS });
+  await begins.waitForSelector("#live [data-no-end]");
   await page.getByRole("button", { name: "Cancel the answer" }).press("Enter");
+  await begins.waitForFunction(() => !document.querySelector("#live [data-no-end]"), null, { timeout: WAIT_MS });
+  chatReport.begins = await begins.locator("#live tbody tr").allTextContents();
+  await begins.close();
   await page.waitForSelector("[data-ending=cancelled]", { timeout: WAIT_MS });
   chatReport.cancelled = await page.getAttribute("[data-ending]", "data-ending");
   await page.getByRole("button", { name: "End the conversation" }).press("Enter");

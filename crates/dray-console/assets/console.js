@@ -64,6 +64,11 @@
       link.href = url.href;
       older.hidden = false;
     };
+    // Takes the mark of a begin away whose end came.
+    const closeBegin = (key) => {
+      const begun = body.querySelector(`[data-begun="${CSS.escape(key)}"]`);
+      begun?.querySelector("[data-no-end]")?.remove();
+    };
     const isPaused = () => pause.getAttribute("aria-pressed") === "true";
     const connect = () => {
       source?.close();
@@ -74,11 +79,8 @@
         const rows = elementsOf(event.data);
         const ended = [...rows.querySelectorAll("[data-ended]")].map((row) => row.dataset.ended);
         body.prepend(rows);
-        // The begin of a turn may be in the same message as its end, or on the page already.
-        for (const operation of ended) {
-          const begun = body.querySelector(`[data-begun="${CSS.escape(operation)}"]`);
-          begun?.querySelector("[data-no-end]")?.remove();
-        }
+        // A begin may be in the same message as its end, or on the page already.
+        ended.forEach(closeBegin);
         let removed = 0;
         while (body.rows.length > maxRows) {
           body.lastElementChild.remove();
@@ -86,6 +88,11 @@
         }
         countLeftOut(removed);
         if (removed > 0) moveOlder();
+      });
+      // Ends whose rows the filter leaves out. A message without an id is followed by one with it.
+      source.addEventListener("ended", (event) => {
+        last = event.lastEventId || last;
+        JSON.parse(event.data).forEach(closeBegin);
       });
       source.addEventListener("gap", (event) => {
         last = event.lastEventId;

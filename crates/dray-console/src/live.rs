@@ -5,6 +5,7 @@
 
 mod chart;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -186,8 +187,7 @@ fn table_since<'a>(
 fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
         // The script removes the mark of a begin event when the row of the end event comes.
-        tr data-id=(row.id) data-begun=[row.is_open_turn().then_some(&row.operation)]
-            data-ended=[row.is_end_of_turn().then_some(&row.operation)] {
+        tr data-id=(row.id) data-begun=[row.open_key()] data-ended=[row.ended_key()] {
             td data-label="Time" { (time_element(row.time_ms)) }
             @if let Some(begin_ms) = begin_ms {
                 td data-label="After" { (duration_text(row.time_ms.saturating_sub(begin_ms))) }
@@ -198,7 +198,7 @@ fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
             }
             td data-label="What happened" {
                 (row.summary)
-                @if row.is_open_turn() { " " (no_end_mark()) }
+                @if row.open_key().is_some() { " " (no_end_mark()) }
                 @for (name, value) in &row.proofs { " " span.proof { (name) " " (proof_value(name, value)) } }
             }
             td data-label="Took" { @match row.duration_ms { Some(time) => (duration_text(time)), None => "–" } }
@@ -210,7 +210,7 @@ fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     }
 }
 
-/// The mark of a turn whose end is not in the index. It says nothing about whether the turn still runs.
+/// The mark of a turn or a call whose end is not in the index. It says nothing about whether it still runs.
 pub(crate) fn no_end_mark() -> Markup {
     html! { span.state data-state="working" data-no-end { "no end seen" } }
 }
@@ -257,6 +257,7 @@ pub(crate) async fn live_events(
         filter,
         login: session.login,
         is_first: true,
+        queued: VecDeque::new(),
         state,
         _permit: permit,
     };
@@ -280,12 +281,17 @@ struct LiveReader {
     after: u64,
     login: String,
     is_first: bool,
+    /// Messages that are sent next.
+    queued: VecDeque<Event>,
     _permit: StreamPermit,
 }
 
 impl LiveReader {
     /// Waits for rows. `None` ends the stream: the console stops, or the login ended.
     async fn next_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.queued.pop_front() {
+            return Some(event);
+        }
         let stop = self.state.stop.clone();
         loop {
             if !self.is_first {
@@ -314,16 +320,33 @@ impl LiveReader {
             }
             let is_behind = slice.read_to > self.after;
             self.after = slice.read_to;
-            if !slice.rows.is_empty() {
-                // Newest first, as on the page: the script puts each batch before the rows that it has.
-                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
-                let event = Event::default().event("rows").id(self.after.to_string());
-                return Some(event.data(rows.into_string()));
+            self.queue_messages(&slice);
+            if let Some(event) = self.queued.pop_front() {
+                return Some(event);
             }
             if !is_behind {
                 let changed = self.newest.changed();
                 stop.run_until_cancelled(changed).await?.ok()?;
             }
+        }
+    }
+
+    /// Queues the messages about rows, and about ends of turns and calls whose begins may be on the page.
+    fn queue_messages(&mut self, slice: &IndexSlice) {
+        if !slice.ended.is_empty() {
+            let keys = serde_json::json!(slice.ended).to_string();
+            self.queued
+                .push_back(Event::default().event("ended").data(keys));
+        }
+        if !slice.rows.is_empty() {
+            // Newest first, as on the page: the script puts each batch before the rows that it has.
+            let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
+            let event = Event::default().event("rows").data(rows.into_string());
+            self.queued.push_back(event);
+        }
+        // Only the last one has the id: a browser whose connection breaks before it gets both again.
+        if let Some(last) = self.queued.pop_back() {
+            self.queued.push_back(last.id(self.after.to_string()));
         }
     }
 }

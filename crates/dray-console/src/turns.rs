@@ -54,7 +54,9 @@ fn turns_of(rows: &[Arc<EventRow>]) -> Vec<ShownTurn<'_>> {
     let mut turns: Vec<ShownTurn<'_>> = Vec::new();
     let mut positions = HashMap::new();
     for row in rows.iter().map(AsRef::as_ref) {
-        let Some(facts) = &row.turn else { continue };
+        if row.turn.is_none() {
+            continue;
+        }
         let position = *positions
             .entry(row.operation.as_str())
             .or_insert(turns.len());
@@ -62,7 +64,7 @@ fn turns_of(rows: &[Arc<EventRow>]) -> Vec<ShownTurn<'_>> {
             turns.push(ShownTurn::default());
         }
         if let Some(turn) = turns.get_mut(position) {
-            let event = if facts.is_end {
+            let event = if row.ended_key().is_some() {
                 &mut turn.end
             } else {
                 &mut turn.begin

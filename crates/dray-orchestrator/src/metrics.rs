@@ -103,7 +103,7 @@ fn lost_turn_events(meter: &Meter) -> Counter<u64> {
     meter
         .u64_counter("dray_chat_turn_events_lost_total")
         .with_description(
-            "Events about turns that were not published, by reason: queue_full, publish_failed, stopped.",
+            "Events about turns and their calls of tools that were not published, by reason: queue_full, publish_failed, stopped.",
         )
         .build()
 }

@@ -102,6 +102,8 @@ impl Service for Orchestrator {
             .publishes_work::<v1::PlaceUpload>()
             .publishes_event::<v1::TurnBegun>()
             .publishes_event::<v1::TurnEnded>()
+            .publishes_event::<v1::TurnCallBegun>()
+            .publishes_event::<v1::TurnCallEnded>()
             .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
     }

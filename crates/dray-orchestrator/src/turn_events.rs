@@ -1,4 +1,5 @@
-//! Publishes the events about turns, `dray.event.turn.v1.begun` and `.ended`, in the background.
+//! Publishes the events about turns and their calls of tools, `dray.event.turn.v1.>` and `dray.event.turncall.v1.>`, in the
+//! background.
 //!
 //! A turn never waits for the bus. Its events go into a queue with a limit; an event that finds the queue full, or that
 //! the bus does not take in time, is lost and counted.
@@ -21,6 +22,8 @@ use crate::metrics::OrchestratorMetrics;
 const QUEUE_COUNT: usize = 4;
 /// Most events that wait in one queue.
 const MAX_QUEUED_EVENTS: usize = 1024;
+/// Places of a queue that calls of tools leave to begins and ends of turns, which are fewer and say more.
+const RESERVED_PLACES: usize = 256;
 /// Time from an event to the end of the attempts to publish it.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the events that still wait may be published after the service was told to stop.
@@ -33,6 +36,16 @@ pub(crate) enum TurnEvent {
     Begin(Box<v1::TurnBegun>),
     /// The turn ended.
     End(Box<v1::TurnEnded>),
+    /// A call of a tool runs.
+    CallBegin(Box<v1::TurnCallBegun>),
+    /// A call of a tool ended.
+    CallEnd(Box<v1::TurnCallEnded>),
+}
+
+impl TurnEvent {
+    const fn is_call(&self) -> bool {
+        matches!(self, Self::CallBegin(_) | Self::CallEnd(_))
+    }
 }
 
 /// An event with its envelope.
@@ -112,6 +125,10 @@ impl TurnEventQueue {
         trace: &TraceContext,
         event: TurnEvent,
     ) {
+        if event.is_call() && self.sender.capacity() <= RESERVED_PLACES {
+            self.metrics.lost_turn_events("queue_full", 1);
+            return;
+        }
         let deadline = Deadline::after(self.clock.now_ms(), PUBLISH_TIMEOUT);
         let mut meta = Meta::new(self.tenant.clone(), deadline)
             .with_operation(operation.clone())
@@ -177,12 +194,27 @@ impl TurnEventPublisher {
 
 impl QueuedEvent {
     async fn publish(&self, bus: &Bus) -> Result<(), PublishError> {
+        let meta = &self.meta;
         let published = match &self.event {
-            TurnEvent::Begin(begun) => bus.publish_event(&self.meta, begun.as_ref()).await,
-            TurnEvent::End(ended) => bus.publish_event(&self.meta, ended.as_ref()).await,
+            TurnEvent::Begin(begun) => bus.publish_event(meta, begun.as_ref()).await,
+            TurnEvent::End(ended) => bus.publish_event(meta, ended.as_ref()).await,
+            // The calls of a turn have its operation, and ids of calls may repeat.
+            TurnEvent::CallBegin(begun) => {
+                let part = call_part(begun.call.as_ref());
+                bus.publish_event_part(meta, &part, begun.as_ref()).await
+            }
+            TurnEvent::CallEnd(ended) => {
+                let part = call_part(ended.call.as_ref());
+                bus.publish_event_part(meta, &part, ended.as_ref()).await
+            }
         };
         published.map(drop)
     }
+}
+
+/// What distinguishes the events of a call from those of other calls of its turn.
+fn call_part(call: Option<&v1::TurnCall>) -> String {
+    call.map_or(0, |call| call.number).to_string()
 }
 
 #[cfg(test)]

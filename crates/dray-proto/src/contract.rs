@@ -321,6 +321,16 @@ impl Event for v1::TurnEnded {
     const PAST_PARTICIPLE: &'static str = "ended";
 }
 
+impl Event for v1::TurnCallBegun {
+    const AREA: &'static str = "turncall";
+    const PAST_PARTICIPLE: &'static str = "begun";
+}
+
+impl Event for v1::TurnCallEnded {
+    const AREA: &'static str = "turncall";
+    const PAST_PARTICIPLE: &'static str = "ended";
+}
+
 impl Audit for v1::ApprovalAudit {
     const AREA: &'static str = "approval";
     const PAST_PARTICIPLE: &'static str = "decided";

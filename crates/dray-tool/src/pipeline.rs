@@ -72,10 +72,33 @@ pub struct CompletedCall {
     pub content_type: String,
     /// Whether the call failed, so that its message is an error for the model.
     pub failed: bool,
+    /// Kind of the failure, if a tool was called.
+    pub failure: Option<CallFailure>,
     /// Duration of the call.
     pub milliseconds: u64,
     /// The tool's question to the user; the message is then the result if no one answers.
     pub question: Option<ToolQuestion>,
+}
+
+/// The kind of a failed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFailure {
+    /// The arguments are not a JSON object, or the tool refused one of them.
+    Arguments,
+    /// The time limit passed.
+    TimedOut,
+    /// Any other failure, with the HTTP status that the tool got, if any.
+    Tool(Option<u16>),
+}
+
+impl CallFailure {
+    const fn of(failure: &ToolFailure) -> Self {
+        match failure {
+            ToolFailure::Parameter { .. } => Self::Arguments,
+            ToolFailure::TimedOut => Self::TimedOut,
+            ToolFailure::Failed(failed) => Self::Tool(failed.status),
+        }
+    }
 }
 
 /// The reason why the request ends after a call.
@@ -86,6 +109,8 @@ pub enum RequestEnd {
     Stopped {
         /// Text for the client: [`fallback::STOPPED_MESSAGE`].
         text: String,
+        /// Kind of the failure.
+        failure: CallFailure,
     },
     /// The client has disconnected.
     #[error(transparent)]
@@ -226,6 +251,7 @@ impl RunningCall<'_> {
             usage: output.usage,
             content_type: output.content_type,
             failed: false,
+            failure: None,
             milliseconds: whole_millis(elapsed),
             question: output.question,
         })
@@ -262,13 +288,16 @@ impl RunningCall<'_> {
         let elapsed = self.started.elapsed();
         self.log(elapsed, Some(&failure));
         call_stage.failed(&failure, &text, elapsed).await?;
+        let kind = CallFailure::of(&failure);
         match decision {
             fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
                 milliseconds: whole_millis(elapsed),
+                failure: Some(kind),
                 ..failed_call(self.id, content)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
                 text: fallback::STOPPED_MESSAGE.to_owned(),
+                failure: kind,
             }),
             fallback::FallbackDecision::Raise => {
                 Err(RequestEnd::Failed(failure::RequestFailure::new(500, text)))
@@ -291,6 +320,7 @@ impl RunningCall<'_> {
         call_stage.failed(&failure, &text, elapsed).await?;
         Ok(CompletedCall {
             milliseconds: whole_millis(elapsed),
+            failure: Some(CallFailure::Arguments),
             ..failed_call(self.id, text)
         })
     }
@@ -345,6 +375,7 @@ fn failed_call(id: &str, text: String) -> CompletedCall {
         usage: Vec::new(),
         content_type: MARKDOWN_MEDIA_TYPE.to_owned(),
         failed: true,
+        failure: None,
         milliseconds: 0,
         question: None,
     }

@@ -76,6 +76,14 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.event.turn.v1.ended.acme",
         &["orchestrator", "sweeper"],
     ),
+    (
+        "dray.event.turncall.v1.begun.acme",
+        &["orchestrator", "sweeper"],
+    ),
+    (
+        "dray.event.turncall.v1.ended.acme",
+        &["orchestrator", "sweeper"],
+    ),
     ("dray.event.turn.v1.dead-lettered.acme", &["sweeper"]),
     (
         "dray.dead.toolcall.v1.resolve.acme",

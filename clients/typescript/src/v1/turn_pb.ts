@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/turn.proto.
  */
 export const file_dray_v1_turn: GenFile = /*@__PURE__*/
-  fileDesc("ChJkcmF5L3YxL3R1cm4ucHJvdG8SB2RyYXkudjEizQEKCUFnZW50VHVybhINCgVhZ2VudBgBIAEoCRIhCgVjYXVzZRgCIAEoDjISLmRyYXkudjEuVHVybkNhdXNlEhsKE3BhcmVudF9vcGVyYXRpb25faWQYAyABKAkSFAoMcGFyZW50X2FnZW50GAQgASgJEg4KBmNsaWVudBgFIAEoCRIPCgdzZXNzaW9uGAYgASgJEhIKCnJlcXVlc3RfaWQYByABKAkSEQoJY29udGludWVzGAggASgIEhMKC2JlZ3VuX2F0X21zGAkgASgEIlUKC1Rva2VuQ291bnRzEg0KBWlucHV0GAEgASgEEg4KBm91dHB1dBgCIAEoBBIUCgxjYWNoZWRfaW5wdXQYAyABKAQSEQoJcmVhc29uaW5nGAQgASgEIo8BCglUdXJuTW9kZWwSDQoFbW9kZWwYASABKAkSDQoFY2FsbHMYAiABKA0SFAoMZmFpbGVkX2NhbGxzGAMgASgNEiQKBnRva2VucxgEIAEoCzIULmRyYXkudjEuVG9rZW5Db3VudHMSGAoLY29zdF9taWNyb3MYBSABKARIAIgBAUIOCgxfY29zdF9taWNyb3MiUgoIVHVyblRvb2wSDAoEdG9vbBgBIAEoCRINCgVjYWxscxgCIAEoDRIUCgxmYWlsZWRfY2FsbHMYAyABKA0SEwoLZHVyYXRpb25fbXMYBCABKAQiQwoJVHVybkJlZ3VuEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIgCgR0dXJuGAIgASgLMhIuZHJheS52MS5BZ2VudFR1cm4ikgMKCVR1cm5FbmRlZBIUCgxvcGVyYXRpb25faWQYASABKAkSIAoEdHVybhgCIAEoCzISLmRyYXkudjEuQWdlbnRUdXJuEiUKB291dGNvbWUYAyABKA4yFC5kcmF5LnYxLlR1cm5PdXRjb21lEiYKCmZhdWx0X2NvZGUYBCABKA4yEi5kcmF5LnYxLkZhdWx0Q29kZRITCgtodHRwX3N0YXR1cxgFIAEoDRIVCg1maW5pc2hfcmVhc29uGAYgASgJEiIKBm1vZGVscxgHIAMoCzISLmRyYXkudjEuVHVybk1vZGVsEiAKBXRvb2xzGAggAygLMhEuZHJheS52MS5UdXJuVG9vbBITCgttb2RlbF9jYWxscxgJIAEoDRISCgp0b29sX2NhbGxzGAogASgNEiQKBnRva2VucxgLIAEoCzIULmRyYXkudjEuVG9rZW5Db3VudHMSGAoLY29zdF9taWNyb3MYDCABKARIAIgBARITCgtkdXJhdGlvbl9tcxgNIAEoBEIOCgxfY29zdF9taWNyb3MqbAoJVHVybkNhdXNlEhoKFlRVUk5fQ0FVU0VfVU5TUEVDSUZJRUQQABIWChJUVVJOX0NBVVNFX1JFUVVFU1QQARITCg9UVVJOX0NBVVNFX0NBTEwQAhIWChJUVVJOX0NBVVNFX0hBTkRPRkYQAyqAAgoLVHVybk91dGNvbWUSHAoYVFVSTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASGQoVVFVSTl9PVVRDT01FX0ZJTklTSEVEEAESIQodVFVSTl9PVVRDT01FX1dBSVRTX0ZPUl9DTElFTlQQAhIhCh1UVVJOX09VVENPTUVfV0FJVFNfRk9SX1BFUlNPThADEhcKE1RVUk5fT1VUQ09NRV9GQUlMRUQQBBIaChZUVVJOX09VVENPTUVfQ0FOQ0VMTEVEEAUSHwobVFVSTl9PVVRDT01FX0JVREdFVF9SRUFDSEVEEAYSHAoYVFVSTl9PVVRDT01FX0hBTkRFRF9PVkVSEAdiBnByb3RvMw", [file_dray_v1_common]);
+  fileDesc("ChJkcmF5L3YxL3R1cm4ucHJvdG8SB2RyYXkudjEizQEKCUFnZW50VHVybhINCgVhZ2VudBgBIAEoCRIhCgVjYXVzZRgCIAEoDjISLmRyYXkudjEuVHVybkNhdXNlEhsKE3BhcmVudF9vcGVyYXRpb25faWQYAyABKAkSFAoMcGFyZW50X2FnZW50GAQgASgJEg4KBmNsaWVudBgFIAEoCRIPCgdzZXNzaW9uGAYgASgJEhIKCnJlcXVlc3RfaWQYByABKAkSEQoJY29udGludWVzGAggASgIEhMKC2JlZ3VuX2F0X21zGAkgASgEIlUKC1Rva2VuQ291bnRzEg0KBWlucHV0GAEgASgEEg4KBm91dHB1dBgCIAEoBBIUCgxjYWNoZWRfaW5wdXQYAyABKAQSEQoJcmVhc29uaW5nGAQgASgEIo8BCglUdXJuTW9kZWwSDQoFbW9kZWwYASABKAkSDQoFY2FsbHMYAiABKA0SFAoMZmFpbGVkX2NhbGxzGAMgASgNEiQKBnRva2VucxgEIAEoCzIULmRyYXkudjEuVG9rZW5Db3VudHMSGAoLY29zdF9taWNyb3MYBSABKARIAIgBAUIOCgxfY29zdF9taWNyb3MiUgoIVHVyblRvb2wSDAoEdG9vbBgBIAEoCRINCgVjYWxscxgCIAEoDRIUCgxmYWlsZWRfY2FsbHMYAyABKA0SEwoLZHVyYXRpb25fbXMYBCABKAQiQwoJVHVybkJlZ3VuEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIgCgR0dXJuGAIgASgLMhIuZHJheS52MS5BZ2VudFR1cm4ikgMKCVR1cm5FbmRlZBIUCgxvcGVyYXRpb25faWQYASABKAkSIAoEdHVybhgCIAEoCzISLmRyYXkudjEuQWdlbnRUdXJuEiUKB291dGNvbWUYAyABKA4yFC5kcmF5LnYxLlR1cm5PdXRjb21lEiYKCmZhdWx0X2NvZGUYBCABKA4yEi5kcmF5LnYxLkZhdWx0Q29kZRITCgtodHRwX3N0YXR1cxgFIAEoDRIVCg1maW5pc2hfcmVhc29uGAYgASgJEiIKBm1vZGVscxgHIAMoCzISLmRyYXkudjEuVHVybk1vZGVsEiAKBXRvb2xzGAggAygLMhEuZHJheS52MS5UdXJuVG9vbBITCgttb2RlbF9jYWxscxgJIAEoDRISCgp0b29sX2NhbGxzGAogASgNEiQKBnRva2VucxgLIAEoCzIULmRyYXkudjEuVG9rZW5Db3VudHMSGAoLY29zdF9taWNyb3MYDCABKARIAIgBARITCgtkdXJhdGlvbl9tcxgNIAEoBEIOCgxfY29zdF9taWNyb3MiggEKCFR1cm5DYWxsEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRINCgVhZ2VudBgCIAEoCRIMCgR0b29sGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDgoGbnVtYmVyGAUgASgNEg0KBXJvdW5kGAYgASgNEhMKC2JlZ3VuX2F0X21zGAcgASgEIjAKDVR1cm5DYWxsQmVndW4SHwoEY2FsbBgBIAEoCzIRLmRyYXkudjEuVHVybkNhbGwirAEKDVR1cm5DYWxsRW5kZWQSHwoEY2FsbBgBIAEoCzIRLmRyYXkudjEuVHVybkNhbGwSKQoHb3V0Y29tZRgCIAEoDjIYLmRyYXkudjEuVHVybkNhbGxPdXRjb21lEiUKBWVycm9yGAMgASgOMhYuZHJheS52MS5UdXJuQ2FsbEVycm9yEhMKC2h0dHBfc3RhdHVzGAQgASgNEhMKC2R1cmF0aW9uX21zGAUgASgEKmwKCVR1cm5DYXVzZRIaChZUVVJOX0NBVVNFX1VOU1BFQ0lGSUVEEAASFgoSVFVSTl9DQVVTRV9SRVFVRVNUEAESEwoPVFVSTl9DQVVTRV9DQUxMEAISFgoSVFVSTl9DQVVTRV9IQU5ET0ZGEAMqgAIKC1R1cm5PdXRjb21lEhwKGFRVUk5fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhkKFVRVUk5fT1VUQ09NRV9GSU5JU0hFRBABEiEKHVRVUk5fT1VUQ09NRV9XQUlUU19GT1JfQ0xJRU5UEAISIQodVFVSTl9PVVRDT01FX1dBSVRTX0ZPUl9QRVJTT04QAxIXChNUVVJOX09VVENPTUVfRkFJTEVEEAQSGgoWVFVSTl9PVVRDT01FX0NBTkNFTExFRBAFEh8KG1RVUk5fT1VUQ09NRV9CVURHRVRfUkVBQ0hFRBAGEhwKGFRVUk5fT1VUQ09NRV9IQU5ERURfT1ZFUhAHKrABCg9UdXJuQ2FsbE91dGNvbWUSIQodVFVSTl9DQUxMX09VVENPTUVfVU5TUEVDSUZJRUQQABIeChpUVVJOX0NBTExfT1VUQ09NRV9GSU5JU0hFRBABEhwKGFRVUk5fQ0FMTF9PVVRDT01FX0ZBSUxFRBACEh8KG1RVUk5fQ0FMTF9PVVRDT01FX0NBTkNFTExFRBADEhsKF1RVUk5fQ0FMTF9PVVRDT01FX0FTS0VEEAQqlgEKDVR1cm5DYWxsRXJyb3ISHwobVFVSTl9DQUxMX0VSUk9SX1VOU1BFQ0lGSUVEEAASJQohVFVSTl9DQUxMX0VSUk9SX0lOVkFMSURfQVJHVU1FTlRTEAESGwoXVFVSTl9DQUxMX0VSUk9SX1RJTUVPVVQQAhIgChxUVVJOX0NBTExfRVJST1JfVE9PTF9GQUlMVVJFEANiBnByb3RvMw", [file_dray_v1_common]);
 
 /**
  * The turn of one agent: its part in the answer to one request of a client.
@@ -367,6 +367,143 @@ export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
   messageDesc(file_dray_v1_turn, 5);
 
 /**
+ * One call of a tool in a turn. Its arguments and its result are in no event.
+ *
+ * @generated from message dray.v1.TurnCall
+ */
+export type TurnCall = Message<"dray.v1.TurnCall"> & {
+  /**
+   * Operation of the turn that made the call.
+   *
+   * @generated from field: string operation_id = 1;
+   */
+  operationId: string;
+
+  /**
+   * Name of the agent's manifest, as in the events of its turn.
+   *
+   * @generated from field: string agent = 2;
+   */
+  agent: string;
+
+  /**
+   * Name of the tool for the model, at most 128 characters.
+   *
+   * @generated from field: string tool = 3;
+   */
+  tool: string;
+
+  /**
+   * Id of the call, as the model chose it: its first 64 printable ASCII characters. A model may repeat an id.
+   *
+   * @generated from field: string call_id = 4;
+   */
+  callId: string;
+
+  /**
+   * Number of the call in its turn, from 1. Both events of a call have it, and no other call of the turn.
+   *
+   * @generated from field: uint32 number = 5;
+   */
+  number: number;
+
+  /**
+   * Calls of models that had ended in the turn when the call began, failed ones included. Calls of one round have the same
+   * number; 0 for a call before the first answer, such as one that a person had to approve.
+   *
+   * @generated from field: uint32 round = 6;
+   */
+  round: number;
+
+  /**
+   * Unix milliseconds at which the call began.
+   *
+   * @generated from field: uint64 begun_at_ms = 7;
+   */
+  begunAtMs: bigint;
+};
+
+/**
+ * Describes the message dray.v1.TurnCall.
+ * Use `create(TurnCallSchema)` to create a new message.
+ */
+export const TurnCallSchema: GenMessage<TurnCall> = /*@__PURE__*/
+  messageDesc(file_dray_v1_turn, 6);
+
+/**
+ * Event `dray.event.turncall.v1.begun.<tenant>`: a call of a tool runs for 250 ms. A shorter call has the event of its end
+ * alone. It is published in the background, and lost while the bus does not take it. A call without the event of its end
+ * runs, its process died, or the event was lost.
+ *
+ * @generated from message dray.v1.TurnCallBegun
+ */
+export type TurnCallBegun = Message<"dray.v1.TurnCallBegun"> & {
+  /**
+   * The call.
+   *
+   * @generated from field: dray.v1.TurnCall call = 1;
+   */
+  call?: TurnCall | undefined;
+};
+
+/**
+ * Describes the message dray.v1.TurnCallBegun.
+ * Use `create(TurnCallBegunSchema)` to create a new message.
+ */
+export const TurnCallBegunSchema: GenMessage<TurnCallBegun> = /*@__PURE__*/
+  messageDesc(file_dray_v1_turn, 7);
+
+/**
+ * Event `dray.event.turncall.v1.ended.<tenant>`: a call of a tool ended. The first 500 calls of a turn have events; the event
+ * of the turn's end counts all of them.
+ *
+ * @generated from message dray.v1.TurnCallEnded
+ */
+export type TurnCallEnded = Message<"dray.v1.TurnCallEnded"> & {
+  /**
+   * The call.
+   *
+   * @generated from field: dray.v1.TurnCall call = 1;
+   */
+  call?: TurnCall | undefined;
+
+  /**
+   * How it ended.
+   *
+   * @generated from field: dray.v1.TurnCallOutcome outcome = 2;
+   */
+  outcome: TurnCallOutcome;
+
+  /**
+   * Kind of the failure; set for `failed`.
+   *
+   * @generated from field: dray.v1.TurnCallError error = 3;
+   */
+  error: TurnCallError;
+
+  /**
+   * HTTP status that the tool got from its service, for a failure with one; 0 otherwise.
+   *
+   * @generated from field: uint32 http_status = 4;
+   */
+  httpStatus: number;
+
+  /**
+   * Milliseconds from the begin of the call to its end.
+   *
+   * @generated from field: uint64 duration_ms = 5;
+   */
+  durationMs: bigint;
+};
+
+/**
+ * Describes the message dray.v1.TurnCallEnded.
+ * Use `create(TurnCallEndedSchema)` to create a new message.
+ */
+export const TurnCallEndedSchema: GenMessage<TurnCallEnded> = /*@__PURE__*/
+  messageDesc(file_dray_v1_turn, 8);
+
+/**
  * How an agent got its turn.
  *
  * @generated from enum dray.v1.TurnCause
@@ -476,4 +613,94 @@ export enum TurnOutcome {
  */
 export const TurnOutcomeSchema: GenEnum<TurnOutcome> = /*@__PURE__*/
   enumDesc(file_dray_v1_turn, 1);
+
+/**
+ * How a call of a tool ended.
+ *
+ * @generated from enum dray.v1.TurnCallOutcome
+ */
+export enum TurnCallOutcome {
+  /**
+   * An outcome that a newer orchestrator reports.
+   *
+   * @generated from enum value: TURN_CALL_OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The tool returned a result: `finished`.
+   *
+   * @generated from enum value: TURN_CALL_OUTCOME_FINISHED = 1;
+   */
+  FINISHED = 1,
+
+  /**
+   * The tool returned no result: `failed`.
+   *
+   * @generated from enum value: TURN_CALL_OUTCOME_FAILED = 2;
+   */
+  FAILED = 2,
+
+  /**
+   * The turn ended while the call ran, because its client left or the process was stopped. The tool may have had its
+   * effect: `cancelled`.
+   *
+   * @generated from enum value: TURN_CALL_OUTCOME_CANCELLED = 3;
+   */
+  CANCELLED = 3,
+
+  /**
+   * The tool asked a person a question. The call that has the answer is another one, with the same id: `asked`.
+   *
+   * @generated from enum value: TURN_CALL_OUTCOME_ASKED = 4;
+   */
+  ASKED = 4,
+}
+
+/**
+ * Describes the enum dray.v1.TurnCallOutcome.
+ */
+export const TurnCallOutcomeSchema: GenEnum<TurnCallOutcome> = /*@__PURE__*/
+  enumDesc(file_dray_v1_turn, 2);
+
+/**
+ * Kind of the failure of a call of a tool.
+ *
+ * @generated from enum dray.v1.TurnCallError
+ */
+export enum TurnCallError {
+  /**
+   * No failure, or a kind that a newer orchestrator reports.
+   *
+   * @generated from enum value: TURN_CALL_ERROR_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The arguments are not a JSON object, or the tool refused one of them: `invalid_arguments`.
+   *
+   * @generated from enum value: TURN_CALL_ERROR_INVALID_ARGUMENTS = 1;
+   */
+  INVALID_ARGUMENTS = 1,
+
+  /**
+   * The time limit of the call passed: `timeout`.
+   *
+   * @generated from enum value: TURN_CALL_ERROR_TIMEOUT = 2;
+   */
+  TIMEOUT = 2,
+
+  /**
+   * Any other failure of the tool or of its service: `tool_failure`.
+   *
+   * @generated from enum value: TURN_CALL_ERROR_TOOL_FAILURE = 3;
+   */
+  TOOL_FAILURE = 3,
+}
+
+/**
+ * Describes the enum dray.v1.TurnCallError.
+ */
+export const TurnCallErrorSchema: GenEnum<TurnCallError> = /*@__PURE__*/
+  enumDesc(file_dray_v1_turn, 3);
 

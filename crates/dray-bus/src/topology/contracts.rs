@@ -53,6 +53,8 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         event::<v1::MessageRefused>(),
         event::<v1::TurnBegun>(),
         event::<v1::TurnEnded>(),
+        event::<v1::TurnCallBegun>(),
+        event::<v1::TurnCallEnded>(),
         audit::<v1::EgressAudit>(),
         audit::<v1::EgressQuestionAudit>(),
         audit::<v1::DeliveryAudit>(),

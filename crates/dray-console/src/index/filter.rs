@@ -66,11 +66,20 @@ impl RowFilter {
     }
 
     pub(crate) fn admits(&self, row: &EventRow) -> bool {
+        self.admits_with(row, row.outcome)
+    }
+
+    /// Whether it selects the begin of what this row ends. Both differ only in their outcome.
+    pub(super) fn admits_begin_of(&self, row: &EventRow) -> bool {
+        self.admits_with(row, RowOutcome::Working)
+    }
+
+    fn admits_with(&self, row: &EventRow, row_outcome: RowOutcome) -> bool {
         let is_any_or = |expected: &str, actual: &str| expected.is_empty() || expected == actual;
         is_any_or(&self.service, row.service)
             && is_any_or(&self.session, &row.session)
             && is_any_or(&self.operation, &row.operation)
-            && self.outcome.is_none_or(|outcome| outcome == row.outcome)
+            && self.outcome.is_none_or(|outcome| outcome == row_outcome)
     }
 }
 

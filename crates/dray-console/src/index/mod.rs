@@ -41,8 +41,8 @@ struct IndexContent {
     next_id: u64,
     minutes: MinuteSeries,
     audit: MinuteSequences,
-    /// Operations of the turns without an end, with the ids of the rows of their begin events.
-    open_turns: HashMap<String, u64>,
+    /// Keys of the turns and calls without an end, with the ids of the rows of their begin events.
+    open_spans: HashMap<String, u64>,
 }
 
 impl IndexContent {
@@ -50,21 +50,22 @@ impl IndexContent {
         let Some(oldest) = self.rows.pop_front() else {
             return;
         };
-        if self.open_turns.get(&oldest.operation) == Some(&oldest.id) {
-            self.open_turns.remove(&oldest.operation);
+        let key = oldest.span.as_ref().map(|span| &span.key);
+        if let Some(key) = key.filter(|key| self.open_spans.get(*key) == Some(&oldest.id)) {
+            self.open_spans.remove(key);
         }
     }
 
-    /// Ties the end of a turn to the row of its begin event. That row is open until the end event comes.
-    fn pair_turn(&mut self, row: &mut EventRow) {
-        let Some(turn) = &mut row.turn else { return };
-        turn.is_open = !turn.is_end;
-        let begin = if turn.is_end {
-            self.open_turns.remove(&row.operation)
+    /// Ties the end of a turn or a call to the row of its begin event. That row is open until the end event comes.
+    fn pair_span(&mut self, row: &mut EventRow) {
+        let Some(span) = &mut row.span else { return };
+        span.is_open = !span.is_end;
+        let begin = if span.is_end {
+            self.open_spans.remove(&span.key)
         } else {
-            // A stream that lost messages is read again: the newer row of the same begin takes the place of the older
-            // one.
-            self.open_turns.insert(row.operation.clone(), row.id)
+            // A stream that lost messages is read again: the newer row of the same begin event takes the place of the
+            // older one.
+            self.open_spans.insert(span.key.clone(), row.id)
         };
         let (Some(begin), Some(oldest)) = (begin, self.rows.front()) else {
             return;
@@ -72,8 +73,8 @@ impl IndexContent {
         // Ids have no gaps inside the index.
         let position = usize::try_from(begin.saturating_sub(oldest.id)).unwrap_or(usize::MAX);
         let begin = self.rows.get_mut(position).map(Arc::make_mut);
-        if let Some(turn) = begin.and_then(|begin| begin.turn.as_mut()) {
-            turn.is_open = false;
+        if let Some(span) = begin.and_then(|begin| begin.span.as_mut()) {
+            span.is_open = false;
         }
     }
 }
@@ -87,6 +88,8 @@ pub(crate) struct IndexSlice {
     pub(crate) left_out: u64,
     /// Id of the last row that was examined, even where the filter rejected it.
     pub(crate) read_to: u64,
+    /// Keys of turns and calls whose begin the filter selects, and whose end it rejected among the examined rows.
+    pub(crate) ended: Vec<String>,
 }
 
 impl EventIndex {
@@ -109,7 +112,7 @@ impl EventIndex {
         if content.rows.len() >= self.max_rows {
             content.remove_oldest();
         }
-        content.pair_turn(&mut row);
+        content.pair_span(&mut row);
         let id = row.id;
         content.rows.push_back(Arc::new(row));
         // Notified after the lock is released, because the readers that this wakes take the lock.
@@ -137,12 +140,12 @@ impl EventIndex {
         let mut slice = IndexSlice {
             left_out: oldest.saturating_sub(after + 1),
             read_to: after.max(oldest.saturating_sub(1)),
-            rows: Vec::new(),
+            ..IndexSlice::default()
         };
         // Ids have no gaps inside the index, so the position of the first unread row follows from its id.
         let skip = usize::try_from(slice.read_to + 1 - oldest).unwrap_or(usize::MAX);
         for row in content.rows.iter().skip(skip) {
-            if slice.rows.len() == limit {
+            if slice.rows.len() == limit || slice.ended.len() == limit {
                 break;
             }
             // The position is set for rows that the filter rejects too; otherwise the next read would examine them
@@ -150,6 +153,8 @@ impl EventIndex {
             slice.read_to = row.id;
             if filter.admits(row) {
                 slice.rows.push(Arc::clone(row));
+            } else if let Some(key) = row.ended_key().filter(|_| filter.admits_begin_of(row)) {
+                slice.ended.push(key.to_owned());
             }
         }
         slice
@@ -174,6 +179,7 @@ impl EventIndex {
             rows: rows.take(limit).map(Arc::clone).collect(),
             left_out: content.rows.front().map_or(0, |row| row.id - 1),
             read_to: content.next_id,
+            ended: Vec::new(),
         }
     }
 
@@ -201,6 +207,7 @@ impl EventIndex {
             rows,
             left_out: content.rows.front().map_or(0, |row| row.id - 1),
             read_to: content.next_id,
+            ended: Vec::new(),
         }
     }
 
@@ -222,7 +229,7 @@ impl EventIndex {
 
 #[cfg(test)]
 mod tests {
-    use super::row::TurnFacts;
+    use super::row::SpanFacts;
     use super::*;
 
     pub(super) fn row(operation: &str, time_ms: u64) -> EventRow {
@@ -295,42 +302,95 @@ mod tests {
         assert_eq!((ids(&slice), slice.read_to), (vec![50], 50));
     }
 
-    fn turn_row(operation: &str, is_end: bool) -> EventRow {
-        let turn = TurnFacts {
+    fn span_row(key: &str, is_end: bool) -> EventRow {
+        let outcome = if is_end {
+            RowOutcome::Done
+        } else {
+            RowOutcome::Working
+        };
+        let span = SpanFacts {
+            key: key.to_owned(),
             is_end,
-            ..TurnFacts::default()
+            is_open: false,
         };
         EventRow {
-            turn: Some(turn),
-            ..row(operation, 1)
+            span: Some(span),
+            outcome,
+            ..row(key, 1)
         }
     }
 
     #[test]
-    fn a_turn_is_open_until_its_end_comes() {
+    fn an_end_that_a_filter_rejects_is_reported_if_it_selects_the_begin() {
+        let index = EventIndex::new(10);
+        let working = |session: &str| RowFilter {
+            outcome: Some(RowOutcome::Working),
+            session: session.to_owned(),
+            ..RowFilter::default()
+        };
+        index.add(span_row("a", false));
+        index.add(span_row("a/1", false));
+        index.add(span_row("a/1", true));
+        let slice = index.after(0, &working(""), 10);
+        assert_eq!(
+            (ids(&slice), slice.ended),
+            (vec![1, 2], vec!["a/1".to_owned()])
+        );
+        index.add(span_row("a", true));
+        let slice = index.after(3, &working(""), 10);
+        assert_eq!((ids(&slice), slice.read_to), (vec![], 4));
+        assert_eq!(slice.ended, ["a"]);
+        // The page of another session has none of the begins, and one without this condition gets the row.
+        assert_eq!(index.after(3, &working("s"), 10).ended, [""; 0]);
+        let slice = index.after(3, &RowFilter::default(), 10);
+        assert_eq!((ids(&slice), slice.ended), (vec![4], Vec::new()));
+    }
+
+    #[test]
+    fn a_read_reports_a_limited_number_of_ends_at_a_time() {
+        let index = EventIndex::new(100);
+        for number in 0..25 {
+            index.add(span_row(&number.to_string(), true));
+        }
+        let working = RowFilter {
+            outcome: Some(RowOutcome::Working),
+            ..RowFilter::default()
+        };
+        let (mut after, mut ended) = (0, Vec::new());
+        while after < 25 {
+            let slice = index.after(after, &working, 10);
+            assert!(slice.ended.len() <= 10, "{slice:?}");
+            after = slice.read_to;
+            ended.extend(slice.ended);
+        }
+        assert_eq!(ended.len(), 25);
+    }
+
+    #[test]
+    fn a_begin_is_open_until_its_end_comes() {
         let index = EventIndex::new(4);
         let open = || {
             let slice = index.newest(&RowFilter::default(), 10);
-            let open = slice.rows.iter().filter(|row| row.is_open_turn());
+            let open = slice.rows.iter().filter(|row| row.open_key().is_some());
             open.map(|row| row.operation.clone()).collect::<Vec<_>>()
         };
-        index.add(turn_row("a", false));
-        index.add(turn_row("b", false));
+        index.add(span_row("a", false));
+        index.add(span_row("b", false));
         assert_eq!(open(), ["b", "a"]);
-        index.add(turn_row("a", true));
+        index.add(span_row("a", true));
         assert_eq!(open(), ["b"]);
         // The begin of `b` leaves the index before its end comes, and does not count as known any more.
         for _ in 0..3 {
             index.add(row("o", 2));
         }
-        index.add(turn_row("b", true));
+        index.add(span_row("b", true));
         assert_eq!(open(), Vec::<String>::new());
-        assert!(index.lock().open_turns.is_empty());
+        assert!(index.lock().open_spans.is_empty());
         // A stream that is read again from its beginning has each event again.
-        index.add(turn_row("c", false));
-        index.add(turn_row("c", false));
+        index.add(span_row("c", false));
+        index.add(span_row("c", false));
         assert_eq!(open(), ["c"]);
-        index.add(turn_row("c", true));
+        index.add(span_row("c", true));
         assert_eq!(open(), Vec::<String>::new());
     }
 

@@ -60,7 +60,7 @@ fn service_of(area: &str) -> &'static str {
         "egress" | "question" => "egress-fetcher",
         "sandbox" | "preview" => "sandbox-transfer",
         "console" => "console",
-        "approval" | "turn" => "orchestrator",
+        "approval" | "turn" | "turncall" => "orchestrator",
         "inbound" => "platform-delivery",
         "ticket" => "tickets",
         _ if area.starts_with("delivery") => "platform-delivery",
@@ -102,6 +102,10 @@ fn fill_row(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         turns::turn_begun(row, &begun);
     } else if let Some(ended) = decode::<v1::TurnEnded>(event, schema) {
         turns::turn_ended(row, &ended);
+    } else if let Some(begun) = decode::<v1::TurnCallBegun>(event, schema) {
+        turns::call_begun(row, &begun);
+    } else if let Some(ended) = decode::<v1::TurnCallEnded>(event, schema) {
+        turns::call_ended(row, &ended);
     } else if let Some(dead) = decode::<v1::WorkDeadLettered>(event, schema) {
         rejection(row, "Work was given up", dead.fault.as_ref());
         row.prove("subject", dead.subject);

@@ -87,8 +87,22 @@ pub(crate) struct EventRow {
     pub(crate) summary: String,
     /// Evidence by name: digests, message ids, addresses.
     pub(crate) proofs: Vec<(&'static str, String)>,
+    /// Set for the begin and for the end of a turn, or of a call of a tool in it.
+    pub(crate) span: Option<SpanFacts>,
     /// The turn of an agent that began or ended.
     pub(crate) turn: Option<TurnFacts>,
+}
+
+/// Ties the event of an end to the event of its begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpanFacts {
+    /// The same in both events, and in those of nothing else.
+    pub(crate) key: String,
+    /// Whether the event is the end.
+    pub(crate) is_end: bool,
+    /// Whether the event is a begin whose end is not in the index: it runs, its process died, or the event of its end was
+    /// lost.
+    pub(crate) is_open: bool,
 }
 
 /// The facts that an event of a turn has beside those of its row.
@@ -98,24 +112,21 @@ pub(crate) struct TurnFacts {
     pub(crate) agent: String,
     /// Operation of the turn that called this agent or handed over to it; empty for the turn of a request.
     pub(crate) parent: String,
-    /// Whether the event is the end of the turn.
-    pub(crate) is_end: bool,
-    /// Whether the event is the begin event of a turn whose end is not in the index: the turn runs, its process died,
-    /// or the event of its end was lost.
-    pub(crate) is_open: bool,
     /// What else the event says, by name, for the page of the operation.
     pub(crate) details: Vec<(&'static str, String)>,
 }
 
 impl EventRow {
-    /// Whether the row begins a turn whose end is not in the index.
-    pub(crate) fn is_open_turn(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| turn.is_open)
+    /// The key of a turn or a call that the row begins and whose end is not in the index.
+    pub(crate) fn open_key(&self) -> Option<&str> {
+        let span = self.span.as_ref().filter(|span| span.is_open);
+        span.map(|span| span.key.as_str())
     }
 
-    /// Whether the row ends a turn.
-    pub(crate) fn is_end_of_turn(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| turn.is_end)
+    /// The key of a turn or a call that the row ends.
+    pub(crate) fn ended_key(&self) -> Option<&str> {
+        let span = self.span.as_ref().filter(|span| span.is_end);
+        span.map(|span| span.key.as_str())
     }
 
     /// Adds a proof, unless the event has no value for it.

@@ -1,17 +1,19 @@
-//! Converts the events about turns of agents to rows.
+//! Converts the events about turns of agents and their calls of tools to rows.
 
 use std::fmt::Write as _;
 
 use dray_proto::NamedCode as _;
-use dray_proto::v1::{self, TurnCause, TurnOutcome};
+use dray_proto::v1::{self, TurnCallOutcome, TurnCause, TurnOutcome};
 use dray_types::FaultCode;
 
 use super::read::set_session;
-use super::row::{EventRow, RowOutcome, TurnFacts};
+use super::row::{EventRow, RowOutcome, SpanFacts, TurnFacts};
 use crate::text::{duration_text, shown};
 
 /// Models and tools of one turn that are named.
 const MAX_NAMED: usize = 6;
+/// Most characters of the names of a tool and of an agent in the sentence about a call.
+const MAX_CALL_NAME_CHARACTERS: usize = 80;
 /// Millionths of a unit of the currency.
 const MICROS_PER_UNIT: u64 = 1_000_000;
 
@@ -53,7 +55,6 @@ fn fill_turn(row: &mut EventRow, turn: &v1::AgentTurn, is_end: bool) {
     let mut facts = TurnFacts {
         agent: shown(&turn.agent),
         parent: shown(&turn.parent_operation_id),
-        is_end,
         ..TurnFacts::default()
     };
     let details = [("Client", &turn.client), ("Request", &turn.request_id)];
@@ -62,6 +63,77 @@ fn fill_turn(row: &mut EventRow, turn: &v1::AgentTurn, is_end: bool) {
         .details
         .extend(details.map(|(name, value)| (*name, (*value).clone())));
     row.turn = Some(facts);
+    set_span(row, None, is_end);
+}
+
+/// Ties the end of a turn, or of the call with this number in it, to its begin.
+fn set_span(row: &mut EventRow, call: Option<u32>, is_end: bool) {
+    // Operations contain no `/`.
+    let key = match call {
+        Some(number) => format!("{}/{number}", row.operation),
+        None => row.operation.clone(),
+    };
+    row.span = Some(SpanFacts {
+        key,
+        is_end,
+        is_open: false,
+    });
+}
+
+/// The row of the event that a call of a tool runs.
+pub(super) fn call_begun(row: &mut EventRow, begun: &v1::TurnCallBegun) {
+    let call = begun.call.clone().unwrap_or_default();
+    row.outcome = RowOutcome::Working;
+    row.summary = format!("{} began", call_text(&call));
+    fill_call(row, &call, false);
+}
+
+/// The row of the event that a call of a tool ended.
+pub(super) fn call_ended(row: &mut EventRow, ended: &v1::TurnCallEnded) {
+    let call = ended.call.clone().unwrap_or_default();
+    let (outcome, text) = match ended.outcome() {
+        TurnCallOutcome::Finished => (RowOutcome::Done, "finished".to_owned()),
+        TurnCallOutcome::Asked => (RowOutcome::Done, "asked a person".to_owned()),
+        TurnCallOutcome::Failed => (RowOutcome::Failed, call_failure_text(ended)),
+        TurnCallOutcome::Cancelled => (RowOutcome::Unknown, "was cancelled".to_owned()),
+        TurnCallOutcome::Unspecified => (
+            RowOutcome::Unknown,
+            "ended with an unknown outcome".to_owned(),
+        ),
+    };
+    row.outcome = outcome;
+    row.duration_ms = Some(ended.duration_ms);
+    row.summary = format!("{} {text}", call_text(&call));
+    fill_call(row, &call, true);
+}
+
+fn call_failure_text(ended: &v1::TurnCallEnded) -> String {
+    let mut text = "failed".to_owned();
+    let kind = ended.error().name();
+    if !kind.is_empty() {
+        let _ = write!(text, " with {kind}");
+    }
+    if ended.http_status > 0 {
+        let _ = write!(text, " (status {})", ended.http_status);
+    }
+    text
+}
+
+/// The tool and the agent that called it. Both are cut, so that a long name does not hide how the call ended.
+fn call_text(call: &v1::TurnCall) -> String {
+    let (tool, agent) = (shown(&call.tool), shown(&call.agent));
+    let cut = |name: &str| {
+        name.chars()
+            .take(MAX_CALL_NAME_CHARACTERS)
+            .collect::<String>()
+    };
+    format!("Call of {} by {}", cut(&tool), cut(&agent))
+}
+
+fn fill_call(row: &mut EventRow, call: &v1::TurnCall, is_end: bool) {
+    row.prove("call", shown(&call.call_id));
+    row.prove("round", call.round.to_string());
+    set_span(row, Some(call.number), is_end);
 }
 
 /// The agent, and how it got the turn.

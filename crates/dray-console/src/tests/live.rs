@@ -295,3 +295,23 @@ async fn charts_count_the_events_of_the_last_hour() {
         )
         .await;
 }
+
+#[tokio::test]
+async fn a_page_that_selects_begins_learns_of_ends_that_its_filter_leaves_out() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let begun = v1::TurnBegun::default();
+    console.publish("turn-1", &begun).await;
+    let query = "service=orchestrator&outcome=working&after=0";
+    let mut stream = LiveStream::open(&console, &login, query, "").await;
+    let rows = stream.read_until("data-begun=\"turn-1\"").await;
+    assert!(rows.contains("no end seen"), "{rows}");
+    let ended = v1::TurnEnded {
+        outcome: v1::TurnOutcome::Finished.into(),
+        ..v1::TurnEnded::default()
+    };
+    console.publish("turn-1", &ended).await;
+    let message = stream.read_until("[\"turn-1\"]").await;
+    assert!(message.contains("event: ended"), "{message}");
+    assert!(!message.contains("data-ended"), "{message}");
+}

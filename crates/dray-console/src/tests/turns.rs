@@ -1,7 +1,7 @@
 //! Tests of turns of agents on the live page and on the pages of operations.
 
 use dray_bus::Meta;
-use dray_proto::v1::{self, TurnCause, TurnOutcome};
+use dray_proto::v1::{self, TurnCallOutcome, TurnCause, TurnOutcome};
 use dray_types::{SessionId, TraceContext};
 
 use super::*;
@@ -12,8 +12,14 @@ struct TurnPublisher<'a> {
     trace: TraceContext,
 }
 
+/// A console, and a login that may look.
+async fn watched_console() -> (ConsoleFixture, Login) {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    (console, login)
+}
+
 impl<'a> TurnPublisher<'a> {
-    /// Events of a new request.
     fn new(console: &'a ConsoleFixture) -> Self {
         Self {
             console,
@@ -59,6 +65,28 @@ impl<'a> TurnPublisher<'a> {
         let published = self.console.bus.publish_event(&meta, &event);
         published.await.unwrap();
     }
+
+    async fn begin_call(&self, call: &v1::TurnCall) {
+        let event = v1::TurnCallBegun {
+            call: Some(call.clone()),
+        };
+        let (meta, part) = (self.meta(&call.operation_id), call.number.to_string());
+        let bus = &self.console.bus;
+        let published = bus.publish_event_part(&meta, &part, &event).await;
+        published.unwrap();
+    }
+
+    async fn end_call(&self, call: &v1::TurnCall, event: v1::TurnCallEnded) {
+        let event = v1::TurnCallEnded {
+            call: Some(call.clone()),
+            duration_ms: 340,
+            ..event
+        };
+        let (meta, part) = (self.meta(&call.operation_id), call.number.to_string());
+        let bus = &self.console.bus;
+        let published = bus.publish_event_part(&meta, &part, &event).await;
+        published.unwrap();
+    }
 }
 
 fn turn(agent: &str) -> v1::AgentTurn {
@@ -82,8 +110,7 @@ fn called(agent: &str, parent: &str) -> v1::AgentTurn {
 
 #[tokio::test]
 async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
-    let console = ConsoleFixture::new().await;
-    let login = console.log_in(ConsoleRole::Look).await;
+    let (console, login) = watched_console().await;
     let turns = TurnPublisher::new(&console);
     turns.begin("turn-1", &turn("clerk")).await;
     turns.begin("turn-2", &called("helper", "turn-1")).await;
@@ -141,8 +168,7 @@ async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
 
 #[tokio::test]
 async fn a_turn_without_an_end_is_shown_as_that_until_its_end_comes() {
-    let console = ConsoleFixture::new().await;
-    let login = console.log_in(ConsoleRole::Look).await;
+    let (console, login) = watched_console().await;
     let turns = TurnPublisher::new(&console);
     turns.begin("turn-1", &turn("clerk")).await;
     let live = "/live?service=orchestrator&session=s-1";
@@ -168,8 +194,7 @@ async fn a_turn_without_an_end_is_shown_as_that_until_its_end_comes() {
 
 #[tokio::test]
 async fn turns_are_filtered_by_outcome_and_counted_in_the_charts() {
-    let console = ConsoleFixture::new().await;
-    let login = console.log_in(ConsoleRole::Look).await;
+    let (console, login) = watched_console().await;
     let turns = TurnPublisher::new(&console);
     for (operation, outcome) in [
         ("turn-1", TurnOutcome::Finished),
@@ -206,4 +231,127 @@ async fn turns_are_filtered_by_outcome_and_counted_in_the_charts() {
         charts.body.contains("95 % took at most 2.0 s"),
         "{charts:?}"
     );
+}
+
+fn call(number: u32, tool: &str) -> v1::TurnCall {
+    v1::TurnCall {
+        operation_id: "turn-1".to_owned(),
+        agent: "clerk".to_owned(),
+        tool: tool.to_owned(),
+        call_id: "call_1".to_owned(),
+        number,
+        round: 1,
+        ..v1::TurnCall::default()
+    }
+}
+
+fn call_end(outcome: TurnCallOutcome) -> v1::TurnCallEnded {
+    v1::TurnCallEnded {
+        outcome: outcome.into(),
+        ..v1::TurnCallEnded::default()
+    }
+}
+
+#[tokio::test]
+async fn calls_of_tools_are_rows_and_stand_in_the_timeline_of_their_turn_with_their_durations() {
+    let (console, login) = watched_console().await;
+    let turns = TurnPublisher::new(&console);
+    turns.begin("turn-1", &turn("clerk")).await;
+    turns.begin_call(&call(1, "send_file")).await;
+    let live = "/live?service=orchestrator&session=s-1";
+    let page = console
+        .wait_for(live, &login, "Call of send_file by clerk began")
+        .await;
+    // Both the turn and the call.
+    assert_eq!(page.body.matches("no end seen").count(), 2, "{page:?}");
+    assert!(page.body.contains("data-begun=\"turn-1/1\""), "{page:?}");
+    // The same id again is another call, whose begin has no event because it was short.
+    let failed = v1::TurnCallEnded {
+        error: v1::TurnCallError::ToolFailure.into(),
+        http_status: 502,
+        ..call_end(TurnCallOutcome::Failed)
+    };
+    turns.end_call(&call(2, "send_file"), failed).await;
+    turns
+        .end_call(&call(3, "look"), call_end(TurnCallOutcome::Cancelled))
+        .await;
+    let page = console
+        .wait_for(live, &login, "Call of look by clerk was cancelled")
+        .await;
+    assert_eq!(page.body.matches("no end seen").count(), 2, "{page:?}");
+    turns
+        .end_call(&call(1, "send_file"), call_end(TurnCallOutcome::Finished))
+        .await;
+    turns
+        .end("turn-1", &turn("clerk"), TurnOutcome::Finished)
+        .await;
+    let page = console
+        .wait_for("/operations/turn-1", &login, "Turn of clerk finished")
+        .await;
+    let mut rest = page.body.split("<h2>Events</h2>").nth(1).unwrap();
+    for part in [
+        "Turn of clerk began",
+        "Call of send_file by clerk began",
+        "Call of send_file by clerk failed with tool_failure (status 502)",
+        "340 ms",
+        "Call of look by clerk was cancelled",
+        "Call of send_file by clerk finished",
+        "340 ms",
+        "Turn of clerk finished",
+    ] {
+        let found = rest.split_once(part);
+        rest = found.unwrap_or_else(|| panic!("no {part:?} in {rest}")).1;
+    }
+    assert!(!page.body.contains("no end seen"), "{page:?}");
+    for (outcome, text) in [
+        ("failed", "failed with tool_failure"),
+        ("unknown", "was cancelled"),
+    ] {
+        let path = format!("/live?service=orchestrator&outcome={outcome}");
+        let page = console.get(&path, Some(&login)).await;
+        assert!(page.body.contains(text), "{outcome}: {page:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_end_was_lost_is_not_shown_as_ended_after_its_turn_ended() {
+    let (console, login) = watched_console().await;
+    let turns = TurnPublisher::new(&console);
+    turns.begin("turn-1", &turn("clerk")).await;
+    turns.begin_call(&call(1, "look")).await;
+    turns
+        .end("turn-1", &turn("clerk"), TurnOutcome::Finished)
+        .await;
+    let path = "/operations/turn-1";
+    let page = console
+        .wait_for(path, &login, "Turn of clerk finished")
+        .await;
+    let row = page.body.split("Call of look by clerk").nth(1).unwrap();
+    let row = row.split("</tr>").next().unwrap();
+    assert!(
+        row.starts_with(" began") && row.contains("no end seen"),
+        "{row}"
+    );
+    assert_eq!(page.body.matches("Call of look").count(), 1, "{page:?}");
+}
+
+#[tokio::test]
+async fn names_of_tools_cannot_change_what_is_shown_beside_them() {
+    let (console, login) = watched_console().await;
+    let turns = TurnPublisher::new(&console);
+    let hostile = format!("<script>\u{202e}\r\n\u{1b}[31m{}", "x".repeat(10_000));
+    let hostile = v1::TurnCall {
+        call_id: hostile.clone(),
+        ..call(1, &hostile)
+    };
+    let failed = call_end(TurnCallOutcome::Failed);
+    turns.end_call(&hostile, failed).await;
+    let live = "/live?service=orchestrator&session=s-1";
+    let page = console.wait_for(live, &login, "by clerk failed").await;
+    let row = page.body.split("Call of ").nth(1).unwrap();
+    let row = row.split("</tr>").next().unwrap();
+    for hidden in ["<script>", "\u{202e}", "\u{1b}"] {
+        assert!(!row.contains(hidden), "{row}");
+    }
+    assert!(row.len() < 2_000, "{row}");
 }

@@ -283,7 +283,7 @@ async fn call_hook(
         Ok(ran) => ran,
         Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
         // A hook never ends the request, so both kinds of end become results.
-        Err(RequestEnd::Stopped { text }) => failed_call(&text),
+        Err(RequestEnd::Stopped { text, .. }) => failed_call(&text),
         Err(RequestEnd::Failed(failure)) => failed_call(&failure.message),
     };
     let name = tool.declaration().name.as_str();
@@ -312,6 +312,7 @@ fn failed_call(text: &str) -> CompletedCall {
         usage: Vec::new(),
         content_type: "text/markdown".to_owned(),
         failed: true,
+        failure: None,
         milliseconds: 0,
         question: None,
     }

@@ -1,5 +1,7 @@
-//! The events of one turn: that it began, and how it ended. They contain names, numbers and codes, and no text of
-//! messages, arguments or results.
+//! The events of one turn: that it began, which tools it called, and how it ended. They contain names, numbers and
+//! codes, and no text of messages, arguments or results.
+
+mod calls;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -58,6 +60,8 @@ struct ReportState {
     stage: ReportStage,
     models: Vec<v1::TurnModel>,
     tools: Vec<v1::TurnTool>,
+    /// Number of the newest call of a tool.
+    last_call: u32,
 }
 
 /// The events that were sent.
@@ -105,6 +109,7 @@ impl TurnReport {
                 stage: ReportStage::None,
                 models: Vec::new(),
                 tools: Vec::new(),
+                last_call: 0,
             }),
         }
     }
@@ -152,7 +157,7 @@ impl TurnReport {
     }
 
     /// Counts a call of a tool.
-    pub(super) fn tool_call(&self, tool: &str, is_failed: bool, elapsed: Duration) {
+    fn count_call(&self, tool: &str, is_failed: bool, elapsed: Duration) {
         let mut state = self.state();
         let entry = state.tool(tool);
         entry.calls += 1;

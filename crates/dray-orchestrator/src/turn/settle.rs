@@ -432,6 +432,7 @@ fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
         usage: Vec::new(),
         content_type: String::new(),
         failed: false,
+        failure: None,
         milliseconds: 0,
         question: None,
     }

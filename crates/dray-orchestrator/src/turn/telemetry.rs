@@ -240,14 +240,7 @@ impl TurnTelemetry {
     }
 
     /// Ends the span of a call of a tool.
-    pub(super) fn end_tool(
-        &self,
-        span: &Span,
-        (tool, elapsed): (&str, Duration),
-        ended: &Result<CompletedCall, RequestEnd>,
-    ) {
-        let is_failed = ended.as_ref().map_or(true, |ran| ran.failed);
-        self.report.tool_call(tool, is_failed, elapsed);
+    pub(super) fn end_tool(&self, span: &Span, ended: &Result<CompletedCall, RequestEnd>) {
         match ended {
             Ok(ran) if ran.failed => note_failure(span, "tool_error".to_owned()),
             Ok(ran) => self.note_content(span, "gen_ai.tool.call.result", text_of(&ran.message)),

@@ -113,7 +113,7 @@ impl ToolRunner<'_> {
         };
         let ran = ran.map_err(|ended| match ended {
             RequestEnd::Gone(_) => LoopError::Gone,
-            RequestEnd::Stopped { text } => {
+            RequestEnd::Stopped { text, .. } => {
                 LoopError::Failed(super::failures::stopped_failure(&text))
             }
             RequestEnd::Failed(failure) => LoopError::Failed(failure),
@@ -232,12 +232,14 @@ impl ToolRunner<'_> {
             settings.level = StageLevel::None;
         }
         let span = self.telemetry.tool_span(name, &request);
-        let started_at = tokio::time::Instant::now();
-        let ran = pipeline::run_call(tool, request, self.turn, resolver, &settings, self.sink)
-            .instrument(span.clone())
-            .await;
-        let call = (name.as_str(), started_at.elapsed());
-        self.telemetry.end_tool(&span, call, &ran);
+        let call = self.telemetry.report.begin_call(name, request.id);
+        // Boxed: the futures that wait for a call would each contain it.
+        let running = Box::pin(pipeline::run_call(
+            tool, request, self.turn, resolver, &settings, self.sink,
+        ));
+        let ran = call.watch(running).instrument(span.clone()).await;
+        call.end(&ran);
+        self.telemetry.end_tool(&span, &ran);
         let ran = ran?;
         // A called agent counts what it uses itself.
         if !self.approvals.is_agent(name) {

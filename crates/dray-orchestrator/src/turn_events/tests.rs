@@ -71,6 +71,25 @@ async fn a_bus_that_takes_no_events_costs_a_turn_no_time_and_the_events_are_coun
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_of_tools_leave_places_to_begins_and_ends_of_turns() {
+    let bus = test_bus::without_streams(&Clock::system());
+    let fixture = EventFixture::start(&bus);
+    let queue = fixture.events.queue();
+    let operation = OperationId::new("turn-1").unwrap();
+    for _ in 0..MAX_QUEUED_EVENTS {
+        let event = TurnEvent::CallEnd(Box::default());
+        queue.send(&operation, "s", &TraceContext::default(), event);
+    }
+    for number in 0..RESERVED_PLACES {
+        send_begin(&queue, number);
+    }
+    drop(queue);
+    let lost = fixture.finish().await;
+    assert_eq!(lost("queue_full"), RESERVED_PLACES as u64);
+    assert_eq!(lost("publish_failed"), MAX_QUEUED_EVENTS as u64);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopping_service_does_not_wait_for_a_bus_that_is_away() {
     let bus = test_bus::without_streams(&Clock::system());
     let fixture = EventFixture::start(&bus);

@@ -36,4 +36,5 @@ mod sign_in;
 mod sign_in_users;
 mod tool_access;
 mod tools;
+mod turn_calls;
 mod turn_events;

@@ -3,7 +3,10 @@
 #![expect(deprecated, reason = "the tests write the fields of earlier versions")]
 
 use super::*;
-use crate::v1::{BackendState, SandboxCommandStage, SandboxCommandState, TurnCause, TurnOutcome};
+use crate::v1::{
+    BackendState, SandboxCommandStage, SandboxCommandState, TurnCallError, TurnCallOutcome,
+    TurnCause, TurnOutcome,
+};
 
 #[test]
 fn a_code_is_read_before_its_name_and_a_name_where_there_is_no_code() {
@@ -92,6 +95,8 @@ fn every_code_has_a_unique_name_that_parses_to_the_code() {
     check::<StepVerdict>(3);
     check::<TurnCause>(3);
     check::<TurnOutcome>(7);
+    check::<TurnCallOutcome>(4);
+    check::<TurnCallError>(3);
 }
 
 #[test]

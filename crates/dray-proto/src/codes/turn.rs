@@ -1,7 +1,7 @@
-//! Names of the codes of turns of agents.
+//! Names of the codes of turns of agents and of their calls of tools.
 
 use super::NamedCode;
-use crate::v1::{TurnCause, TurnOutcome};
+use crate::v1::{TurnCallError, TurnCallOutcome, TurnCause, TurnOutcome};
 
 names!(TurnCause {
     Request => "request",
@@ -17,4 +17,17 @@ names!(TurnOutcome {
     Cancelled => "cancelled",
     BudgetReached => "budget_reached",
     HandedOver => "handed_over",
+});
+
+names!(TurnCallOutcome {
+    Finished => "finished",
+    Failed => "failed",
+    Cancelled => "cancelled",
+    Asked => "asked",
+});
+
+names!(TurnCallError {
+    InvalidArguments => "invalid_arguments",
+    Timeout => "timeout",
+    ToolFailure => "tool_failure",
 });

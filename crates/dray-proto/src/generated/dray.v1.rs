@@ -5936,6 +5936,73 @@ impl ::prost::Name for TurnEnded {
 const NAME: &'static str = "TurnEnded";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnEnded".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnEnded".into() }}
+/// One call of a tool in a turn. Its arguments and its result are in no event.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnCall {
+    /// Operation of the turn that made the call.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Name of the agent's manifest, as in the events of its turn.
+    #[prost(string, tag = "2")]
+    pub agent: ::prost::alloc::string::String,
+    /// Name of the tool for the model, at most 128 characters.
+    #[prost(string, tag = "3")]
+    pub tool: ::prost::alloc::string::String,
+    /// Id of the call, as the model chose it: its first 64 printable ASCII characters. A model may repeat an id.
+    #[prost(string, tag = "4")]
+    pub call_id: ::prost::alloc::string::String,
+    /// Number of the call in its turn, from 1. Both events of a call have it, and no other call of the turn.
+    #[prost(uint32, tag = "5")]
+    pub number: u32,
+    /// Calls of models that had ended in the turn when the call began, failed ones included. Calls of one round have the same
+    /// number; 0 for a call before the first answer, such as one that a person had to approve.
+    #[prost(uint32, tag = "6")]
+    pub round: u32,
+    /// Unix milliseconds at which the call began.
+    #[prost(uint64, tag = "7")]
+    pub begun_at_ms: u64,
+}
+impl ::prost::Name for TurnCall {
+const NAME: &'static str = "TurnCall";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnCall".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnCall".into() }}
+/// Event `dray.event.turncall.v1.begun.<tenant>`: a call of a tool runs for 250 ms. A shorter call has the event of its end
+/// alone. It is published in the background, and lost while the bus does not take it. A call without the event of its end
+/// runs, its process died, or the event was lost.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnCallBegun {
+    /// The call.
+    #[prost(message, optional, tag = "1")]
+    pub call: ::core::option::Option<TurnCall>,
+}
+impl ::prost::Name for TurnCallBegun {
+const NAME: &'static str = "TurnCallBegun";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnCallBegun".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnCallBegun".into() }}
+/// Event `dray.event.turncall.v1.ended.<tenant>`: a call of a tool ended. The first 500 calls of a turn have events; the event
+/// of the turn's end counts all of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TurnCallEnded {
+    /// The call.
+    #[prost(message, optional, tag = "1")]
+    pub call: ::core::option::Option<TurnCall>,
+    /// How it ended.
+    #[prost(enumeration = "TurnCallOutcome", tag = "2")]
+    pub outcome: i32,
+    /// Kind of the failure; set for `failed`.
+    #[prost(enumeration = "TurnCallError", tag = "3")]
+    pub error: i32,
+    /// HTTP status that the tool got from its service, for a failure with one; 0 otherwise.
+    #[prost(uint32, tag = "4")]
+    pub http_status: u32,
+    /// Milliseconds from the begin of the call to its end.
+    #[prost(uint64, tag = "5")]
+    pub duration_ms: u64,
+}
+impl ::prost::Name for TurnCallEnded {
+const NAME: &'static str = "TurnCallEnded";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TurnCallEnded".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TurnCallEnded".into() }}
 /// How an agent got its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -6023,6 +6090,85 @@ impl TurnOutcome {
             "TURN_OUTCOME_CANCELLED" => Some(Self::Cancelled),
             "TURN_OUTCOME_BUDGET_REACHED" => Some(Self::BudgetReached),
             "TURN_OUTCOME_HANDED_OVER" => Some(Self::HandedOver),
+            _ => None,
+        }
+    }
+}
+/// How a call of a tool ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TurnCallOutcome {
+    /// An outcome that a newer orchestrator reports.
+    Unspecified = 0,
+    /// The tool returned a result: `finished`.
+    Finished = 1,
+    /// The tool returned no result: `failed`.
+    Failed = 2,
+    /// The turn ended while the call ran, because its client left or the process was stopped. The tool may have had its
+    /// effect: `cancelled`.
+    Cancelled = 3,
+    /// The tool asked a person a question. The call that has the answer is another one, with the same id: `asked`.
+    Asked = 4,
+}
+impl TurnCallOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TURN_CALL_OUTCOME_UNSPECIFIED",
+            Self::Finished => "TURN_CALL_OUTCOME_FINISHED",
+            Self::Failed => "TURN_CALL_OUTCOME_FAILED",
+            Self::Cancelled => "TURN_CALL_OUTCOME_CANCELLED",
+            Self::Asked => "TURN_CALL_OUTCOME_ASKED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TURN_CALL_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "TURN_CALL_OUTCOME_FINISHED" => Some(Self::Finished),
+            "TURN_CALL_OUTCOME_FAILED" => Some(Self::Failed),
+            "TURN_CALL_OUTCOME_CANCELLED" => Some(Self::Cancelled),
+            "TURN_CALL_OUTCOME_ASKED" => Some(Self::Asked),
+            _ => None,
+        }
+    }
+}
+/// Kind of the failure of a call of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TurnCallError {
+    /// No failure, or a kind that a newer orchestrator reports.
+    Unspecified = 0,
+    /// The arguments are not a JSON object, or the tool refused one of them: `invalid_arguments`.
+    InvalidArguments = 1,
+    /// The time limit of the call passed: `timeout`.
+    Timeout = 2,
+    /// Any other failure of the tool or of its service: `tool_failure`.
+    ToolFailure = 3,
+}
+impl TurnCallError {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TURN_CALL_ERROR_UNSPECIFIED",
+            Self::InvalidArguments => "TURN_CALL_ERROR_INVALID_ARGUMENTS",
+            Self::Timeout => "TURN_CALL_ERROR_TIMEOUT",
+            Self::ToolFailure => "TURN_CALL_ERROR_TOOL_FAILURE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TURN_CALL_ERROR_UNSPECIFIED" => Some(Self::Unspecified),
+            "TURN_CALL_ERROR_INVALID_ARGUMENTS" => Some(Self::InvalidArguments),
+            "TURN_CALL_ERROR_TIMEOUT" => Some(Self::Timeout),
+            "TURN_CALL_ERROR_TOOL_FAILURE" => Some(Self::ToolFailure),
             _ => None,
         }
     }

@@ -281,7 +281,8 @@ async fn strategies_decide_whether_the_request_continues() {
     );
     let stopped = call(&tool(json!([{"type": "stop"}])), "{}").await;
     let text = fallback::STOPPED_MESSAGE.to_owned();
-    assert_eq!(stopped.ended, Err(RequestEnd::Stopped { text }));
+    let failure = CallFailure::Tool(Some(409));
+    assert_eq!(stopped.ended, Err(RequestEnd::Stopped { text, failure }));
     assert_eq!(stopped.status(), Some(StageStatus::Failed));
     let raised = call(&tool(json!([])), "{}").await;
     let failure = failure::RequestFailure::new(500, "no stock");

@@ -3442,6 +3442,40 @@ TURN_OUTCOME_BUDGET_REACHED: TurnOutcome
 TURN_OUTCOME_HANDED_OVER: TurnOutcome
 """The agent handed the rest to another agent, whose turn has an end of its own: `handed_over`."""
 
+class TurnCallOutcome(_int):
+    """How a call of a tool ended."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TurnCallOutcome: ...
+
+TURN_CALL_OUTCOME_UNSPECIFIED: TurnCallOutcome
+"""An outcome that a newer orchestrator reports."""
+TURN_CALL_OUTCOME_FINISHED: TurnCallOutcome
+"""The tool returned a result: `finished`."""
+TURN_CALL_OUTCOME_FAILED: TurnCallOutcome
+"""The tool returned no result: `failed`."""
+TURN_CALL_OUTCOME_CANCELLED: TurnCallOutcome
+"""The turn ended while the call ran, because its client left or the process was stopped. The tool may have had its effect: `cancelled`."""
+TURN_CALL_OUTCOME_ASKED: TurnCallOutcome
+"""The tool asked a person a question. The call that has the answer is another one, with the same id: `asked`."""
+
+class TurnCallError(_int):
+    """Kind of the failure of a call of a tool."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TurnCallError: ...
+
+TURN_CALL_ERROR_UNSPECIFIED: TurnCallError
+"""No failure, or a kind that a newer orchestrator reports."""
+TURN_CALL_ERROR_INVALID_ARGUMENTS: TurnCallError
+"""The arguments are not a JSON object, or the tool refused one of them: `invalid_arguments`."""
+TURN_CALL_ERROR_TIMEOUT: TurnCallError
+"""The time limit of the call passed: `timeout`."""
+TURN_CALL_ERROR_TOOL_FAILURE: TurnCallError
+"""Any other failure of the tool or of its service: `tool_failure`."""
+
 class AgentTurn(Message):
     """The turn of one agent: its part in the answer to one request of a client."""
     agent: _str
@@ -3551,3 +3585,45 @@ class TurnEnded(Message):
     duration_ms: _int
     """Milliseconds from the begin of the turn to its end."""
     def __init__(self, *, operation_id: _str | None = ..., turn: AgentTurn | None = ..., outcome: TurnOutcome | None = ..., fault_code: FaultCode | None = ..., http_status: _int | None = ..., finish_reason: _str | None = ..., models: Iterable[TurnModel] | None = ..., tools: Iterable[TurnTool] | None = ..., model_calls: _int | None = ..., tool_calls: _int | None = ..., tokens: TokenCounts | None = ..., cost_micros: _int | None = ..., duration_ms: _int | None = ...) -> None: ...
+
+class TurnCall(Message):
+    """One call of a tool in a turn. Its arguments and its result are in no event."""
+    operation_id: _str
+    """Operation of the turn that made the call."""
+    agent: _str
+    """Name of the agent's manifest, as in the events of its turn."""
+    tool: _str
+    """Name of the tool for the model, at most 128 characters."""
+    call_id: _str
+    """Id of the call, as the model chose it: its first 64 printable ASCII characters. A model may repeat an id."""
+    number: _int
+    """Number of the call in its turn, from 1. Both events of a call have it, and no other call of the turn."""
+    round: _int
+    """Calls of models that had ended in the turn when the call began, failed ones included. Calls of one round have the same number; 0 for a call before the first answer, such as one that a person had to approve."""
+    begun_at_ms: _int
+    """Unix milliseconds at which the call began."""
+    def __init__(self, *, operation_id: _str | None = ..., agent: _str | None = ..., tool: _str | None = ..., call_id: _str | None = ..., number: _int | None = ..., round: _int | None = ..., begun_at_ms: _int | None = ...) -> None: ...
+
+class TurnCallBegun(Message):
+    """Event `dray.event.turncall.v1.begun.<tenant>`: a call of a tool runs for 250 ms. A shorter call has the event of its end alone. It is published in the background, and lost while the bus does not take it. A call without the event of its end runs, its process died, or the event was lost."""
+    @property
+    def call(self) -> TurnCall:
+        """The call."""
+        ...
+    def __init__(self, *, call: TurnCall | None = ...) -> None: ...
+
+class TurnCallEnded(Message):
+    """Event `dray.event.turncall.v1.ended.<tenant>`: a call of a tool ended. The first 500 calls of a turn have events; the event of the turn's end counts all of them."""
+    @property
+    def call(self) -> TurnCall:
+        """The call."""
+        ...
+    outcome: TurnCallOutcome
+    """How it ended."""
+    error: TurnCallError
+    """Kind of the failure; set for `failed`."""
+    http_status: _int
+    """HTTP status that the tool got from its service, for a failure with one; 0 otherwise."""
+    duration_ms: _int
+    """Milliseconds from the begin of the call to its end."""
+    def __init__(self, *, call: TurnCall | None = ..., outcome: TurnCallOutcome | None = ..., error: TurnCallError | None = ..., http_status: _int | None = ..., duration_ms: _int | None = ...) -> None: ...

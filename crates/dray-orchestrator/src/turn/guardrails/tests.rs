@@ -15,6 +15,7 @@ fn completed(text: &str, failed: bool) -> CompletedCall {
         usage: Vec::new(),
         content_type: "application/json".to_owned(),
         failed,
+        failure: None,
         milliseconds: 0,
         question: None,
     }
