@@ -143,6 +143,8 @@ fn section_19_every_instrument_exists_under_its_name() {
         "dray_egress_blocked_address_total",
         "dray_egress_bytes_total",
         "dray_egress_cache_total",
+        "dray_egress_config_reloads_total",
+        "dray_egress_config_stale",
         "dray_egress_dns_answers",
         "dray_egress_dns_errors_total",
         "dray_egress_dns_server_seconds",
