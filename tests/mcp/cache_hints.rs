@@ -103,8 +103,8 @@ fn post(url: &str, method: &str, mut params: Value) -> Value {
         curl.args(["-H", name]);
     }
     let text = support::stdout(&mut curl);
-    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let message = events.last().unwrap_or(&text);
+    let mut events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let message = events.next_back().unwrap_or(&text);
     let mut message: Value = serde_json::from_str(message).unwrap();
     assert_eq!(message["error"], Value::Null, "{method}: {message}");
     message["result"].take()

@@ -167,12 +167,8 @@ impl EgressFetcher {
             compiled.questions,
             metrics.clone(),
         );
-        let mut own_addresses = OwnAddresses::new(
-            compiled.judge,
-            servers,
-            compiled.protected_hosts,
-            cx.peers.clone(),
-        );
+        let (protected_hosts, peers) = (compiled.protected_hosts, cx.peers.clone());
+        let mut own_addresses = OwnAddresses::new(compiled.judge, servers, protected_hosts, peers);
         // The own addresses are read before the first fetch: an address that is not known cannot be blocked.
         let judge = own_addresses.build_judge().await?;
         let interfaces = InterfaceWatch::start();

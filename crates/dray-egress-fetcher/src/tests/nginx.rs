@@ -81,8 +81,9 @@ impl Nginx {
     fn write(&self, name: &str, content: &[u8], age_s: u64) {
         let path = self.directory.path().join("files").join(name);
         std::fs::write(&path, content).unwrap();
-        let date = std::time::SystemTime::now() - std::time::Duration::from_secs(age_s);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        let date = written - std::time::Duration::from_secs(age_s);
         file.set_modified(date).unwrap();
     }
 
@@ -169,7 +170,7 @@ async fn join(near: DuplexStream, socket: impl AsRef<Path>, limit: usize) {
     tokio::select! {
         () = async {
             up.await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         } => {}
         () = down => {}
     }
@@ -250,7 +251,9 @@ async fn a_file_that_changed_at_nginx_replaces_the_stored_one() {
 #[tokio::test]
 async fn a_body_of_nginx_that_breaks_off_is_resumed_by_a_range_of_the_same_file() {
     let mut fixture = NginxFixture::start().await;
-    let content: Vec<u8> = (0..LARGE_BYTES).map(|index| (index % 251) as u8).collect();
+    let content: Vec<u8> = (0..LARGE_BYTES)
+        .map(|index| u8::try_from(index % 251).unwrap())
+        .collect();
     fixture.nginx.write("large", &content, 3600);
     fixture
         .cut

@@ -10,10 +10,10 @@ use nkeys::KeyPair;
 
 use crate::options::NatsOptions;
 
-/// First and last line of the JWT in a file of credentials.
-const JWT_BORDERS: [&str; 2] = ["BEGIN NATS USER JWT", "END NATS USER JWT"];
-/// First and last line of the seed there.
-const SEED_BORDERS: [&str; 2] = ["BEGIN USER NKEY SEED", "END USER NKEY SEED"];
+/// The line above the JWT in a file of credentials, without its dashes.
+const JWT_BORDER: &str = "BEGIN NATS USER JWT";
+/// The line above the seed there.
+const SEED_BORDER: &str = "BEGIN USER NKEY SEED";
 
 /// The fields of [`NatsOptions`] that identify the connection. A file of credentials is read at each connection.
 #[derive(Clone, Debug)]
@@ -74,10 +74,10 @@ impl SharedIdentity {
         if let Some(path) = credentials_file {
             let option = "credentials_file";
             let text = tokio::fs::read_to_string(&path).await;
-            let text = text.map_err(|error| UnusableIdentity::new(option, error))?;
-            let missing = |what: &str| UnusableIdentity::new(option, format!("has no {what}"));
-            let jwt = decorated(&text, JWT_BORDERS).ok_or_else(|| missing("JWT of a user"))?;
-            let seed = decorated(&text, SEED_BORDERS).ok_or_else(|| missing("seed of a user"))?;
+            let text = text.map_err(|error| UnusableIdentity::new(option, &error))?;
+            let missing = |what: &str| UnusableIdentity::new(option, &format!("has no {what}"));
+            let jwt = decorated(&text, JWT_BORDER).ok_or_else(|| missing("JWT of a user"))?;
+            let seed = decorated(&text, SEED_BORDER).ok_or_else(|| missing("seed of a user"))?;
             auth.jwt = Some(jwt.to_owned());
             auth.signature = Some(sign(option, &key_pair(option, seed)?, nonce)?);
         }
@@ -94,7 +94,7 @@ pub(super) struct UnusableIdentity {
 }
 
 impl UnusableIdentity {
-    fn new(option: &'static str, reason: impl ToString) -> Self {
+    fn new(option: &'static str, reason: &impl ToString) -> Self {
         let reason = reason.to_string();
         Self { option, reason }
     }
@@ -106,22 +106,20 @@ impl From<UnusableIdentity> for AuthError {
     }
 }
 
-/// The text between two lines of dashes with these words.
-fn decorated<'a>(text: &'a str, [begin, end]: [&str; 2]) -> Option<&'a str> {
-    let (_, rest) = text.split_once(begin)?;
-    let (_, rest) = rest.split_once('\n')?;
-    let (body, _) = rest.split_once(end)?;
-    let body = body.trim_matches(|letter: char| letter == '-' || letter.is_whitespace());
-    (!body.is_empty()).then_some(body)
+/// The line below the one with these words between dashes.
+fn decorated<'a>(text: &'a str, border: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(border)?;
+    let line = rest.lines().nth(1)?.trim();
+    (!line.is_empty() && !line.starts_with("---")).then_some(line)
 }
 
 fn key_pair(option: &'static str, seed: &str) -> Result<KeyPair, UnusableIdentity> {
-    KeyPair::from_seed(seed.trim()).map_err(|error| UnusableIdentity::new(option, error))
+    KeyPair::from_seed(seed.trim()).map_err(|error| UnusableIdentity::new(option, &error))
 }
 
 fn sign(option: &'static str, key: &KeyPair, nonce: &[u8]) -> Result<Vec<u8>, UnusableIdentity> {
     key.sign(nonce)
-        .map_err(|error| UnusableIdentity::new(option, error))
+        .map_err(|error| UnusableIdentity::new(option, &error))
 }
 
 #[cfg(test)]
@@ -130,7 +128,7 @@ mod tests {
 
     /// The example of the client's documentation.
     const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\n\
-        eyJ0eXAiOiJqd3QiLCJhbGciOiJlZDI1NTE5In0.e30.c2ln-\n\
+        eyJ0eXAiOiJqd3QiLCJhbGciOiJlZDI1NTE5In0.e30.c2ln\n\
         ------END NATS USER JWT------\n\n\
         ************************* IMPORTANT *************************\n\
         -----BEGIN USER NKEY SEED-----\n\
@@ -153,7 +151,8 @@ mod tests {
             let key = "SUAIO3FHUX5PNV2LQIIP7TZ3N4L7TX3W53MQGEIVYFIGA635OZCKEYHFLM";
             let key = KeyPair::from_seed(key).unwrap();
             key.verify(b"nonce", &signature).unwrap();
-            assert!(auth.jwt.unwrap().ends_with(".c2ln"));
+            let jwt = "eyJ0eXAiOiJqd3QiLCJhbGciOiJlZDI1NTE5In0.e30.c2ln";
+            assert_eq!(auth.jwt.unwrap(), jwt);
         }
     }
 }

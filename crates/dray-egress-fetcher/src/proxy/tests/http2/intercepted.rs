@@ -27,7 +27,7 @@ struct InterceptedStreams {
 /// A tunnel as the program inside of it sees it; the tasks move its bytes.
 struct StreamTunnel {
     io: DuplexStream,
-    _moving: JoinSet<()>,
+    moving: JoinSet<()>,
 }
 
 /// TLS inside of a tunnel.
@@ -108,10 +108,7 @@ impl InterceptedStreams {
             }
             let _ = up.send_data(Bytes::new(), true);
         });
-        StreamTunnel {
-            io: near,
-            _moving: moving,
-        }
+        StreamTunnel { io: near, moving }
     }
 
     /// A client that trusts the authority of the proxy, inside of a new tunnel.
@@ -121,7 +118,7 @@ impl InterceptedStreams {
         let name = NAME.to_owned().try_into().unwrap();
         InnerClient {
             stream: connector.connect(name, tunnel.io).await.unwrap(),
-            _moving: tunnel._moving,
+            _moving: tunnel.moving,
         }
     }
 
