@@ -794,7 +794,7 @@ class TransferReceipt(Message):
     sha256: _bytes
     """SHA-256 of the file, 32 bytes; empty when the transfer failed before."""
     integrity: _str
-    """`sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`."""
+    """`sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`; `sizes` for a directory that was read."""
     atomic: _bool
     """Whether no reader could see an incomplete file; puts only."""
     resumed: _bool
