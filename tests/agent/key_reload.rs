@@ -204,7 +204,7 @@ async fn a_replaced_file_of_authorities_is_a_change_of_the_setting_that_names_it
     let agent = KeyedAgent::start(tools, ("shop_order", "Ordered."), &section).await;
     write();
     agent.process.wait_for_metric(RELOADS_METRIC, "1").await;
-    // A file that is no authority cannot be used, which is reported.
+    // A file without a certificate of an authority is refused, and the refusal is reported.
     std::fs::write(
         &file,
         "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",

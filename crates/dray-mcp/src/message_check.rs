@@ -196,7 +196,7 @@ mod tests {
         assert!(check_message(request(&list(40_000)).as_bytes()).is_none());
         let rejected = rejection(&request(&list(60_000)));
         assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
-        // Characters of a string are no values.
+        // Commas and brackets inside a string do not count.
         let text = format!("\"{}\"", r#",[{\""#.repeat(200_000));
         assert!(check_message(request(&text).as_bytes()).is_none());
     }

@@ -344,7 +344,7 @@ fn a_responder_may_publish_to_the_reply_subject_only() {
     fetcher
         .subscribe("dray.egress.v1.fetch", Some("egress-fetcher"))
         .unwrap();
-    // There was no request, so the resolver's inbox is closed to the fetcher.
+    // The resolver sent no request, so the fetcher may not publish to the resolver's inbox.
     let refusal = fetcher.publish("_INBOX_file-resolver.1", b"").unwrap_err();
     assert!(refusal.contains("Permissions Violation"), "{refusal}");
 

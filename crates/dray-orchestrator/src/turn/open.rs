@@ -170,8 +170,8 @@ pub(super) async fn open_turn(
     let (mut client_parameters, part) = plain::client_part(parts, &mut request).await?;
     let run = request.request.background.as_ref();
     if run.is_some_and(|run| run.takeovers > 0) {
-        // The process that began the turn has called the model: there is no checkpoint before. The agent that answers
-        // now may not have the chosen tool.
+        // The process that began the turn has called the model, because the first checkpoint comes after that call. The
+        // agent that answers now may not have the chosen tool.
         client_parameters = client_parameters.after_first_call();
     }
     let (loaded, path) = handoff::answering_agent(parts, &request, loaded, part.continues).await?;

@@ -137,7 +137,8 @@ fn reconnect_delay(attempts: usize) -> Duration {
     random_between(bound / 4, bound)
 }
 
-/// What the client needs for TLS and for its identity. It reads certificates for each connection, as it does the identity.
+/// The options of the client for TLS and for its identity. The client reads both certificates and identity for each
+/// connection.
 fn identity_options(
     options: &NatsOptions,
     identity: SharedIdentity,
