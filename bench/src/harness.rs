@@ -36,7 +36,7 @@ pub(crate) struct SampleSet {
 impl SampleSet {
     /// Collects measurements under a label.
     pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
-        // Sorted once: the median and the range are then values at fixed positions.
+        // One sort is enough: the median and the range are then values at fixed positions.
         times.sort_unstable();
         Self {
             label: label.into(),

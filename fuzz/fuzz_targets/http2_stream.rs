@@ -403,7 +403,7 @@ fn assert_is_response(mut sent: &[u8], head: &http::response::Parts, body: &[u8]
         assert_eq!(body, chunks);
     } else if has(b"content-length") && !has(b"transfer-encoding") {
         assert!(sent.starts_with(body), "another body");
-        // Compared as numbers: `00` is a length, too (RFC 9110, section 8.6).
+        // The values are compared as numbers: `00` is a length, too (RFC 9110, section 8.6).
         let is_length = |(name, value): &Field| {
             let text = str::from_utf8(value).unwrap_or_default();
             name == b"content-length" && text.parse() == Ok(body.len())

@@ -94,7 +94,7 @@ async fn an_interrupted_put_leaves_no_parts_in_the_store() {
     let mut command = home.dray(&["artifact", "put", "-", "--state", &state_option]);
     let command = command.stdin(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    // Kept open, so that the command waits for more.
+    // The pipe stays open, so that the command waits for more.
     let mut input = child.stdin.take().unwrap();
     input.write_all(&vec![7; STAGED_BYTES]).unwrap();
     let uploads = state.join("store/uploads");

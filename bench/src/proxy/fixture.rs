@@ -75,7 +75,7 @@ impl StartedProgram {
                 if let Some(status) = started.process.try_wait()? {
                     anyhow::bail!("{name} ended: {status}");
                 }
-                // Polled, because another program does not report when it listens.
+                // The port is polled, because another program does not report when it listens.
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };

@@ -114,7 +114,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;
     };
-    // Read by an inserted call or by a call of the model.
+    // An inserted call or a call of the model has read the skill.
     if was_read(messages) {
         return;
     }

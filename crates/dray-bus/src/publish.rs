@@ -173,7 +173,7 @@ impl Bus {
         deadline: Deadline,
     ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
-        // Done before the size is measured, because it may add headers.
+        // This comes before the size is measured, because it may add headers.
         trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {

@@ -162,7 +162,8 @@ impl WorkSweeper {
             ..LetterFilter::default()
         };
         let letters = self.bus.dead_letters();
-        // Read before the letters: a letter that arrives in between has a higher sequence and is not skipped.
+        // The sequence is read before the letters: a letter that arrives in between has a higher sequence and is not
+        // skipped.
         let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
@@ -238,8 +239,8 @@ impl WorkSweeper {
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
-                // Checked periodically although the deadline is known, because an advisory or an outcome may arrive
-                // earlier.
+                // The next check comes periodically although the deadline is known, because an advisory or an outcome
+                // may arrive earlier.
                 job::retry_delivery_later(pulled, delay.min(MAX_CHECK_DELAY)).await;
             }
             Err(error) => {

@@ -306,7 +306,8 @@ impl LiveReader {
             {
                 return None;
             }
-            // Marked as seen before the rows are read, so that a row that comes in between wakes the next wait.
+            // The state is marked as seen before the rows are read, so that a row that comes in between wakes the next
+            // wait.
             self.newest.borrow_and_update();
             let slice = self
                 .state

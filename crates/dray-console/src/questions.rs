@@ -41,7 +41,7 @@ pub(crate) async fn list_page(
         include_answered,
         after: query.get("after").to_owned(),
     };
-    // Asked for each view: a question that was answered elsewhere must not look open here.
+    // The answer is read for each view: a question that was answered elsewhere must not look open here.
     let reply = state.read(&request).await;
     let status = reply.as_ref().map_or_else(list_status, |_| StatusCode::OK);
     let filter = if include_answered { "all=1" } else { "" };

@@ -145,7 +145,7 @@ pub(crate) fn read_zip_entry(
     max_ratio: Option<u64>,
     budget: &Budget,
 ) -> Result<Vec<u8>, Failure> {
-    // Checked before it is opened, because the library does not support every kind of encryption.
+    // The entry is checked before it is opened, because the library does not support every kind of encryption.
     let raw = zip.by_index_raw(index);
     if raw.map_err(|error| entry_failure(&error))?.encrypted() {
         return Err(Failure::Encrypted);

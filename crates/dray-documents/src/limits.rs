@@ -240,7 +240,7 @@ impl Budget {
         if depth > self.limits.max_depth {
             return Err(Limit::Depth);
         }
-        // Set after the check, so a level that was refused needs no `leave`.
+        // The depth is set after the check, so a level that was refused needs no `leave`.
         self.depth.set(depth);
         Ok(())
     }

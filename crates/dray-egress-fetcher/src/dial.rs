@@ -148,7 +148,7 @@ where
     loop {
         tokio::select! {
             biased;
-            // Polled first (`biased`): an established connection wins before another SYN is sent.
+            // This branch is polled first (`biased`): an established connection wins before another SYN is sent.
             Some(attempt) = running.next(), if !running.is_empty() => match attempt {
                 Ok(winner) => return Ok(winner),
                 Err(error) => {

@@ -202,7 +202,8 @@ pub(crate) fn body_framing(version: Version, headers: &HeaderMap) -> Result<Body
                 .map(BodyFraming::Length)
                 .ok_or(Code::MalformedResponse)
         }
-        // Compared exactly: hyper lets `xchunked` and `chunked, gzip` pass and delivers the framing as content.
+        // The coding is compared exactly: hyper lets `xchunked` and `chunked, gzip` pass and delivers the framing as
+        // content.
         ([encoding], None) if encoding == b"chunked" && version == Version::HTTP_11 => {
             Ok(BodyFraming::Chunked)
         }

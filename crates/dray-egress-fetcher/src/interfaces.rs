@@ -61,7 +61,7 @@ impl InterfaceWatch {
     /// As [`local_addresses`].
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken before the read: a change after it is noticed by the next call.
+        // The notices are taken before the read: a change after it is noticed by the next call.
         let has_changed = self.take_notices();
         if let Some(known) = &*known
             && !has_changed
@@ -69,7 +69,7 @@ impl InterfaceWatch {
         {
             return Ok(known.addresses.clone());
         }
-        // Cleared first, so that the next call reads again when this read fails.
+        // The list is cleared first, so that the next call reads again when this read fails.
         *known = None;
         let since = Instant::now();
         let addresses = interface_addresses(&self.proc_net)?;

@@ -277,7 +277,8 @@ impl QuestionStore {
         let mut is_audited = false;
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.clock.now_ms();
-            // Read again in each attempt: another answer, or the end of the question, may have overtaken this one.
+            // The record is read again in each attempt: another answer, or the end of the question, may have overtaken
+            // this one.
             let (mut record, revision) = self.read(&key, now_ms).await?;
             let mut questions = record.questions.iter_mut();
             let question = questions.find(|question| question.number == number);
@@ -295,7 +296,7 @@ impl QuestionStore {
             });
             let question = question.clone();
             let shown = record.to_proto(&key, &question);
-            // Audited once for all attempts to store the answer, because they are one decision.
+            // One audit event stands for all attempts to store the answer, because they are one decision.
             if !is_audited {
                 self.audit(meta, EgressQuestionStage::Answered, &shown)
                     .await

@@ -96,7 +96,7 @@ impl TlsClient {
                     .map_err(|error| TlsError::Bundle(Box::new(error)))?;
             }
         }
-        // Selected here: the process-wide default depends on the features that other crates enable.
+        // The provider is selected here: the process-wide default depends on the features that other crates enable.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])

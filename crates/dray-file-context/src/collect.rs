@@ -145,7 +145,7 @@ impl<'a> CollectRules<'a> {
                 continue;
             }
             let indexes = (index, index_without_data_urls);
-            // Counted before the type is known, so ids may have gaps (section 4, step 6).
+            // The index counts before the type is known, so ids may have gaps (section 4, step 6).
             index += 1;
             index_without_data_urls += usize::from(!url.starts_with("data:"));
             let refused = refusal.filter(|refusal| self.is_left_out(*refusal, turn));
@@ -183,7 +183,7 @@ impl<'a> CollectRules<'a> {
             Some(attachment) => attachment.file_type,
             None => self.type_of(&part, &url)?,
         };
-        // Checked after the index is assigned (section 4, step 7).
+        // This check comes after the index is assigned (section 4, step 7).
         if self.generation == ContractGeneration::G2 && !file_type.is_document() {
             return None;
         }
@@ -295,7 +295,7 @@ fn file_candidates<'a>(
             .position(|attachment| is_file_of_part(attachment, part));
         candidates.push(FileCandidate {
             part: part.clone(),
-            // Removed: two parts with the same URL must not share one persisted file.
+            // The attachment is removed: two parts with the same URL must not share one persisted file.
             attachment: index.map(|index| unmatched.remove(index)),
         });
     }

@@ -148,7 +148,8 @@ impl Chain {
             policy: Arc::new(EffectivePolicy::clone(&self.policy).with_rules(None)),
             current: self.current.join("/robots.txt")?,
             followed: 0,
-            // Kept, because a page that redirects into an opened range must not make this request either (8.6).
+            // The network is kept, because a page that redirects into an opened range must not make this request either
+            // (8.6).
             previous_network: self.previous_network,
             current_network: None,
         })

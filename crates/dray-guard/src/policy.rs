@@ -389,7 +389,7 @@ impl AdminPolicy {
 /// SHA-256 in hexadecimal over both policies, in a form that does not depend on how they were written. Exists for
 /// invalid and switched-off policies too, so that refusals can be audited.
 pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
-    // Destructured without `..`, so that a new setting does not compile until it is part of the digest.
+    // The policy is destructured without `..`, so that a new setting does not compile until it is part of the digest.
     let AdminPolicy {
         enabled,
         host_allowlist,

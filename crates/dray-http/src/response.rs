@@ -81,7 +81,7 @@ impl HttpResponse {
     /// [`FailureKind::TooLong`], and the errors of [`HttpResponse::chunk`].
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
-        // Counted, because `Content-Length` may be absent or wrong.
+        // The bytes are counted, because `Content-Length` may be absent or wrong.
         while let Some(chunk) = self.chunk().await? {
             all.extend_from_slice(&chunk);
             if all.len() > limit {

@@ -49,7 +49,8 @@ impl ClaimRules {
         let subject = take_text(&mut payload, "sub")?;
         let expiry = payload.remove("exp").ok_or(MISSING_CLAIM)?;
         let audiences = text_list(payload.get("aud").ok_or(MISSING_CLAIM)?)?;
-        // Compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect Core, section 2).
+        // The issuers are compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect
+        // Core, section 2).
         if issuer != self.issuer {
             return Err(TokenError::Invalid("the token is of another issuer"));
         }

@@ -134,7 +134,7 @@ impl ContentAccess {
             check_size(path, copied_bytes, limit)?;
             let missing = HEAD_BYTES.saturating_sub(head.len()).min(buffer.len());
             head.extend_from_slice(buffer.get(..missing).unwrap_or_default());
-            // Split off, so that the buffer is reused without copying.
+            // The bytes are split off, so that the buffer is reused without copying.
             writer.write(buffer.split().freeze()).await?;
             progress.bytes(copied_bytes, size).await;
         }

@@ -229,7 +229,7 @@ impl ServerHandler for McpServer {
         let access = self.reading_access(context.request_context()).await?;
         let baselines = match SubscriptionBaselines::of_request(context.request_context()) {
             Some(baselines) => baselines,
-            // Reached only by a server without either transport of this crate.
+            // Only a server without either transport of this crate gets here.
             None => SubscriptionBaselines::read(self, &access, context.accepted()).await,
         };
         let watching = baselines.take()?;

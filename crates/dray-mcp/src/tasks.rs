@@ -37,8 +37,8 @@ pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTa
     let report = tools::outcome(client, task_id, Duration::ZERO).await?;
     let payload = if !report.finished {
         TaskPayload::Working
-    // Checked before the result: a cancelled delivery has a result, too, but the protocol does not allow a payload for
-    // it.
+    // This check comes before the result: a cancelled delivery has a result, too, but the protocol does not allow a
+    // payload for it.
     } else if report.cancelled {
         TaskPayload::Cancelled
     } else {

@@ -403,7 +403,8 @@ impl ResponseStore {
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
-                    // Removed here, because replicas look at a response that has ended only when its events are due.
+                    // The events are removed here, because replicas look at a response that has ended only when its
+                    // events are due.
                     if record.value.has_events && self.forget_events(principal, id).await {
                         self.forget_run(id).await;
                     }

@@ -177,7 +177,7 @@ impl TurnEventPublisher {
     ) {
         loop {
             let queued = tokio::select! {
-                // Queued events first: turns that the stop ended have just reported it.
+                // Queued events come first: turns that the stop ended have just reported it.
                 biased;
                 queued = receiver.recv() => queued,
                 () = stop.cancelled() => None,

@@ -77,7 +77,8 @@ impl AccountChecker {
         let started = Instant::now();
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
-            // Locked during the request, so that concurrent callers get its result instead of making their own request.
+            // The lock is held during the request, so that concurrent callers get its result instead of making their
+            // own request.
             let mut last = account.last_check.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS

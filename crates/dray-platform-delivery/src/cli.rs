@@ -192,7 +192,7 @@ async fn copy_file(
         Ok(()) => publish_part(directory, &part, &file.name).await,
         Err(error) => Err(error),
     };
-    // Removed in every case: a published part has a second name, and a failed one is of no use.
+    // The file is removed in every case: a published part has a second name, and a failed one is of no use.
     let _ = tokio::fs::remove_file(&part).await;
     published
 }

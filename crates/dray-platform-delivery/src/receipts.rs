@@ -83,7 +83,7 @@ impl ReceiptService {
             if is_over || Instant::now() >= until {
                 return found.ok_or(DeliveryError::NotFound("delivery"));
             }
-            // Polled, because the delivery may end in another replica, and one key is a cheap read.
+            // The receipt is polled, because the delivery may end in another replica, and one key is a cheap read.
             tokio::time::sleep(delay.next_delay()).await;
         }
     }

@@ -65,7 +65,7 @@ impl UploadService {
             ),
         };
         let max_bytes = self.config.get().max_attachment.as_u64();
-        // Checked before a URL is returned, because the store would refuse only after the whole upload.
+        // The size is checked before a URL is returned, because the store would refuse only after the whole upload.
         if request.size > max_bytes {
             let text = dray_presentation::size::over_limit(request.size, max_bytes);
             return Err(too_large(&text));

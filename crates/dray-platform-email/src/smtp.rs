@@ -160,7 +160,7 @@ impl SmtpConnection {
         let mut lines = Vec::new();
         loop {
             let mut line = Vec::new();
-            // Bounded, because a line may never end.
+            // The line is bounded, because a line may never end.
             let mut bounded = (&mut self.io).take(MAX_LINE_BYTES);
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;

@@ -64,12 +64,12 @@ impl SyncLoop<'_> {
             let error = match done {
                 Ok((Some(newer), synced)) => {
                     note_rooms(&mut known_rooms, &synced);
-                    // Updated only here, so that the same events are returned again after an error.
+                    // The token is updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
                     retry_delay = FIRST_RETRY_DELAY;
                     continue;
                 }
-                // Stopped before all was stored; the next start reads it again.
+                // The sync stopped before all was stored; the next start reads it again.
                 Ok((None, _)) => break,
                 Err(error) => error,
             };
@@ -93,7 +93,7 @@ impl SyncLoop<'_> {
         own_user: &mut String,
         since: Option<&str>,
     ) -> Result<Value, PlatformError> {
-        // Requested once, because the token belongs to one user.
+        // The own user is requested once, because the token belongs to one user.
         if own_user.is_empty() {
             let identity = self.api.get("/client/v3/account/whoami", &[]).await?;
             let user = identity.get("user_id").and_then(Value::as_str);

@@ -93,7 +93,7 @@ impl SlackApi {
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<String, PlatformError> {
-        // Checked although the URL came from Slack, because files must not be sent to any other host.
+        // The URL is checked although the URL came from Slack, because files must not be sent to any other host.
         self.file_hosts.check(url)?;
         let request = self
             .client

@@ -86,7 +86,7 @@ impl Default for TelegramOptions {
 
 impl TelegramOptions {
     pub(crate) fn limits(&self) -> ChatLimits {
-        // Computed on every call, not in `Default`: the default depends on `local_mode`.
+        // The limit is computed on every call, not in `Default`: the default depends on `local_mode`.
         let upload = self.upload_limit.map_or(
             if self.local_mode {
                 UPLOAD_LOCAL

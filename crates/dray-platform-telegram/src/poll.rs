@@ -117,7 +117,7 @@ impl UpdatePoller<'_> {
                 // An error ends the loop before the offset changes, so this message is sent again.
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
-                // Skipped, because every request would return the same update again.
+                // The update is skipped, because every request would return the same update again.
                 Err(error) => {
                     tracing::warn!(%error, number, "skipped an update of an unknown shape");
                 }

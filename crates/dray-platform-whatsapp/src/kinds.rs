@@ -71,7 +71,7 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, is_bridge: bool) -> Route
     match file.detected.kind {
         ContentKind::Image(ImageKind::Png | ImageKind::Jpeg) => IMAGE_ROUTE,
         ContentKind::Image(ImageKind::Webp { animated: false }) if is_bridge => IMAGE_ROUTE,
-        // Sent with GIF playback (platform-delivery 4).
+        // The bridge sends it with GIF playback (platform-delivery 4).
         ContentKind::Image(ImageKind::Gif { animated: true }) if is_bridge => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::ThreeGp) if !is_bridge => VIDEO_ROUTE,

@@ -53,7 +53,7 @@ impl PreviewLinks {
         }
         let is_directory = path.ends_with('/') && !names.is_empty();
         let joined = names.join("/") + if is_directory { "/" } else { "" };
-        // Parsed like the path of a request, so that an encoded `..` does not become a link.
+        // The link is parsed like the path of a request, so that an encoded `..` does not become a link.
         Some(Location::parse(&joined)?.url_part())
     }
 }

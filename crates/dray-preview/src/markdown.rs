@@ -59,7 +59,7 @@ pub(crate) fn render(markdown: &str, links: &dyn MarkdownLinks) -> RenderedMarkd
     };
     let count = rewriter.events.len();
     let written_events = Cell::new(0);
-    // Cut between two events, so that no tag is cut.
+    // The text is cut between two events, so that no tag is cut.
     let events = rewriter
         .events
         .into_iter()

@@ -160,7 +160,7 @@ impl Cache for MemoryCache {
         if bytes > self.max_bytes {
             return;
         }
-        // Copied before the lock is taken, for the same reason as in `get`.
+        // The value is copied before the lock is taken, for the same reason as in `get`.
         let value = Arc::new(value.clone());
         let mut state = self.lock();
         state.uses += 1;

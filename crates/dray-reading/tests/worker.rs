@@ -67,7 +67,7 @@ async fn a_program_that_is_not_a_worker_fails_by_name() {
 fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("impostor");
-    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // Another process writes the file: one that this one started meanwhile would keep the file open for writing, and it
     // could not be run.
     let written = std::process::Command::new("/bin/sh")
         .args([

@@ -268,7 +268,7 @@ pub async fn run_cases(
     cases: &[(&'static str, Case)],
 ) -> Result<ConformanceReport, CaseFailures> {
     dray_conformance::run_cases(cases, |name, case| async move {
-        // Opening counts as part of the case, so that a backend that cannot open fails each of them.
+        // The opening counts as part of the case, so that a backend that cannot open fails each of them.
         let context = CaseContext::open(fixture, name).await?;
         case(&context).await
     })

@@ -117,7 +117,8 @@ impl Exec for Processes {
             exit_sender: Some(exit_sender),
         };
         let mut first = None;
-        // Read up to the process id: a command that cannot be started fails here and not in the middle of its output.
+        // The output is read up to the process id: a command that cannot be started fails here and not in the middle of
+        // its output.
         while output.process.pid.is_none() && first.is_none() {
             match output.next().await {
                 Ok(Some(chunk)) => first = Some(chunk),

@@ -64,7 +64,8 @@ impl<P: Provider> HostedSandbox<P> {
     }
 
     async fn download(&self, read: Read<'_>) -> Result<Body, Error> {
-        // Checked before the download, because the provider would wait forever for a pipe, and again afterwards.
+        // The file is checked before the download, because the provider would wait forever for a pipe, and again
+        // afterwards.
         self.check(read.file).await?;
         if read.offset > 0 && read.offset >= read.file.size {
             return Ok(Body::from_bytes(Vec::new()).exactly(0));

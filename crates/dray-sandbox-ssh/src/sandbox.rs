@@ -114,7 +114,7 @@ impl SshSandbox {
         }
         // One check for all tasks that find a new connection at the same time.
         let _one = self.check_lock.lock().await;
-        // Read before the check: a connection that is made during the check requires another check.
+        // The generation is read before the check: a connection that is made during the check requires another check.
         let generation = self.link.generation();
         if self.checked_generation.load(Ordering::Acquire) == generation {
             return Ok(());

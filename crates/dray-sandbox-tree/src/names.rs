@@ -20,7 +20,7 @@ pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, SkipReason> {
 /// Enough of a digest to distinguish names; a collision gains an attacker nothing.
 type Key = [u8; 16];
 
-// Chained digests: a deep tree costs 16 bytes a name and not the length of its whole path.
+// The digests form a chain: a deep tree costs 16 bytes a name and not the length of its whole path.
 fn key(parent: Key, part: &[u8]) -> Key {
     let digest: [u8; 32] = Sha256::new_with_prefix(parent)
         .chain_update(part)

@@ -104,7 +104,7 @@ impl Reader {
             // A caller that can read files one by one does not read the bytes of a skipped file.
             self.report.skip(name, SkipReason::TooLarge);
         }
-        // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.
+        // Content that is skipped counts as well: its bytes are read and dropped, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
             // Old tars mark directories with a slash at the end of the name. A file whose name ends with a slash cannot

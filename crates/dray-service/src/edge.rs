@@ -176,7 +176,7 @@ pub async fn serve_with(
     let mut signals = StopSignals::listen().map_err(HostError::Signal)?;
     let running = tokio::select! {
         running = host.start() => running?,
-        // Dropping the start closes all that it had opened.
+        // The drop of the start closes all that it had opened.
         _ = signals.next() => return Ok(ExitStatus::Failure),
     };
     running.mark_long_lived();

@@ -459,7 +459,7 @@ impl<'a> DeliveryRun<'a> {
             if visible.unwrap_or(0) > 0 {
                 return true;
             }
-            // Checked after the query, so that the last query happens at the end of the time.
+            // The time is checked after the query, so that the last query happens at the end of the time.
             if self.simulation().now() >= until {
                 return false;
             }

@@ -421,7 +421,7 @@ pub(crate) struct SettingsInUse {
 impl Default for SettingsInUse {
     fn default() -> Self {
         thread_local! {
-            // Read once: the product's default draws a random owner each time.
+            // The settings are read once: the product's default draws a random owner each time.
             static SETTINGS: WorkSettings = WorkSettings::default();
         }
         SETTINGS.with(|settings| Self {

@@ -122,7 +122,7 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
         }
         // 5xx after the body: carried out or not.
         4 => failed(Some(latency), latency, ambiguous),
-        // Refused for ever.
+        // The platform refuses it permanently.
         5 => failed(
             None,
             latency,

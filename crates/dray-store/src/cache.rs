@@ -89,7 +89,8 @@ impl ObjectArea {
     pub(crate) fn expires_at_ms(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Finished => (touched_ms, inner.options.cas_lifetime),
-            // Counted from the end of the slot: all objects of a slot expire together, however often they are claimed.
+            // The lifetime counts from the end of the slot: all objects of a slot expire together, however often they
+            // are claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
         from.saturating_add(lifetime.as_millis())

@@ -160,7 +160,7 @@ async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
     let trust = match file {
         None => TrustStore::default(),
         Some(file) => {
-            // Read once at start. A new file needs a restart, as all configuration does.
+            // The file is read once at start. A new file needs a restart, as all configuration does.
             let pem = tokio::fs::read(file).await?;
             let invalid = |error: &dyn std::fmt::Display| {
                 io::Error::new(io::ErrorKind::InvalidData, error.to_string())

@@ -238,7 +238,8 @@ async fn handle_request(
     let response = forward_request(upstream, request, tasks).await?;
     let corruption = match fault {
         Some(S3Fault::LostResponse) => {
-            // Read completely, so that the endpoint has handled the request before the connection breaks.
+            // The response is read completely, so that the endpoint has handled the request before the connection
+            // breaks.
             let _ = response.into_body().collect().await;
             return Err(broken());
         }
@@ -345,7 +346,7 @@ impl Body for CorruptedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        // Pending without a waker, on purpose: the body never continues.
+        // The body is pending without a waker, on purpose: the body never continues.
         if self.corruption == BodyCorruption::Stall {
             return Poll::Pending;
         }

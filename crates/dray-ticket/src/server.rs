@@ -60,7 +60,7 @@ impl Service for TicketServer {
     type Config = TicketConfig;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The call is written out, so that it is compiled here.
         ServicePlan::of::<Self>()
     }
 

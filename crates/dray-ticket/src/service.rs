@@ -138,7 +138,7 @@ impl TicketService {
         let expires_at_ms = request.expiry(now_ms);
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
-        // Reserved before the record is written: a ticket that is not counted must not exist.
+        // The space is reserved before the record is written: a ticket that is not counted must not exist.
         let (max_bytes, limits) = (request.max_bytes, &inner.limits);
         self.change_usage(&principal.usage_key(), |usage| {
             usage.reserve(&key, max_bytes, expires_at_ms, now_ms, limits)

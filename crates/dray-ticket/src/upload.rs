@@ -240,8 +240,8 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
-        // Making a large artifact takes longer than some proxies keep a request: the client asks again at the end of
-        // the upload, until it gets the result.
+        // Making a large artifact takes longer than some proxies keep a request open: the client asks again at the end
+        // of the upload, until it gets the result.
         if is_part_at_end(&ticket.record, method, headers, &body)? {
             ticket = self.wait_while(ticket, TicketRecord::is_finishing).await?;
             if ticket.record.state == TicketState::Complete {
@@ -371,7 +371,7 @@ impl UploadCall<'_> {
 
     fn set_limits(&self, headers: &mut HeaderMap, record: &TicketRecord) {
         let now_ms = self.service.inner.clock.now_ms();
-        // Rounded down: a client must not count on the last part of a second.
+        // The seconds are rounded down: a client must not count on the last part of a second.
         let left_seconds = record.expires_at_ms.saturating_sub(now_ms) / 1000;
         let limits = format!(
             "max-size={}, max-append-size={MAX_PART_BYTES}, max-age={left_seconds}",

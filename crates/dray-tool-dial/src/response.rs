@@ -95,7 +95,7 @@ impl DeploymentResponse {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
-        // Counted part by part: many small parts of one file must not pass the limit.
+        // The size is counted part by part: many small parts of one file must not pass the limit.
         self.add_size(file.to_string().len())?;
         // A file without an index is a separate file.
         let next = self

@@ -105,7 +105,7 @@ impl FileDelivery {
         outgoing: OutgoingFiles,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
-        // Checked for each call, because an operator may bind a chat between two turns.
+        // The chat is checked for each call, because an operator may bind a chat between two turns.
         if self.session.has_chat().await {
             self.deliver(step, outgoing, end).await
         } else {

@@ -121,7 +121,7 @@ impl TurnFiles {
     pub async fn data_url(&self, attachment: &Attachment, limit: ByteSize) -> Option<String> {
         let services = &self.scope.services;
         let name = attachment.rest.get(STORED_NAME_FIELD)?.as_str()?;
-        // Checked by the name with its MAC, because attachments of models may contain any name.
+        // The claim is checked by the name with its MAC, because attachments of models may contain any name.
         let claim = self.loader.names.named_claim(name, "").await.ok()??;
         if claim.artifact.size > limit.as_u64() {
             return None;
@@ -140,7 +140,7 @@ impl TurnFiles {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let name = attachment.rest.get(STORED_NAME_FIELD);
         if let Some(name) = name.and_then(Value::as_str) {
-            // Checked by the name with its MAC, because attachments of models may contain any name.
+            // The claim is checked by the name with its MAC, because attachments of models may contain any name.
             let claim = self.loader.names.named_claim(name, title).await.ok()??;
             return Some(labelled(claim, kind, title));
         }

@@ -90,7 +90,8 @@ const MAX_MESSAGE_CHARACTERS: usize = 2000;
 
 /// An error message of a server for the model, the user and the log. The server chooses its text.
 pub(crate) fn bounded_message(message: &str) -> String {
-    // Cut first: the rest is not searched for what is removed. The note of the cut has only printable characters.
+    // The text is cut first: the rest is not searched for what is removed. The note of the cut has only printable
+    // characters.
     printable_text(&shorten_text(message, MAX_MESSAGE_CHARACTERS)).into_owned()
 }
 

@@ -112,7 +112,7 @@ impl ProgramPool {
                 return;
             }
         }
-        // Removed under the lock, and ended after it is released.
+        // The program is removed under the lock, and ended after it is released.
         let ended = {
             let mut state = self.state();
             state.is_closed = true;

@@ -62,7 +62,8 @@ impl McpSession {
     ) -> Result<Self, SessionError> {
         let address = target.address();
         let handshake = target.handshake();
-        // Remembered, so that a server of an earlier version needs one handshake and not two at each start.
+        // The address is remembered, so that a server of an earlier version needs one handshake and not two at each
+        // start.
         let started = if legacy.contains(&address) {
             let mode = ClientLifecycleMode::Initialize;
             Self::open(target, settings, mode, &handshake).await

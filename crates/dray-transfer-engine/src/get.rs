@@ -211,7 +211,7 @@ impl GetOperation<'_> {
         self.options
             .policy
             .check(self.path, TransferDirection::Outbound)?;
-        // Held until the return: retries and their pauses count as one transfer of the limit.
+        // The permit is held until the return: retries and their pauses count as one transfer of the limit.
         let _permit = self.engine.acquire_permit().await?;
         loop {
             match self.attempt().await {
@@ -301,7 +301,8 @@ impl GetOperation<'_> {
             Some(mut body) => {
                 // The digest of the sink includes these bytes already.
                 copied.take_digest_of(&*self.sink);
-                // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
+                // The bytes are read back from the disk: the counts and the scan for secrets must cover these bytes
+                // too.
                 while let Some(chunk) = body.next().await {
                     copied.update(&chunk.map_err(TransferError::host)?);
                 }

@@ -82,7 +82,7 @@ class EndingEvents:
             if self._subscription is None:
                 self._subscription = await self._connection.subscribe(self._subject, cb=self._dispatch)
             if not self._is_confirmed:
-                # Confirmed by the server before a call is published, so that its end is not missed.
+                # The server confirms the subscription before a call is published, so that its end is not missed.
                 await self._connection.flush()
                 self._is_confirmed = True
         messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -245,8 +245,8 @@ class AsyncPublisher:
     async def _next_event(self, wait: float) -> Any:
         """The next event of the durable consumer; `None` if there is none within `wait` seconds."""
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.publisher-{self._tenant}"
-        # Sent as a plain message: the library takes a consumer that is missing for one without messages. Without a time
-        # the server would wait without end.
+        # The request is a plain message: the library takes a consumer that is missing for one without messages. Without
+        # a time the server would wait without end.
         request = json.dumps({"batch": 1, "expires": max(int(wait * 1e9), 1_000_000)})
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, max_msgs=1)

@@ -150,7 +150,7 @@ impl NatsBackend {
     }
 
     pub(crate) async fn close(&self) {
-        // Flushed first: after the drain has begun, acknowledgements fail with "channel closed".
+        // The flush comes first: after the drain has begun, acknowledgements fail with "channel closed".
         if let Err(error) = self.flush(FLUSH_WAIT).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

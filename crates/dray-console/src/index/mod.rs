@@ -115,7 +115,7 @@ impl EventIndex {
         content.pair_span(&mut row);
         let id = row.id;
         content.rows.push_back(Arc::new(row));
-        // Notified after the lock is released, because the readers that this wakes take the lock.
+        // The readers are notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.newest.send_replace(id);
     }

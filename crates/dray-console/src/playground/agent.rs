@@ -144,7 +144,7 @@ fn served_tenant(response: &HttpResponse) -> String {
 async fn json_reply(sent: Result<HttpResponse, HttpError>) -> Result<Value, Fault> {
     let response = sent.map_err(|error| unreachable_fault(&error))?;
     let (status, is_success) = (response.status(), response.is_success());
-    // Bounded before it is parsed.
+    // The size is bounded before it is parsed.
     let body = response.bytes(MAX_REPLY_BYTES).await;
     let body = body.map_err(|error| unreachable_fault(&error))?;
     let reply: Option<Value> = serde_json::from_slice(&body).ok();

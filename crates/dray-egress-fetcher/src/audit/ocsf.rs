@@ -59,7 +59,7 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
         // Success, and failure.
         "status_id": if is_allowed { 1 } else { 2 },
         "status_code": event.code,
-        // Allowed, and denied; allowed, and blocked.
+        // The action is "allowed" or "denied", and the disposition "allowed" or "blocked".
         "action_id": if is_allowed { 1 } else { 2 },
         "disposition_id": if is_allowed { 1 } else { 2 },
         "metadata": {

@@ -94,7 +94,7 @@ impl SyslogWriter {
                     SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
                 };
                 let socket = UdpSocket::bind(local)?;
-                // Connected, so that the kernel reports a closed port at the next message.
+                // The socket is connected, so that the kernel reports a closed port at the next message.
                 socket.connect(server)?;
                 Ok(SyslogConnection::Udp(socket))
             }
@@ -144,13 +144,13 @@ impl EventWriter for SyslogWriter {
         frame
     }
 
-    // Waiting events could be late by any time; docs/egress.md says that they are dropped.
+    // Events kept here could be sent at any later time; docs/egress.md says that they are dropped.
     const KEEPS_UNWRITTEN: bool = false;
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         let message = self.message(frame);
         if matches!(self.address, SyslogAddress::Udp(_)) && message.len() > MAX_DATAGRAM_BYTES {
-            // Checked before the connection is used, so that the connection is kept.
+            // The size is checked before the connection is used, so that the connection is kept.
             let problem = "the event is too large for a datagram";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }

@@ -160,7 +160,8 @@ impl Fetcher {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
         let grant = self.consult(request, &url, scope.may_ask, record).await?;
-        // Judged again from the start: the answer counts only if the rules still ask about exactly this URL.
+        // The request is judged again from the start: the answer counts only if the rules still ask about exactly this
+        // URL.
         record.judge_again();
         let (chain, mut context) = self.begin(request, Some(grant), record)?;
         // The wait for the answer is part of the whole time.

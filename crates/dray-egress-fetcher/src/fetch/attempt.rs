@@ -154,7 +154,8 @@ impl Fetcher {
         let labels = &partial.labels;
         let origin = record.origin(&labels.media_type);
         let storing = async {
-            // Recorded first, so that a process that ends between both steps leaves no content without its origin.
+            // The origin is recorded first, so that a process that ends between both steps leaves no content without
+            // its origin.
             sink.record_origin(origin).await?;
             sink.finish(labels).await
         };

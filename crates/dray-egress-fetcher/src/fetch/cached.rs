@@ -135,7 +135,8 @@ impl Fetcher {
             let mut lookup = cache.find(tenant, url).await;
             if let Some(found) = &lookup.response {
                 let is_same_variant = vary_digest(context, &found.terms.vary) == found.vary_digest;
-                // Adopted before the server is asked: after its 304 this hop could not request the body.
+                // The stored response is adopted before the server is asked: after its 304 this hop could not request
+                // the body.
                 let is_usable =
                     is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await;
                 if !is_usable {

@@ -222,7 +222,7 @@ impl Http2Body {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        // Polled first: it sends the window updates, without which the server would stop.
+        // The connection is polled first: it sends the window updates, without which the server would stop.
         drive_connection(&mut self.connection, cx);
         self.body.poll_data(cx)
     }

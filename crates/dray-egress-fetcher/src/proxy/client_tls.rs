@@ -122,7 +122,7 @@ impl ForwardProxy {
             return self.serve_client(plain, Some(permit)).await;
         };
         let AcceptedFiles { acceptor, replaced } = tls.in_force();
-        // Boxed: the handshake is not part of the state of a tunnel.
+        // The future of the handshake is boxed, so that it is not part of the state of a tunnel.
         let accepting = Box::pin(acceptor.accept(stream));
         let accepted = timeout(self.settings().head_timeout, accepting).await;
         let stream = match accepted {

@@ -193,7 +193,7 @@ impl HickoryResolver {
         loop {
             tokio::select! {
                 biased;
-                // Polled first (`biased`): with an answer no further server needs to be asked.
+                // The queries are polled first (`biased`): with an answer no further server needs to be asked.
                 Some((turn, index, result)) = queries.next(), if !queries.is_empty() => match result {
                     Ok(answer) => {
                         if self.may_be_first(index) {

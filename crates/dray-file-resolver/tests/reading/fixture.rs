@@ -159,7 +159,7 @@ fn counting(directory: &TempDir) -> String {
         "#!/bin/sh\necho one >> '{}'\nexec '{service}' \"$@\"\n",
         log.display()
     );
-    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // Another process writes the file: one that this one started meanwhile would keep the file open for writing, and it
     // could not be run.
     let written = std::process::Command::new("/bin/sh")
         .args([

@@ -99,8 +99,8 @@ impl ConfigFile {
                 Err(error) => Err(write_error(error.error)),
             };
         }
-        // Compared directly before the rename: a write of another program after this line is lost, and no portable call
-        // prevents that.
+        // The file is compared directly before the rename: a write of another program after this line is lost, and no
+        // portable call prevents that.
         if self.has_changed()? {
             return Ok(WriteOutcome::Changed);
         }

@@ -160,7 +160,7 @@ fn a_link_that_changes_between_two_checks_never_leads_outside() {
             }
         });
         let contents: Vec<_> = (0..2_000).map(|_| fixture.read("swap/b.txt")).collect();
-        // Set before the assertions: a panic ends the scope only when the other thread has ended.
+        // The flag is set before the assertions: a panic ends the scope only when the other thread has ended.
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         for text in contents.into_iter().flatten() {
             assert_eq!(text, "below");

@@ -139,7 +139,7 @@ impl McpServer {
                 },
                 root: own.root.clone().filter(|_| is_own_tenant),
                 limits: own.limits,
-                // Bound to the tenant and the session above when one is made.
+                // The tickets are bound to the tenant and the session above when one is made.
                 tickets: own.tickets.clone(),
             },
             scopes: caller.scopes,

@@ -41,7 +41,7 @@ impl ToolCall<'_> {
         }
         let mut operation = operation_id(send.delivery_id.as_deref())?;
         let locations = self.locations(&send)?;
-        // Asked before a file is stored: the call has no effect until the user agrees.
+        // The user is asked before a file is stored: the call has no effect until the user agrees.
         let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
         let questions = self.questions.as_ref().ok_or_else(Fault::internal)?;
         match questions.ask(&send, chats, confirm).await? {

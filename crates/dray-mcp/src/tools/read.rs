@@ -241,7 +241,7 @@ fn converted_bytes(metrics: &str) -> Option<u64> {
 }
 
 fn next_arguments(read: &ReadArguments, stored: &StoredFile, window: ByteWindow) -> Value {
-    // Named by its handle, so that the next part is of the same bytes even if the source changes meanwhile.
+    // The file is named by its handle, so that the next part is of the same bytes even if the source changes meanwhile.
     let mut arguments = json!({"path": stored.handle(), "range": window.to_range()});
     if !read.member.is_empty() {
         arguments = extended(arguments, json!({"member": read.member}));

@@ -111,7 +111,7 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
     ) -> Result<(), RecordError> {
         record.value.is_lapsed = true;
-        // Read by replicas of an earlier version, which do not know the other field.
+        // This is read by replicas of an earlier version, which do not know the other field.
         record.value.is_used = true;
         self.update(principal, id, record).await?;
         tracing::warn!(

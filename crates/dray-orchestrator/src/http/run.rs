@@ -94,7 +94,7 @@ impl AnswerRun {
                     // Clones of the sink that outlive the answer cannot send after its end.
                     self.events.close();
                 }
-                // Reached only when it is called again after the end.
+                // This line is reached only when it is called again after the end.
                 else => return NextEvent::Ended(Err(RequestFailure::unexpected())),
             }
         }
@@ -126,7 +126,7 @@ impl AnswerRun {
                     return Ok(events);
                 }
                 NextEvent::Ended(Ok(ending)) => {
-                    // Put back for the stream, which writes the end chunk.
+                    // The ending is put back for the stream, which writes the end chunk.
                     self.ended = Some(Ok(ending));
                     return Ok(events);
                 }

@@ -193,7 +193,7 @@ fn a_patch_of_a_template_names_no_other_tool_and_lifts_no_restriction_of_the_ope
     ] {
         let refusals = refused(&without_kinds, patched(&patch));
         assert_eq!(refusals, ["tool_sets.0.override"], "{patch}");
-        // Called with the caller's own key, so DIAL Core decides.
+        // The request has the caller's own key, so DIAL Core decides.
         assert_eq!(refused(&with_kinds, patched(&patch)), [""; 0], "{patch}");
     }
     let harmless = json!({"name": "x", "description": "x", "timeout_seconds": 3});

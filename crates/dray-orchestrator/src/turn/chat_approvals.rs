@@ -251,7 +251,7 @@ impl<'a> ChatApprovals<'a> {
             ChatState::Expired(_) => Ok(ChatOutcome::Answered(cancelled, None)),
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(mut record) => {
-                // Decided and not by the chat: by another request of the caller, which continues the call.
+                // Another request of the caller decided the call and continues it.
                 let answers = record.value.chat_answers().ok_or_else(used_failure)?;
                 self.store
                     .use_decision(self.principal, id, &mut record)

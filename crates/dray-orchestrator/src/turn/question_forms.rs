@@ -137,7 +137,7 @@ fn read_answer(question: &UserQuestion, answer: &Value) -> Result<UserAnswer, St
                 Some(Value::Object(values)) => values.clone(),
                 Some(_) => return Err("The content must be an object.".to_owned()),
             };
-            // Completed here, so that the client learns about mistakes.
+            // The values are completed here, so that the client learns about mistakes.
             Ok(UserAnswer::Accepted(question.completed(values)?))
         }
         Some("decline") => Ok(UserAnswer::Declined),

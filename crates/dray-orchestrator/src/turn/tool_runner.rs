@@ -233,7 +233,7 @@ impl ToolRunner<'_> {
         }
         let span = self.telemetry.tool_span(name, &request);
         let call = self.telemetry.report.begin_call(name, request.id);
-        // Boxed: the futures that wait for a call would each contain it.
+        // The future is boxed: the futures that wait for a call would each contain it.
         let running = Box::pin(pipeline::run_call(
             tool, request, self.turn, resolver, &settings, self.sink,
         ));

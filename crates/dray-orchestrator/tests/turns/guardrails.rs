@@ -198,7 +198,7 @@ async fn nothing_of_a_blocked_answer_is_in_any_chunk() {
         judge.asked(),
         [json!({"event": "after_model", "text": "The secret is 4711.", "tool_calls": []})]
     );
-    // Allowed answers arrive, in their pieces.
+    // An answer that is allowed arrives in its parts.
     let answer = fixture.send_text("go").await;
     assert_eq!(answer.text(), "The secret is 4711.");
     assert_eq!(answer.reason(), "stop");

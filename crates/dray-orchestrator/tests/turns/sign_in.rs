@@ -324,7 +324,7 @@ async fn tokens_that_end_are_renewed_without_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
     let fixture = SignInFixture::new(1).await;
-    // Counted from the exchange of the code.
+    // The lifetime counts from the exchange of the code.
     fixture.server.shared().lock().rotated = Some(String::new());
     let returned = fixture.follow(&fixture.page("alice").await).await;
     let code = fixture.code(&returned).await;

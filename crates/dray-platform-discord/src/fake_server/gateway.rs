@@ -383,8 +383,8 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
         Some(2) => {
             state.gateway.logins.push("identify".to_owned());
             if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
-                // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
-                // noticed.
+                // 4014 is the code for disallowed intents. This is stricter than the real gateway, so that a client
+                // without this intent is noticed.
                 return GatewayStart::Refused(4014);
             }
             let id = format!("session-{}", state.next());

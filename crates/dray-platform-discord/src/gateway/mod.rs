@@ -110,7 +110,7 @@ impl<'a> GatewayReceiver<'a> {
         sink: GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        // Kept for all connections of this process. After a restart, messages are caught up from `since`.
+        // The cache is kept for all connections of this process. After a restart, messages are caught up from `since`.
         let mut cache = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
@@ -178,7 +178,7 @@ impl<'a> GatewayReceiver<'a> {
                 Some(url) => url.to_owned(),
                 None => self.request_address(cache.has_session()).await?,
             };
-            // Checked here for both sources: the address in `READY` comes from the network as well.
+            // The URL is checked here for both sources: the address in `READY` comes from the network as well.
             let url = self.api.gateway(&url)?;
             let mut socket = GatewaySocket::open(self.api, &url).await?;
             let interval = socket.hello().await?;

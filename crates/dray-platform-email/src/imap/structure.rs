@@ -86,7 +86,7 @@ fn walk_structure(
 }
 
 fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
-    // Fixed by the grammar; identifier and description are skipped.
+    // The grammar fixes the order; identifier and description are skipped.
     let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
         return None;
     };

@@ -152,7 +152,7 @@ impl MailHead {
             uid: location.uid,
             id: self.id.clone(),
             section: part.section.clone(),
-            // Limited, because it comes from the mail and is stored with the message.
+            // The text is limited, because it comes from the mail and is stored with the message.
             encoding: part.encoding.chars().take(32).collect(),
             octets: part.octets,
         };
@@ -199,7 +199,7 @@ pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
 /// programs write them.
 fn display_name(part: &BodyPart) -> String {
     if part.name.contains("=?") {
-        // Read as a subject, because the parser decodes encoded words there.
+        // The name is read as a subject, because the parser decodes encoded words there.
         let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
         let read = MessageParser::default().parse(head.as_bytes());
         if let Some(name) = read.as_ref().and_then(Message::subject) {

@@ -98,7 +98,7 @@ impl MailReceiver<'_> {
         let mut retry_delay = self.retry_delays.first;
         let mut failed = FailedMails::default();
         while !stop.is_cancelled() {
-            // Set by the connection: after progress, a failure begins with the first delay again.
+            // The connection sets it: after progress, a failure begins with the first delay again.
             let mut has_worked = false;
             let ended = self
                 .connection(deliver, stop, &mut failed, &mut has_worked)
@@ -137,7 +137,7 @@ impl MailReceiver<'_> {
     ) -> Result<(), PlatformError> {
         let opening = async {
             let mut connection = ImapConnection::open(self.options, self.inbox, self.tls).await?;
-            // Opened to mark mails.
+            // The mailbox is opened to mark mails.
             let validity = connection.select(&self.inbox.mailbox, true).await?;
             Ok::<_, PlatformError>((connection, validity))
         };
@@ -161,7 +161,7 @@ impl MailReceiver<'_> {
                 *has_worked = true;
             }
             *has_worked = true;
-            // Announced while the mails above were read: `IDLE` would not announce it again.
+            // The mail was announced while the mails above were read: `IDLE` would not announce it again.
             if connection.has_new_mail {
                 continue;
             }
@@ -197,7 +197,7 @@ impl MailReceiver<'_> {
                 uid = location.uid,
                 "could not read a mail, which stays in the mailbox"
             );
-            // Marked, because every search would find it again. Its content stays in the mailbox.
+            // The mail is marked, because every search would find it again. Its content stays in the mailbox.
             return mark_seen(connection, location.uid).await;
         }
         // Only failures to read the mail count: a message that cannot be stored is not the fault of the mail.
@@ -214,7 +214,7 @@ impl MailReceiver<'_> {
         // From here on, failures are not caused by the mail.
         failed.failures.remove(&location.uid);
         match read {
-            // Removed by another client since the search.
+            // Another client removed the mail since the search.
             MailOutcome::Removed => return Ok(()),
             MailOutcome::Refused(reason) => {
                 tracing::info!(uid = location.uid, reason, "skipped a mail");
@@ -240,7 +240,7 @@ impl MailReceiver<'_> {
             Err(reason) => return Ok(MailOutcome::Refused(reason)),
         };
         let octets = fetched.find("RFC822.SIZE").and_then(ImapValue::number);
-        // Requested after the head, so that a mail that is not accepted needs no further request.
+        // The parts are requested after the head, so that a mail that is not accepted needs no further request.
         let parts = match connection
             .fetch(location.uid, "(UID BODYSTRUCTURE)")
             .await?

@@ -49,7 +49,7 @@ pub(super) fn call_method(
             Ok(json!(true))
         }
         _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
-            // Checked last, because `sendMessage` and `sendChatAction` begin with `send` too.
+            // This pattern is last, because `sendMessage` and `sendChatAction` begin with `send` too.
             Some(kind) => send_one(&mut state, form, kind, fault, shared.upload, date),
             None => Err(MethodError::of(404, "Not Found: method not found")),
         },

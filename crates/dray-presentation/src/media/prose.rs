@@ -52,8 +52,8 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
             else {
                 continue;
             };
-            // Counted before the call, because each check may be a round trip to a sandbox, even if the path does not
-            // exist.
+            // The check is counted before the call, because each check may be a round trip to a sandbox, even if the
+            // path does not exist.
             checks += 1;
             if checks <= MAX_MENTIONS && !found.iter().any(|known| known == path) && exists(path) {
                 found.push(path.to_owned());

@@ -59,7 +59,7 @@ impl Message {
             .read_exact(length.get_mut(1..).unwrap_or_default())
             .await?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        // Checked before the buffer is allocated, so that a false length costs no memory.
+        // The length is checked before the buffer is allocated, so that a false length costs no memory.
         if !(4..=MAX_MESSAGE_BYTES).contains(&length) {
             return Err(malformed("a message of impossible length"));
         }
@@ -144,7 +144,7 @@ impl Request {
         };
         Self::new(kind::NEW_SESSION)
             .with_number(id)
-            // Reserved.
+            // This field is reserved.
             .with_string(b"")
             // Terminal, X11 forwarding and agent forwarding.
             .with_number(0)

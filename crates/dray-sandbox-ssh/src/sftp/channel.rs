@@ -266,7 +266,8 @@ impl Channel {
     }
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        // Set during the wait: if this future is dropped, half a packet is on the wire and the rest would be misread.
+        // The flag is set during the wait: if this future is dropped, half a packet is on the wire and the rest would
+        // be misread.
         self.has_partial_packet = true;
         let sent = timeout(self.response_timeout, self.writer.write_all(bytes)).await;
         let failed = match sent {

@@ -68,7 +68,8 @@ impl SandboxTransfer {
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
             let (backend, last) = backends.checked(name)?;
-            // Held during the request: concurrent callers wait for its result instead of sending other requests.
+            // The lock is held during the request: concurrent callers wait for its result instead of sending other
+            // requests.
             let mut last = last.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS

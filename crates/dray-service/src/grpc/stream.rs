@@ -49,7 +49,7 @@ pub(super) fn answer_stream(
     endpoint.handlers.spawn(async move {
         let outcome = tokio::select! {
             outcome = admitted => outcome,
-            // Cancelled when the grace of a stop ran out; the caller still gets a response (C-4).
+            // The grace of a stop has run out; the caller still gets a response (C-4).
             () = kill.cancelled() => Err(stopping_fault()),
         };
         // A caller that has disconnected waits for no outcome.

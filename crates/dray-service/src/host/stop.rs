@@ -34,7 +34,7 @@ impl RunningHost {
         self.health.set_stopping();
         self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
-            // Set here too, because the task that watches readiness may run only after the drain.
+            // The state is set here too, because the task that watches readiness may run only after the drain.
             grpc.set_serving(false).await;
         }
         self.stages.push(LifecycleStage::NotReady);
@@ -89,7 +89,7 @@ impl RunningHost {
         }
         self.tasks.kill.cancel();
         if !handlers {
-            // Cancelled handlers still reply that the service is stopping (C-4).
+            // Handlers that were cancelled still reply that the service is stopping (C-4).
             let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, self.tasks.handlers.wait()).await;
         }
         // Replies have a short time to be sent; then all connections are closed.
@@ -137,7 +137,7 @@ impl RunningHost {
     }
 
     async fn close_listeners(&mut self) {
-        // Closed last: `/metrics` and `/live` are available during the complete stop (section 15).
+        // The HTTP server closes last: `/metrics` and `/live` are available during the complete stop (section 15).
         self.tasks.http.close().await;
         self.stages.push(LifecycleStage::Closed);
     }

@@ -18,7 +18,7 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
         messaging.consumer.group.name = service,
         dray.operation_id = %meta.operation,
         dray.tenant = meta.tenant.as_str(),
-        // Declared here, since a span cannot get further fields later.
+        // The field is declared here, since a span cannot get further fields later.
         dray.code = tracing::field::Empty,
         trace_id = tracing::field::Empty,
     );

@@ -78,7 +78,7 @@ fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
     let rest = tail.get(before..).unwrap_or_default();
-    // Percent-encoded once, or twice when the URL is in a query itself.
+    // The sign may be percent-encoded once, or twice when the URL is in a query itself.
     let sign = ["=", ":", "%3d", "%253d"]
         .iter()
         .find(|sign| rest.starts_with(**sign));

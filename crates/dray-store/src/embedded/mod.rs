@@ -149,7 +149,8 @@ impl EmbeddedS3 {
         };
         let address = listener.local_addr()?;
         identity.port = address.port();
-        // Written before the first request is served, so that other processes of this user can find the endpoint.
+        // The file is written before the first request is served, so that other processes of this user can find the
+        // endpoint.
         let root = directory.root().to_owned();
         identity.write(&root)?;
         let options = identity.options();

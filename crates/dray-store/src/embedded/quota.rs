@@ -43,8 +43,8 @@ impl StorageQuota {
         let updated = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                // Saturating, because without a limit the count starts at 0, not at the bytes that are already on the
-                // disk.
+                // The subtraction saturates, because without a limit the count starts at 0, not at the bytes that are
+                // already on the disk.
                 Some(used.saturating_sub(bytes))
             });
         debug_assert!(updated.is_ok());

@@ -223,7 +223,7 @@ impl Container {
         let output = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
         let (stdout, stderr) = split_frames(&output.body);
         let target = format!("/exec/{id}/json");
-        // Requested after the end of the output, because the status is unknown earlier.
+        // The details are requested after the end of the output, because the status is unknown earlier.
         let details = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
         let status = details.get("ExitCode").and_then(Value::as_i64);
         Output {

@@ -102,7 +102,7 @@ impl<'a> DialFileCall<'a> {
             number_argument(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
-        // Counted as models count: a line feed at the end begins no further line.
+        // The lines are counted as models count: a line feed at the end begins no further line.
         let all = content.lines().count();
         if start > all {
             return Ok(format!("The file has {all} lines."));

@@ -209,7 +209,7 @@ async fn the_stage_of_a_streaming_tool_shows_its_files() {
         .iter()
         .filter(|event| matches!(event, Event::StageAttachment { .. }));
     assert_eq!(shown.count(), 1, "{:?}", result.events);
-    // Written by the tool as received, so not by the pipeline.
+    // The tool wrote it as received, so the pipeline did not.
     assert!(!result.stage_text().contains("hello"));
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn allowed_all<'a>(
     if !roots.is_empty() {
         let roots = serde_json::json!(roots);
         let root = format!("sandbox-transfer.local.roots={roots}");
-        // Inserted first, so that a later `--set` of the user overrides it.
+        // The override is inserted first, so that a later `--set` of the user overrides it.
         global.overrides.insert(0, root);
     }
     global

@@ -56,7 +56,7 @@ pub(crate) async fn run(
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
     );
     if copies && let Some(config) = context::own_sandboxes(&reaching)? {
-        // Boxed, because its future is far larger than those of the other commands.
+        // The future is boxed, because it is far larger than those of the other commands.
         return Box::pin(run_copy(
             &reaching,
             &SandboxAccess::Direct(&config),
@@ -72,7 +72,7 @@ pub(crate) async fn run(
             command,
         ))
         .await;
-        // Done after a failure too, because a service that runs here must stop in order.
+        // The system is closed after a failure too, because a service that runs here must stop in order.
         system.close().await;
         return outcome;
     }
@@ -85,7 +85,7 @@ pub(crate) async fn run(
             None => SystemConnection::open_to_ask(&allowing, &services).await?,
         };
         let outcome = exec::run(&reaching, &system, exec).await;
-        // Done after a failure too: the program ends before the service that runs here.
+        // The system is closed after a failure too: the program ends before the service that runs here.
         system.close().await;
         return outcome;
     }

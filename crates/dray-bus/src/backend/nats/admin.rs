@@ -154,7 +154,8 @@ fn stream_config(spec: &StreamSpec) -> Config {
             FullStreamPolicy::New => DiscardPolicy::New,
             FullStreamPolicy::Old => DiscardPolicy::Old,
         },
-        // Written out although it is the default: acknowledged messages survive the end of the server process (F-2).
+        // The setting is written out although it is the default: acknowledged messages survive the end of the server
+        // process (F-2).
         storage: StorageType::File,
         max_age: spec.max_age,
         duplicate_window: spec.duplicate_window,

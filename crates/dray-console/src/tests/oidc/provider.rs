@@ -260,7 +260,7 @@ async fn respond_to_token_request(
     }
     let digest = Sha256Digest::of(field("code_verifier").as_bytes());
     let challenge = URL_SAFE_NO_PAD.encode(digest.as_bytes());
-    // Removed, because a code is valid once.
+    // The code is removed, because a code is valid once.
     let issued = state.codes.remove(field("code")).filter(|issued| {
         issued.code_challenge == challenge && issued.redirect_uri == field("redirect_uri")
     });

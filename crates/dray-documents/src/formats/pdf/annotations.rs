@@ -99,7 +99,7 @@ impl Annotations {
     }
 
     fn add_link(&mut self, area: Rect, url: &str) {
-        // Searched from the end, because the parts of a link over several lines follow each other.
+        // The search begins at the end, because the parts of a link over several lines follow each other.
         let known = self.targets.iter().rposition(|target| **target == *url);
         let number = known.unwrap_or(self.targets.len());
         if number < marks::MAX_LINKS && self.areas.len() < MAX_AREAS {
@@ -112,7 +112,7 @@ impl Annotations {
 
     /// Marks the text spans that are inside links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
-        // Needed without links, too: private-use characters of the file could otherwise forge a link.
+        // This is necessary without links, too: private-use characters of the file could otherwise forge a link.
         marks::remove_lookalikes(spans);
         if self.areas.is_empty() {
             return;

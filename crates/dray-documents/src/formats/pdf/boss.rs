@@ -163,7 +163,7 @@ impl PdfBoss {
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
-        // Done before spans are added or removed, because hidden spans are identified by index.
+        // This comes before spans are added or removed, because hidden spans are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;

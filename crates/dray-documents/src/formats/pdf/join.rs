@@ -270,7 +270,7 @@ impl Shape {
         if upper.is_entry || lower.is_entry {
             return LineJoin::Paragraph;
         }
-        // Checked first: a divided word continues on the next line, even over a wide gap.
+        // This check is first: a divided word continues on the next line, even over a wide gap.
         if is_hyphenated(&upper.runs, lower) || is_compound(&upper.runs, lower) {
             return LineJoin::Nothing;
         }

@@ -37,7 +37,7 @@ pub(super) fn convert(
     let text = decode_part(&bytes);
     // Automatic styles are in the content itself and replace common styles of the same name.
     styles.read(&text, &budget)?;
-    // Read first, because the conditions follow the cells that they colour.
+    // The areas are read first, because the conditions follow the cells that they colour.
     let mut coloured = conditional_areas(&text, &budget)?;
     let mut xml = Xml::new(&text, &budget);
     let mut number = 0;

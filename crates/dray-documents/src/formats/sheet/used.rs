@@ -151,7 +151,8 @@ impl SheetReader {
         }
         if self.keeps_row {
             self.bytes += text.len() as u64;
-            // Compared with the remaining budget, but not counted: the table counts its text when it is written.
+            // The bytes are compared with the remaining budget, but not counted: the table counts its text when it is
+            // written.
             if self.bytes > out.budget().text_left() {
                 return Err(Limit::Size);
             }

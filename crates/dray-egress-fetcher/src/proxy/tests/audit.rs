@@ -16,7 +16,7 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
     proxy.fake_network.set_dns_answers(NAME, vec![Ok(dns)]);
     let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
     let mut server = ends.recv().await.unwrap();
-    // Published before the first byte is relayed.
+    // The event is published before the first byte is relayed.
     let opened = proxy.event().await;
     assert_eq!(
         (opened.proxy_stage.as_str(), opened.verdict.as_str()),

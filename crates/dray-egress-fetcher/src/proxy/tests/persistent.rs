@@ -304,7 +304,7 @@ async fn a_target_that_closes_gets_a_new_connection_for_the_next_request() {
         .map(|(number, _)| number)
         .collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
-    // Judged, resolved and checked like the first one.
+    // This name is judged, resolved and checked like the first one.
     assert_eq!(fixture.proxy.fake_network.queried_names().len(), 4);
 }
 

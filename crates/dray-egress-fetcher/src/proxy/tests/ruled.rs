@@ -133,7 +133,7 @@ async fn a_field_that_names_another_method_is_judged_as_that_method() {
         ("x-http-method: delete", 403),
         ("X_HTTP_Method_Override: DELETE", 403),
         ("X-Method-Override: ", 403),
-        // Allowed as well.
+        // The method of this header is allowed, too.
         ("X-HTTP-Method-Override: get", 200),
     ] {
         let auth = proxy.auth();

@@ -204,7 +204,7 @@ impl ResponseDriver {
         self.run.stop();
         let ended = self.end(outcome).await;
         self.write(&listener, &mut waiting);
-        // Recorded even where the client does not take the last events.
+        // The response is recorded even where the client does not take the last events.
         self.recorder = None;
         listener.end(&mut waiting);
         listener.send(&mut waiting).await;

@@ -87,7 +87,7 @@ pub(super) async fn finish_abandoned(
         Abandonment::Lost => return Ok(true),
         Abandonment::Finishable(checkpoint) => checkpoint,
     };
-    // Checked before the response is taken over: a replica that is busy leaves it to another one.
+    // The permit is acquired before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.chat_permit().await?;
     let mut takeover = match surface.state.responses.take_over(principal, id).await {
         Ok(Some(takeover)) => takeover,

@@ -104,7 +104,7 @@ impl<'a> Subject<'a> {
         let mut facts = facts_of(GuardrailEvent::AfterModel);
         facts.insert("text".to_owned(), Value::from(answer.content.as_str()));
         facts.insert("tool_calls".to_owned(), calls.collect());
-        // Shown beside the text, so judged with it.
+        // Users see these texts beside the answer, so they are judged with it.
         let (mut reasoning, mut refusal) = (String::new(), String::new());
         for event in &answer.held {
             match event {

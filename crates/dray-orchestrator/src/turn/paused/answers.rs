@@ -160,7 +160,7 @@ impl RoundAnswers {
                 return Err(expired_failure());
             }
             ChatState::Expired(record) => (record, ApprovalDecision::Cancelled, cancelled),
-            // Decided and not by the chat: by an earlier request of the caller.
+            // An earlier request of the caller decided the call.
             ChatState::Decided(_) | ChatState::Used if answer.decision.permits() => {
                 return Err(used_failure());
             }

@@ -20,7 +20,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
     let short = Link::new(short);
     let link = fixture.preview(session("s1"), "a.txt").await;
     assert_eq!(link.get("p", "a.txt").await.text(), "shown");
-    // Forged: another secret, another record, or a part of a link.
+    // The forged links have another secret, another record, or a part of a link.
     let other = if link.token.ends_with('A') { 'B' } else { 'A' };
     let forged = format!("{}{other}", &link.token[..63]);
     for token in [

@@ -236,7 +236,7 @@ impl<'f> Walker<'f> {
             ' ' if self.run.is_empty() && self.line.is_blank() => {}
             visible => self.run.push(visible),
         }
-        // Counted before the block is written, so that one endless paragraph cannot take all memory.
+        // The character is counted before the block is written, so that one endless paragraph cannot take all memory.
         self.pending += character.len_utf8() as u64;
         if self.pending > out.budget().text_left() {
             return Err(Limit::Size.into());

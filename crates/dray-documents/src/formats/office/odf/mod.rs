@@ -61,7 +61,8 @@ fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Fa
     let mut source = Source::open(input, &budget)?;
     let mut styles = Styles::default();
     if let Some(bytes) = source.styles()? {
-        // Read before the content: of two styles with the same name, the automatic style of the content is used.
+        // The styles are read before the content: of two styles with the same name, the automatic style of the content
+        // is used.
         styles.read(&decode_part(&bytes), &budget)?;
     }
     let content = source.content()?;

@@ -208,7 +208,7 @@ impl Walker<'_> {
             return;
         }
         match op {
-            // Bounded: deeper content was cut off when the stream was read.
+            // The stack is bounded: deeper content was cut off when the stream was read.
             Op::Save => frame.saved.push(frame.state.clone()),
             Op::Restore => {
                 // Some writers restore more often than they save; the state then stays as it is.
@@ -312,7 +312,7 @@ impl Walker<'_> {
         if frame.depth >= MAX_FORM_DEPTH || self.forms >= MAX_FORMS {
             return;
         }
-        // Counted before the form is read, so that the limit includes forms that cannot be read.
+        // The form is counted before it is read, so that the limit includes forms that cannot be read.
         self.forms += 1;
         let Some(found) = find(frame.chain, "XObject", &name.0, self.source) else {
             return;

@@ -141,7 +141,7 @@ impl FontSize {
         Some(match unit {
             "pt" => Self::Points(number),
             "px" => Self::Points(number * 0.75),
-            // Converted with the usual size of text, which is 12 points.
+            // The value is converted with the usual size of text, which is 12 points.
             "rem" => Self::Points(number * 12.0),
             "em" => Self::Factor(number),
             "%" => Self::Factor(number / 100.0),

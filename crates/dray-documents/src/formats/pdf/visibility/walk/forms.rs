@@ -89,7 +89,7 @@ impl Walker<'_> {
         if self.known_masks.len() >= MAX_MASKS || frame.depth >= MAX_FORM_DEPTH {
             return MaskState::Unknown;
         }
-        // Entered before its group runs, which may set the same mask.
+        // The mask is entered before its group runs, which may set the same mask.
         self.known_masks.insert(key, MaskState::Unknown);
         let computed = self.mask_paints(group, frame).map(|paints| {
             self.masks.push(SoftMask { kind, paints });
