@@ -24,11 +24,13 @@ use crate::print_line;
 const EVENT_COUNT: u64 = 10_000;
 /// Events before the measured minute, which fill the page.
 const WARMUP_COUNT: u64 = 1_000;
+/// Time between two events of the measured minute.
 const EVENT_INTERVAL: Duration = Duration::from_millis(6);
 /// Time to live of the events.
 const EVENT_TIMEOUT: Duration = Duration::from_mins(5);
-/// Drives Chromium.
+/// npm package that drives Chromium.
 const BROWSER_PACKAGE: &str = "playwright-core@1.64.1";
+/// Target for the first paint, in milliseconds.
 const MAX_PAINT_MS: f64 = 100.0;
 /// Most bytes of the scripts, styles and pictures that a page loads.
 const MAX_ASSET_BYTES: u64 = 150 * 1024;

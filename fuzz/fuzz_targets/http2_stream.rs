@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 /// The preface of a client and its empty settings (RFC 9113, section 3.4).
 const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// Capacity of each direction of the connection in memory.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Time in which every stream ends; the clock is paused.
 const END_TIMEOUT: Duration = Duration::from_mins(1);

@@ -204,12 +204,13 @@ async fn undici_of_node_fetches_from_the_allowed_host_and_shows_refusals() {
     fixture.assert_no_other_packet();
 }
 
-/// An extension that signs in to the proxy: Chromium takes no password from its command line.
+/// Manifest of an extension that signs in to the proxy: Chromium takes no password from its command line.
 const EXTENSION_MANIFEST: &str = r#"{
   "manifest_version": 3, "name": "login", "version": "1",
   "permissions": ["webRequest", "webRequestAuthProvider"], "host_permissions": ["<all_urls>"],
   "background": {"service_worker": "login.js"}
 }"#;
+/// Background script of the extension.
 const EXTENSION_SCRIPT: &str = "
 const { username, password } = new URL('PROXY');
 chrome.webRequest.onAuthRequired.addListener(

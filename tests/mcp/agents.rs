@@ -15,8 +15,9 @@ use self::model::{FINAL_TEXT, RehearsedModel};
 use super::McpFixture;
 use crate::support::{self, node};
 
-/// The request of the model to each agent, and the content of the file.
+/// The request of the model to each agent.
 const QUESTION_TEXT: &str = "What is in notes.txt?";
+/// The content of the file.
 const FILE_TEXT: &str = "The answer is 42.";
 
 /// The package of Codex is its launcher, which contains the program. The others are packages with the program alone:

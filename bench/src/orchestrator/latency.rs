@@ -10,8 +10,9 @@ use crate::print_line;
 const ROUND_COUNT: usize = 500;
 /// Rounds before the measurement, which are not counted.
 const WARM_UP_ROUNDS: usize = 50;
-/// Targets for the median of the added time, in milliseconds.
+/// Target for the median of the time added to the first token, in milliseconds.
 const FIRST_TOKEN_TARGET: f64 = 2.0;
+/// Target for the median of the time added to a call of a tool, in milliseconds.
 const TOOL_TARGET: f64 = 3.0;
 
 /// Measures plain turns and turns with one call of a tool.

@@ -18,8 +18,9 @@ use tokio::process::Child;
 use super::client::{ClientProtocol, ProxyRoute};
 use super::target::READY_LINE;
 
-/// The two ends of the pair of interfaces.
+/// End of the pair of interfaces on the side of the host.
 const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// End of the pair of interfaces on the side of the target.
 pub(super) const TARGET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Start of the names of namespaces; the id of the measuring process follows.
 const NAMESPACE_PREFIX: &str = "dray-bench-";

@@ -30,6 +30,7 @@ use crate::{McpServer, failure};
 
 /// Header with the method of a request (MCP 2026-07-28).
 const METHOD_HEADER: &str = "mcp-method";
+/// Method of the request that opens a stream of notifications.
 const LISTEN_METHOD: &str = "subscriptions/listen";
 /// Most resources of one subscription that are read concurrently.
 const MAX_CONCURRENT_LOOKS: usize = 8;

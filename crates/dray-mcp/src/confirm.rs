@@ -19,8 +19,9 @@ use crate::options::ToolName;
 const MAX_SHOWN_FILES: usize = 10;
 /// Longest name or message in a question, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 200;
-/// Keys of the questions.
+/// Key of the question for the chat.
 const CHAT_KEY: &str = "chat";
+/// Key of the question that confirms the delivery.
 const CONFIRM_KEY: &str = "confirm";
 
 /// A chat that a user may select if the session has none.

@@ -275,8 +275,9 @@ async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> 
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
 }
 
-/// Codes of failures of the directory itself.
+/// Failure code for a file system without space.
 const DIRECTORY_FULL: &str = "directory_full";
+/// Failure code for a directory in which no file can be created.
 const DIRECTORY_NOT_WRITABLE: &str = "directory_not_writable";
 
 /// The sentence about the directory for a code of this platform; `None` for other codes.

@@ -29,8 +29,9 @@ const INDEX_TIMEOUT: Duration = Duration::from_secs(3);
 /// When a caller may ask again for a list whose changes were not read in time.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Receipts in a list without a limit, and most receipts in a list.
+/// Receipts in a list for which the request sets no limit.
 const DEFAULT_RECEIPTS: usize = 50;
+/// Most receipts in a list.
 const MAX_RECEIPTS: usize = 500;
 /// Most records that are read for one digest, newest first. Each costs one read.
 const MAX_SEARCHED_RECORDS: usize = 1_000;

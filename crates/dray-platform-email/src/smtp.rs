@@ -15,8 +15,9 @@ use crate::connection::{BufferedStream, MailServer, broken_connection};
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::reply::{SmtpReply, SmtpStage};
 
-/// Longest line of a reply, in bytes, and most lines. The standard allows 512 bytes, but servers send longer ones.
+/// Longest line of a reply, in bytes. The standard allows 512 bytes, but servers send longer ones.
 const MAX_LINE_BYTES: u64 = 2048;
+/// Most lines of one reply.
 const MAX_LINES: usize = 100;
 
 /// A connection that was greeted, protected and logged in. Dropping it closes it without a `QUIT`.

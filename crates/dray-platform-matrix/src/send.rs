@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{MatrixApi, media_parts};
 
-/// Routes of files.
+// Routes of files.
 pub(crate) const FILE_ROUTE: Route = Route::File;
 pub(crate) const IMAGE_ROUTE: Route = Route::Image;
 pub(crate) const VIDEO_ROUTE: Route = Route::Video;

@@ -11,8 +11,9 @@ use crate::api::{MatrixApi, encode_path_segment};
 use crate::event;
 use crate::options::MatrixOptions;
 
-/// Delays after failures: the first one, and the limit of the doubled ones.
+/// Delay after the first failure; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay after a failure.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;

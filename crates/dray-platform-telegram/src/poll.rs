@@ -11,8 +11,9 @@ use crate::api::TelegramApi;
 use crate::options::TelegramOptions;
 use crate::update;
 
-/// Delays after failures: the first one, and the limit of the doubled ones.
+/// Delay after the first failure; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay after a failure.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Longest `timeout` for which the API keeps a request open.

@@ -12,8 +12,9 @@ pub(crate) const VIDEO_ROUTE: Route = Route::Video;
 pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
 pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
-/// Longest caption and text, in characters; the same for the Cloud API and a bridge.
+/// Longest caption, in characters; the same for the Cloud API and a bridge.
 pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
+/// Longest text, in characters; the same for the Cloud API and a bridge.
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
 /// The steps of a delivery: text, then pictures, then other files in their order. `is_bridge` is set for a bridge,

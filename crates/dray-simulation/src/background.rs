@@ -19,8 +19,9 @@ use crate::simulation::{NO_REPLICA, NoResponse, START_MS, Simulation};
 use crate::statistics::RequestKind;
 use crate::worker::serve_waiting;
 
-/// Deadlines of tool calls and of deliveries, in milliseconds after the publication.
+/// Earliest and latest deadline of a tool call, in milliseconds after the publication.
 const CALL_DEADLINE_MS: (u64, u64) = (60_000, 600_000);
+/// Deadline of a delivery, in milliseconds after the publication.
 const DELIVERY_DEADLINE_MS: u64 = 900_000;
 /// Chats of all platforms together, for each operation per second: about one message in five seconds and chat.
 const CHATS_PER_RATE: f64 = 2.0;

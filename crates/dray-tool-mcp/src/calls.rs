@@ -27,8 +27,9 @@ const MAX_ROUNDS: usize = 10;
 /// Time between two polls of a task, if the server names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bounds of the poll interval that a server may name.
+/// Shortest poll interval; a shorter one of a server counts as this.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest poll interval; a longer one of a server counts as this.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The end of a call.

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::fixture::meter;
 
-/// The pair of the server's own documentation.
+/// Seed of the key pair in the documentation of the server.
 const USER_SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+/// Public key that belongs to [`USER_SEED`].
 const USER_PUBLIC_KEY: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
 async fn try_connect(options: &NatsOptions) -> Result<Bus, ConnectError> {

@@ -6,6 +6,7 @@ use super::row::{EventRow, RowOutcome};
 
 /// Minutes that are kept and shown.
 pub(crate) const MINUTES_SHOWN: u64 = 60;
+/// Milliseconds of a minute.
 const MINUTE_MS: u64 = 60_000;
 /// Number of latency buckets. Bucket n counts durations below 2^n ms; longer ones than the last bound count into the
 /// last bucket.

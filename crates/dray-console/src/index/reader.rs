@@ -12,8 +12,9 @@ use super::read::read_row;
 use super::row::EventSource;
 use crate::health::{HealthReporter, PartHealth};
 
-/// Delays between two attempts to open a stream.
+/// Delay after the first failed attempt to open a stream; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Longest delay between two attempts to open a stream.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(8);
 
 /// Fills the index from one stream until `stop`, beginning with the oldest event that the stream keeps.

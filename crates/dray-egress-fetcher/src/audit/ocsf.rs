@@ -14,6 +14,7 @@ const NETWORK_ACTIVITY: u32 = 4001;
 const HTTP_ACTIVITY: u32 = 4002;
 /// `connection_info.direction_id`: from the inside to the outside.
 const OUTBOUND_DIRECTION: u32 = 2;
+/// `connection_info.protocol_num`: the number of TCP in IP headers.
 const TCP_PROTOCOL: u32 = 6;
 /// Attributes of the event that have a place in the schema for every kind of connection.
 const MAPPED_NAMES: [&str; 16] = [

@@ -26,8 +26,9 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 const APP_NAME: &str = "egress-fetcher";
 /// `MSGID` of every message.
 const MESSAGE_ID: &str = "EgressAudit";
-/// Severities of refusals and of everything else (RFC 5424, section 6.2.1): notice, informational.
+/// Severity of refusals: notice (RFC 5424, section 6.2.1).
 const REFUSED_SEVERITY: u8 = 5;
+/// Severity of everything else: informational (RFC 5424, section 6.2.1).
 const ALLOWED_SEVERITY: u8 = 6;
 /// Longest `HOSTNAME` in bytes.
 const MAX_HOSTNAME_BYTES: usize = 255;

@@ -20,6 +20,7 @@ const CONSULT_TIMEOUT: Duration = Duration::from_secs(2);
 const QUESTION_PREFIX: &str = "egq_";
 /// Bytes of an id that name the session.
 pub(crate) const SESSION_DIGEST_BYTES: usize = 12;
+/// Bytes of a complete id.
 const QUESTION_ID_BYTES: usize = 20;
 
 /// The id of a question: a digest of its session, and a random number.

@@ -19,8 +19,9 @@ use crate::approvals::{AskFailure, AskedChat, ChatOption, NewApproval, ShownCall
 const MAX_CHOICES: usize = 8;
 /// Longest label of a button, in characters: platforms cut longer ones in the view of narrow screens.
 const MAX_LABEL_CHARS: usize = 40;
-/// Buttons for the answers that every question has. They name what they do, since a choice may have a short name.
+/// Label of the button that declines. It names the action, since a choice may have a short name.
 const DECLINE_LABEL: &str = "Decline to answer";
+/// Label of the button that cancels the call.
 const CANCEL_LABEL: &str = "Cancel the call";
 /// Labels that no choice may have, because people would take its button for one of the two buttons of this service.
 const OWN_LABELS: [&str; 4] = [DECLINE_LABEL, CANCEL_LABEL, "Decline", "Cancel"];

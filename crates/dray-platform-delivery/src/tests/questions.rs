@@ -30,6 +30,7 @@ const CALL_ID: &str = "apr_1";
 const OPS_CHAT: &str = "42";
 /// Id of the user who may answer in the chat.
 const APPROVER_ID: &str = "7";
+/// Milliseconds of an hour.
 const HOUR_MS: u64 = 3_600_000;
 
 /// State of the fake egress-fetcher and the fake orchestrator.

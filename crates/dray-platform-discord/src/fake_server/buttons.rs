@@ -12,8 +12,9 @@ use super::{FakeDiscord, FakeState, StoredMessage, error_reply, json_text};
 
 /// Id of the application of the bot.
 const APPLICATION_ID: &str = "1";
-/// Most characters of the label and of the custom id of a button.
+/// Most characters of the label of a button.
 const MAX_LABEL_CHARS: usize = 80;
+/// Most characters of the custom id of a button.
 const MAX_CUSTOM_ID_CHARS: usize = 100;
 /// Most buttons of a row.
 const MAX_ROW_BUTTONS: usize = 5;

@@ -11,8 +11,9 @@ use crate::PLATFORM_NAME;
 use crate::address::{self, MailSender};
 use crate::imap::structure::BodyPart;
 
-/// Longest message id and tag that are kept, in bytes.
+/// Longest message id that is kept, in bytes.
 const MAX_ID_BYTES: usize = 400;
+/// Longest tag that is kept, in bytes.
 const MAX_TAG_BYTES: usize = 64;
 
 /// Location of a mail in the mailbox: `UIDVALIDITY` and `UID`.

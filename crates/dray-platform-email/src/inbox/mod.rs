@@ -27,8 +27,9 @@ pub(crate) use fetch::fetch_attachment;
 use mail::{MailHead, MailLocation};
 use options::InboxOptions;
 
-/// Most bytes of a head, and of each text part, that are read.
+/// Most bytes of a head that are read.
 const MAX_HEAD_BYTES: u64 = 256 * 1024;
+/// Most bytes of each text part that are read.
 const MAX_TEXT_BYTES: u64 = 128 * 1024;
 /// Most text parts that are joined.
 const MAX_TEXT_PARTS: usize = 5;

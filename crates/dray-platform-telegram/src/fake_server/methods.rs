@@ -15,8 +15,9 @@ use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, SharedState, StoredFile, WebhookTarget, bot_json};
 use super::stored_message::{ShownFile, StoredMessage};
 
-/// Longest text and caption, in UTF-16 units.
+/// Longest text, in UTF-16 units.
 const MAX_TEXT_UNITS: usize = 4096;
+/// Longest caption, in UTF-16 units.
 const MAX_CAPTION_UNITS: usize = 1024;
 
 /// Runs a method. `getUpdates` is not here, because it waits, which is not possible with the lock.

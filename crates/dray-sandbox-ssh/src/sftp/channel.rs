@@ -13,8 +13,9 @@ use crate::session::Session;
 
 /// Largest response, which is the limit of OpenSSH itself.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
-/// Least bytes by which the buffer grows, and the free space below which it grows.
+/// Least bytes by which the buffer grows.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
+/// Free bytes of the buffer below which it grows.
 const MIN_ROOM_BYTES: usize = 4 * 1024;
 /// Bytes that every server of version 3 reads and writes in one request.
 const MIN_REQUEST_LIMIT_BYTES: u32 = 32 * 1024;

@@ -21,6 +21,7 @@ const MAX_IN_FLIGHT_BYTES: usize = 4 * 1024 * 1024;
 const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Extension by which a server writes a file to its disk.
 const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
 /// The file that is written, or the rest of it.

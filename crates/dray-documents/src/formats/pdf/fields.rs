@@ -19,14 +19,17 @@ const MAX_CHOICES: usize = 100;
 const MAX_PLACED: usize = 1000;
 /// The text for a ticked check box.
 const TICKED_BOX: &str = "\u{2612}";
-/// Greatest distance of a label from its field in points: before it, and after a check box.
+/// Greatest distance of a label before its field, in points.
 const MAX_LABEL_BEFORE: f32 = 250.0;
+/// Greatest distance of a label after its check box, in points.
 const MAX_LABEL_AFTER: f32 = 40.0;
-/// Sizes of letters in a field, points.
+/// Smallest size of letters in a field, in points.
 const MIN_SIZE: f32 = 6.0;
+/// Largest size of letters in a field, in points.
 const MAX_SIZE: f32 = 12.0;
-/// Height of a field for several lines, in sizes of letters, and the step between its lines.
+/// Least height of a field for several lines, in sizes of its letters.
 const MIN_HEIGHT_OF_LINES: f32 = 2.4;
+/// Step between two lines of a field, in sizes of its letters.
 const LINE_STEP: f32 = 1.2;
 
 /// The form of a document.

@@ -9,6 +9,7 @@ use crate::proxy::persistent::{ExchangeEnd, exchange_once};
 
 /// Changed responses in one run.
 const CHANGED_RESPONSES: usize = 2_000;
+/// Seed of the changes, so that each run makes the same ones.
 const SEED: u64 = 0x5eed_2026_1127;
 /// Inserted texts: parts of heads and framings that have several readings.
 const INSERTED_TEXTS: [&str; 12] = [

@@ -271,11 +271,12 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
     fixture.end().await;
 }
 
-/// A browser, and a link preview of a chat platform.
+/// Headers of a browser.
 const BROWSER_HEADERS: [(&str, &str); 1] = [(
     "user-agent",
     "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
 )];
+/// Headers of the program by which a chat platform previews links.
 const LINK_PREVIEW: [(&str, &str); 1] = [("user-agent", "TelegramBot (like TwitterBot)")];
 
 /// The session's open previews, or those of a delivery.

@@ -3,8 +3,9 @@
 use crate::compound::{Compound, offset_at, u16_at, u32_at};
 use crate::limits::{Budget, Damage, Failure};
 
-/// `wIdent` of Word 97 and later, and of Word 6 and 95.
+/// `wIdent` of Word 97 and later.
 const WORD_97: u16 = 0xA5EC;
+/// `wIdent` of Word 6 and Word 95.
 const WORD_6: u16 = 0xA5DC;
 /// First `nFib` of Word 97.
 const FIRST_97: u16 = 0x00C1;

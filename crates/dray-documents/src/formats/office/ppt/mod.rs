@@ -19,8 +19,9 @@ use crate::formats::ConversionHint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
-/// Kinds of lists of slides, by the instance of the record.
+/// Instance of the record with the list of slides.
 const SLIDES_INSTANCE: u16 = 0;
+/// Instance of the record with the list of notes.
 const NOTES_INSTANCE: u16 = 2;
 /// The storage with the newer presentation of a file for `PowerPoint` 95 and 97 ("dual storage").
 const DUAL_STORAGE: &str = "/PP97_DUALSTORAGE";

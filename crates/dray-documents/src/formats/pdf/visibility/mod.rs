@@ -31,8 +31,9 @@ use crate::markdown::visible_characters;
 const MIN_POINTS: f32 = 1.0;
 /// Least opacity that a person can see.
 const MIN_ALPHA: f32 = 0.05;
-/// Opacity and luminance of text through which other text can be read.
+/// Highest opacity of a text through which other text can be read.
 const MAX_FAINT_ALPHA: f32 = 0.6;
+/// Lowest luminance of a text through which other text can be read.
 const MIN_FAINT_LUMINANCE: f32 = 0.7;
 /// Pixels of a picture for each point below which it cannot show text.
 const MIN_PIXELS_PER_POINT: f32 = 0.05;

@@ -260,8 +260,9 @@ impl State {
 
 /// Most pixels of masks that are checked.
 const MAX_MASK_PIXELS: f32 = 16_000_000.0;
-/// Least opacity of an opaque pixel of a mask, of 255, and the percentage of pixels that must be opaque.
+/// Least opacity of an opaque pixel of a mask, of 255.
 const MIN_SOLID: u8 = 243;
+/// Percentage of the pixels of a mask that must be opaque.
 const MIN_SOLID_PERCENT: usize = 95;
 /// Transparency that a person does not notice.
 const MIN_TRANSPARENCY: f32 = 0.05;

@@ -19,8 +19,9 @@ use super::state::{Picture, State};
 use super::{Paint, PaintedPage, mark};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// Deepest nesting of forms, and most forms that one page draws: the limits of the engine.
+/// Deepest nesting of forms: the limit of the engine.
 const MAX_FORM_DEPTH: usize = 16;
+/// Most forms that one page draws: the limit of the engine.
 const MAX_FORMS: usize = 4096;
 /// Most paints of one page that are recorded.
 const MAX_PAINTS: usize = 50_000;

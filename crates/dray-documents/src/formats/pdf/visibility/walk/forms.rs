@@ -11,8 +11,9 @@ use super::super::resources::{Resources, numbers};
 use super::super::state::State;
 use super::{Frame, MAX_FORM_DEPTH, MAX_MARKED_BYTES, Walker, stream_key};
 
-/// Most soft masks of one page that are computed, and paints of one of them. With other masks, text counts as visible.
+/// Most soft masks of one page that are computed. With another mask, text counts as visible.
 const MAX_MASKS: usize = 256;
+/// Most paints of one soft mask. With a mask of more, text counts as visible.
 const MAX_MASK_PAINTS: usize = 1_000;
 
 impl Walker<'_> {
