@@ -49,11 +49,13 @@ struct PageReport {
     latency_ms: Vec<f64>,
     /// Rows that were added more than once.
     repeated: u64,
-    /// Bytes of the script heap after a collection, before and after the minute.
+    /// Bytes of the script heap before the minute, after a collection.
     heap_before: f64,
+    /// Bytes of the script heap after the minute, after a collection.
     heap_after: f64,
-    /// Nodes of the document, before and after the minute.
+    /// Nodes of the document before the minute.
     nodes_before: f64,
+    /// Nodes of the document after the minute.
     nodes_after: f64,
 }
 

@@ -28,8 +28,9 @@ pub(crate) struct CollectRules<'a> {
 pub(crate) struct FoundFile {
     /// Index in its id (section 4, step 5).
     pub(crate) index: usize,
-    /// The file's index if `data:` URLs count, and if they do not count. The older generations differ in that.
+    /// The file's index if `data:` URLs count. The older generations differ in that.
     pub(crate) index_with_data_urls: usize,
+    /// The file's index if `data:` URLs do not count.
     pub(crate) index_without_data_urls: usize,
     /// The URL as the request has it.
     pub(crate) raw: String,

@@ -22,9 +22,11 @@ pub struct Reader {
     filter: Filter,
     unique: UniqueNames,
     report: Report,
-    /// Members, bytes and bytes of names seen so far.
+    /// Number of members so far.
     entries: usize,
+    /// Bytes of the members so far.
     total: u64,
+    /// Bytes of the names so far.
     names: usize,
     state: ReaderState,
 }

@@ -58,8 +58,9 @@ struct ZipWrite<M> {
     out: Vec<u8>,
     /// Number of bytes that were returned.
     written: u64,
-    /// The central directory so far, and the number of its entries.
+    /// The central directory so far.
     central: Vec<u8>,
+    /// Number of entries of the central directory so far.
     count: u64,
     /// Names in the top directory that the list of skipped members must not use.
     texts: Vec<String>,

@@ -38,8 +38,9 @@ pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
     /// Whether the list continued without end, or was too long.
     pub(crate) is_cut: bool,
-    /// Whether the server has resources, and prompts.
+    /// Whether the server offers resources.
     pub(crate) has_resources: bool,
+    /// Whether the server offers prompts.
     pub(crate) has_prompts: bool,
 }
 

@@ -98,8 +98,9 @@ struct Sheet<'a> {
     column: u32,
     /// Whether the current row is hidden.
     hidden: bool,
-    /// Styles for cells without their own style: for columns from the first to the last, and for the current row.
+    /// Styles for cells without their own style: first and last column, and the name of the style.
     column_styles: Vec<(u32, u32, String)>,
+    /// Style of the current row, for cells without a style of their own or of their column.
     row_style: Option<String>,
 }
 

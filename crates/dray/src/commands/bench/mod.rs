@@ -71,8 +71,9 @@ pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(),
 struct BenchSession<'a> {
     bench: &'a BenchArgs,
     as_json: bool,
-    /// This program, and the global options that its commands get too.
+    /// This program, which commands start.
     program: OsString,
+    /// The global options, which commands of this program get too.
     options: Vec<OsString>,
     directory: &'a Path,
     /// Directories with copies: the sandbox and the path in it.

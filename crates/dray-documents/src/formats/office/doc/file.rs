@@ -126,8 +126,9 @@ pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item =
 /// Consecutive characters that the file stores in one place and one encoding (MS-DOC 2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
-    /// First character and the one after the last.
+    /// The first character of the range.
     pub(super) first: usize,
+    /// The character after the last one of the range.
     pub(super) end: usize,
     /// Offset of the first character in the main stream, in bytes.
     pub(super) offset: usize,

@@ -31,8 +31,9 @@ pub(super) struct Walker<'f> {
     narrow: Vec<char>,
     sink: Sink,
     line: Inline,
-    /// Text of the open run, and its format.
+    /// Text of the open run.
     run: String,
+    /// Format of the open run.
     style: Style,
     fields: Vec<Field>,
     table: Option<Grid>,
