@@ -12,14 +12,14 @@ use super::{helm, read};
 use crate::support::python_environment::environment;
 
 /// It has dependencies that do not go together with those of the other tests.
-const PACKAGE: &str = "checkov==3.3.30";
+const CHECKOV_PACKAGE: &str = "checkov==3.3.30";
 
 /// Objects by the id of a check that they fail.
 type Findings = BTreeMap<String, BTreeSet<String>>;
 
 /// The report of Checkov about the files of a directory: a list with one part for each kind of files.
 fn report(directory: &Path) -> Vec<Value> {
-    let python = environment("python-checkov", Path::new("python3"), &[PACKAGE]);
+    let python = environment("python-checkov", Path::new("python3"), &[CHECKOV_PACKAGE]);
     let output = Command::new(python.with_file_name("checkov"))
         .args(["--directory", "."])
         .args(["--framework", "kubernetes", "dockerfile"])

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{TurnFixture, manifest};
 
-const SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+const MODEL_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 const FORM_TYPE: &str = "multipart/form-data; boundary=b";
 
 /// A caller: the URL of a service and a key.
@@ -213,7 +213,7 @@ fn anonymous(text: &str, ids: &Ids) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_not_exist() {
-    let fixture = TurnFixture::with(&manifest(json!([])), SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), MODEL_SCRIPT, |config| {
         config.clients = [("one", "k-1"), ("two", "k-2")]
             .map(|(name, key)| (name.to_owned(), Secret::new(key)))
             .into();

@@ -173,7 +173,7 @@ async fn a_changed_response_reaches_the_client_as_one_response_or_not_at_all() {
     let proxy = detached(&fake_network, |_| {});
     let token = mint("chat-1", 2_000_000_000, None);
     let request = format!(
-        "GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+        "GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
     );
     let (corpus, mut random) = (corpus(), RandomNumbers(SEED));
     let mut passed = 0;

@@ -98,7 +98,7 @@ impl InterceptingProxy {
 
     /// Serves `script` with a certificate for `files.example.org`.
     pub(super) fn serve(&self, script: ResponseScript) -> ScriptedResponder {
-        self.serve_as(NAME, TlsOffer::default(), script)
+        self.serve_as(TARGET_HOST, TlsOffer::default(), script)
     }
 
     fn serve_as(&self, name: &str, offer: TlsOffer, script: ResponseScript) -> ScriptedResponder {
@@ -111,10 +111,10 @@ impl InterceptingProxy {
 
     /// A client that trusts the authority of the proxy, inside a tunnel to `files.example.org`.
     pub(super) async fn client(&self) -> TlsStream<TcpStream> {
-        let (client, head) = self.proxy.tunnel(&format!("{NAME}:443")).await;
+        let (client, head) = self.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
         assert_eq!(status_of(&head), 200, "{head}");
         let connector = TlsConnector::from(tls_config(Some(self.anchor.clone())));
-        let name = NAME.to_owned().try_into().unwrap();
+        let name = TARGET_HOST.to_owned().try_into().unwrap();
         connector.connect(name, client).await.unwrap()
     }
 
@@ -135,7 +135,7 @@ impl InterceptingProxy {
     }
 
     async fn get(&self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
         self.exchange(&request).await
     }
 
@@ -166,7 +166,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
         let fields = (event.proxy_protocol.as_str(), event.method.as_str());
         assert_eq!(fields, ("connect", "GET"));
         assert_eq!(event.decided_by, "sandboxes/tables (policy.toml:7)");
-        assert_eq!(event.server_name, NAME);
+        assert_eq!(event.server_name, TARGET_HOST);
         assert_eq!(event.hops.len(), 1);
     }
     assert_eq!(
@@ -187,7 +187,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
             "POST /tables/override" => "X-HTTP-Method-Override: DELETE\r\n",
             _ => "",
         };
-        let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n");
+        let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{field}\r\n");
         let response = fixture.exchange(&request).await;
         assert_eq!(
             (status_of(&response), code_of(&response)),
@@ -251,7 +251,7 @@ async fn the_limit_of_a_rule_counts_the_content_of_a_response() {
 #[tokio::test]
 async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "header": "authorization", "prefix": "Bearer ",
+        "name": "files", "host": TARGET_HOST, "header": "authorization", "prefix": "Bearer ",
         "secret": "hunter2", "tenants": ["acme"],
     }])
     .to_string();
@@ -260,7 +260,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
                     Content-Length: 0\r\n\r\n";
     let server = fixture.serve(ResponseScript::raw(redirect));
     let own = "Authorization: Bearer own\r\nProxy-Authorization: Bearer own\r\n";
-    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {NAME}\r\n{own}\r\n");
+    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{own}\r\n");
     let response = fixture.exchange(&request).await;
     // The redirect is the client's to follow, in a separate tunnel, without the credential.
     assert_eq!(status_of(&response), 302, "{response}");
@@ -293,7 +293,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
 /// it.
 pub(super) fn smuggling_cases() -> Vec<(String, &'static str)> {
     let smuggled = "GET /other HTTP/1.1\r\nHost: other.example.org\r\n\r\n";
-    let host = format!("Host: {NAME}");
+    let host = format!("Host: {TARGET_HOST}");
     let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: chunked");
     let (malformed, mismatch) = ("malformed_request", "host_mismatch");
     let (post, get) = ("POST /tables/a", "GET /tables/a");
@@ -343,7 +343,7 @@ async fn a_second_request_in_the_same_tunnel_reaches_nothing() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = fixture.serve(table());
     let smuggled = "GET /other HTTP/1.1\r\nHost: other.example.org\r\n\r\n";
-    let own = format!("Host: {NAME}\r\n");
+    let own = format!("Host: {TARGET_HOST}\r\n");
     let first = format!("GET /tables/a HTTP/1.1\r\n{own}\r\n");
     for second in [smuggled.to_owned(), first.clone()] {
         let response = fixture.exchange(&format!("{first}{second}")).await;
@@ -372,7 +372,7 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
         expired: true,
         ..TlsOffer::default()
     };
-    let foreign = Authority::new().unwrap().acceptor(NAME).unwrap();
+    let foreign = Authority::new().unwrap().acceptor(TARGET_HOST).unwrap();
     let script = ScriptedResponder::always(table());
     for (peer, code) in [
         (
@@ -380,7 +380,7 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
             "tls_error",
         ),
         (
-            fixture.origin.acceptor_with(NAME, expired).unwrap(),
+            fixture.origin.acceptor_with(TARGET_HOST, expired).unwrap(),
             "tls_error",
         ),
         (foreign, "tls_error"),
@@ -460,10 +460,13 @@ async fn without_an_authority_a_tunnel_to_be_intercepted_is_refused() {
     fs::write(&path, POLICY_TEXT).unwrap();
     let set = [("/policy_path", path.to_str().unwrap())];
     let mut proxy = ProxyFixture::start(&set).await;
-    let (_, head) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (_, head) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 500);
     let event = proxy.event().await;
     assert_eq!(event.code, "interception_unavailable");
-    assert_eq!((event.url_host.as_str(), event.intercepted), (NAME, false));
+    assert_eq!(
+        (event.url_host.as_str(), event.intercepted),
+        (TARGET_HOST, false)
+    );
     assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
 }

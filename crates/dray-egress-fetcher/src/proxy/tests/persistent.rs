@@ -28,7 +28,7 @@ impl PersistentServer {
     /// `/gone`, and on the first connection also in place of one to `/once`.
     pub(super) fn start(fixture: &InterceptingProxy, respond: ResponseOfPath) -> Self {
         let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
-        let acceptor = fixture.origin.acceptor(NAME).unwrap();
+        let acceptor = fixture.origin.acceptor(TARGET_HOST).unwrap();
         let requests = RequestLog::default();
         let log = Arc::clone(&requests);
         let mut serving = JoinSet::new();
@@ -132,7 +132,7 @@ pub(super) async fn ask(client: &mut TunnelClient, line: &str, body: &str) -> (S
         0 => String::new(),
         length => format!("Content-Length: {length}\r\n"),
     };
-    let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{length}\r\n{body}");
+    let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{length}\r\n{body}");
     client.write_all(request.as_bytes()).await.unwrap();
     let head = read_head_of(client).await.expect("a response");
     let mut body = Vec::new();
@@ -175,7 +175,7 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
             assert!(event.intercepted);
             assert_eq!(
                 (event.method.as_str(), event.server_name.as_str()),
-                (method, NAME)
+                (method, TARGET_HOST)
             );
             assert_eq!(event.decided_by, "sandboxes/tables (policy.toml:7)");
             assert_eq!(event.operation_id, opened.operation_id);
@@ -377,7 +377,7 @@ async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
     ] {
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
-        let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{fields}\r\n{body}");
+        let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{fields}\r\n{body}");
         client.write_all(request.as_bytes()).await.unwrap();
         let response = rest_of(&mut client).await;
         let lower = response.to_ascii_lowercase();
@@ -423,7 +423,7 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
         let _ = fixture.events().await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         let response = rest_of(&mut client).await;
         assert_eq!(status_of(&response), status, "{path}: {response}");

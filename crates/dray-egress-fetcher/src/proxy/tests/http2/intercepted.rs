@@ -71,7 +71,7 @@ impl InterceptedStreams {
     /// Serves `script` with a certificate for `files.example.org`.
     fn serve(&self, script: ResponseScript) -> ScriptedResponder {
         let responder = ScriptedResponder::always(script);
-        let acceptor = self.origin.acceptor(NAME).unwrap();
+        let acceptor = self.origin.acceptor(TARGET_HOST).unwrap();
         let peer = FakePeer::Tls(acceptor, responder.clone());
         self.fixture
             .proxy
@@ -83,7 +83,7 @@ impl InterceptedStreams {
     /// A tunnel of `session` to `files.example.org`, in a stream of the one connection.
     async fn tunnel(&self, session: &str) -> StreamTunnel {
         let token = self.fixture.proxy.token_of(session, None);
-        let authority = format!("{NAME}:443");
+        let authority = format!("{TARGET_HOST}:443");
         let (response, mut up) = self.client.connect(&authority, &token).await;
         let response = response.await.unwrap();
         assert_eq!(response.status(), 200);
@@ -115,7 +115,7 @@ impl InterceptedStreams {
     async fn client(&self, session: &str) -> InnerClient {
         let tunnel = self.tunnel(session).await;
         let connector = TlsConnector::from(tls_config(Some(self.anchor.clone())));
-        let name = NAME.to_owned().try_into().unwrap();
+        let name = TARGET_HOST.to_owned().try_into().unwrap();
         InnerClient {
             stream: connector.connect(name, tunnel.io).await.unwrap(),
             _moving: tunnel.moving,
@@ -137,7 +137,7 @@ impl InterceptedStreams {
 impl InnerClient {
     async fn send(&mut self, line: &str, fields: &str) {
         let request =
-            format!("{line} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{fields}\r\n");
+            format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\nConnection: close\r\n{fields}\r\n");
         self.stream.write_all(request.as_bytes()).await.unwrap();
     }
 
@@ -225,7 +225,7 @@ async fn a_tunnel_of_a_stream_with_another_server_name_is_refused_and_nothing_is
 #[tokio::test]
 async fn a_credential_is_added_inside_a_tunnel_of_a_stream_for_its_tenant_and_never_shown() {
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "header": "authorization", "prefix": "Bearer ",
+        "name": "files", "host": TARGET_HOST, "header": "authorization", "prefix": "Bearer ",
         "secret": "hunter2", "tenants": ["acme"],
     }])
     .to_string();
