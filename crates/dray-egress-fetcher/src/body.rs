@@ -200,7 +200,7 @@ impl<S: ByteSink> BoundedSink<'_, S> {
         self.first_bytes.extend(chunk.iter().take(missing));
         // The sink's time counts for the whole fetch, not as silence of the peer.
         self.budget
-            .whole(self.sink.write(chunk))
+            .within_total(self.sink.write(chunk))
             .await?
             .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         counts.stored += size;

@@ -341,7 +341,10 @@ impl Fetcher {
                 code = %failure.code, phase = %failure.phase, delay_ms = whole_millis(delay),
                 "retrying the fetch"
             );
-            context.budget.whole(tokio::time::sleep(delay)).await?;
+            context
+                .budget
+                .within_total(tokio::time::sleep(delay))
+                .await?;
         }
     }
 

@@ -35,7 +35,7 @@ pub struct OfferedChat {
 
 /// The outcome of the questions.
 pub(crate) enum SendDecision {
-    /// The files may be sent, under this id where the question has decided it.
+    /// The files may be sent. After a confirmation, the delivery has this id.
     Send(Option<OperationId>),
     /// The client asks the user and repeats the request.
     Pending(InputRequiredResult),
@@ -214,7 +214,9 @@ pub(crate) fn binding(
     tool: ToolName,
     arguments: Option<&Value>,
 ) -> String {
-    let arguments = arguments.map_or_else(String::new, |arguments| sorted(arguments).to_string());
+    let arguments = arguments.map_or_else(String::new, |arguments| {
+        canonical_value(arguments).to_string()
+    });
     let whole = json!([
         client.tenant.as_str(),
         client.session.as_str(),
@@ -225,18 +227,19 @@ pub(crate) fn binding(
     whole.to_string()
 }
 
-/// The value with the keys of objects in order: a client may write them in another order when it repeats a request.
-fn sorted(value: &Value) -> Value {
+/// A form of a value in which the order of keys does not count, because a client may write them in another order when it
+/// repeats a request: an object becomes a list of pairs in the order of their keys, an array a list after `null`.
+fn canonical_value(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_by_key(|(name, _)| *name);
             let pairs = fields
                 .into_iter()
-                .map(|(name, value)| json!([name, sorted(value)]));
+                .map(|(name, value)| json!([name, canonical_value(value)]));
             Value::Array(pairs.collect())
         }
-        Value::Array(items) => json!([null, items.iter().map(sorted).collect::<Vec<_>>()]),
+        Value::Array(items) => json!([null, items.iter().map(canonical_value).collect::<Vec<_>>()]),
         other => other.clone(),
     }
 }
@@ -250,14 +253,20 @@ mod tests {
         let one = json!({"files": ["a", "b"], "message": "x"});
         let other: Value =
             serde_json::from_str(r#"{"message": "x", "files": ["a", "b"]}"#).unwrap();
-        assert_eq!(sorted(&one).to_string(), sorted(&other).to_string());
+        assert_eq!(
+            canonical_value(&one).to_string(),
+            canonical_value(&other).to_string()
+        );
         for changed in [
             json!({"files": ["b", "a"], "message": "x"}),
             json!({"files": ["a", "b"], "message": ""}),
             json!({"files": ["a", "b"]}),
             json!({"files": [["a", "b"]], "message": "x"}),
         ] {
-            assert_ne!(sorted(&one).to_string(), sorted(&changed).to_string());
+            assert_ne!(
+                canonical_value(&one).to_string(),
+                canonical_value(&changed).to_string()
+            );
         }
     }
 

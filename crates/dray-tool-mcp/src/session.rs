@@ -74,7 +74,7 @@ impl McpSession {
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
             match Self::open(target, settings, negotiated, &handshake).await {
-                // The program knows only the first request, and was slow to report that.
+                // The program answered `server/discover` after the wait was over, so it knows that request.
                 Err(_) if handshake.has_late_discovery() => {
                     let discover = ClientLifecycleMode::Discover {
                         preferred_versions: vec![ProtocolVersion::LATEST],
@@ -199,7 +199,7 @@ impl McpSession {
         SessionError::of_service(error, &self.close_reason)
     }
 
-    /// Runs a task that ends with the session at the latest. Outside of the runtime it is dropped.
+    /// Runs a task that ends with the session at the latest. Without a runtime, the task is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let mut background = self
@@ -275,7 +275,7 @@ impl McpSession {
         let read = self.service.peer().read_resource_once(params).await;
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
-            // A link is read for an existing result, so no user is asked.
+            // The server requests input. The resource belongs to a result that exists already, so no user is asked.
             _ => Err(SessionError::Malformed("its response is not a resource")),
         }
     }
@@ -320,7 +320,9 @@ impl McpSession {
         let prompt = self.peer().get_prompt_once(params).await;
         let GetPromptResponse::Complete(prompt) = prompt.map_err(|error| self.failure(error))?
         else {
-            return Err(SessionError::Malformed("it asks before it gives a prompt"));
+            return Err(SessionError::Malformed(
+                "it requests input before it returns a prompt",
+            ));
         };
         let messages = prompt.messages.into_iter().flat_map(|message| {
             // A tool result has no roles, and without them the model cannot distinguish question and answer.

@@ -57,7 +57,7 @@ impl Fetcher {
                     let recording = sink.record_origin(origin);
                     context
                         .budget
-                        .whole(recording)
+                        .within_total(recording)
                         .await?
                         .map_err(sink_failure)?;
                     return Ok(cached_file(cached, chain, record));
@@ -159,7 +159,7 @@ impl Fetcher {
             sink.record_origin(origin).await?;
             sink.finish(labels).await
         };
-        let stored = budget.whole(storing).await?.map_err(sink_failure)?;
+        let stored = budget.within_total(storing).await?.map_err(sink_failure)?;
         Ok((sniffed, stored))
     }
 }

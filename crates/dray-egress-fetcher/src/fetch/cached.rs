@@ -145,7 +145,7 @@ impl Fetcher {
             }
             lookup
         };
-        context.budget.whole(finding).await
+        context.budget.within_total(finding).await
     }
 
     /// Judges a hop whose response is stored and fresh, as far as a request would be judged before its connection.

@@ -291,7 +291,7 @@ impl Fetcher {
         let mut request = Self::slot_request(url, context, record.continues());
         let slot = context
             .budget
-            .whole(context.admission.slot(request.clone()))
+            .within_total(context.admission.slot(request.clone()))
             .await?;
         let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
@@ -314,7 +314,7 @@ impl Fetcher {
         let granted = context.admission.slot_with_address(request, ip);
         let (slot, address) = context
             .budget
-            .whole(granted)
+            .within_total(granted)
             .await?
             .map_err(overloaded_error)?;
         // An address may have become one of this machine while the hop waited.
