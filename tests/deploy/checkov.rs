@@ -23,7 +23,7 @@ fn report(directory: &Path) -> Vec<Value> {
     let output = Command::new(python.with_file_name("checkov"))
         .args(["--directory", "."])
         .args(["--framework", "kubernetes", "dockerfile"])
-        // Without any request: policies and databases of its makers are not downloaded.
+        // No request is made: policies and databases of its makers are not downloaded.
         .args([
             "--skip-download",
             "--quiet",

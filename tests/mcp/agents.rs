@@ -70,7 +70,7 @@ impl AgentRun {
             .env_clear()
             .env("HOME", self.fixture.path("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            // A directory without the file: only the server is given the directory that has it.
+            // The directory does not have the file: only the server is given the directory that has it.
             .current_dir(self.fixture.path("out"));
         command
     }

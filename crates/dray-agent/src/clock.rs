@@ -78,7 +78,8 @@ fn time_line(message: &Message) -> Option<String> {
     let recorded = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = recorded.get("response_timestamp")?.as_str()?;
     let zone = recorded.get("timezone_name").and_then(Value::as_str);
-    // The state came back through the client: `get` also refuses text that is too short or cut inside a character.
+    // The state came back through the client, so it may be any text: `get` also refuses text that is too short or cut
+    // inside a character.
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
     Some(format!(
         "\n[Timestamp: {date} {time} {}]",

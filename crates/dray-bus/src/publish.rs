@@ -112,8 +112,8 @@ impl Bus {
         audit: &A,
     ) -> Result<PublishReceipt, PublishError> {
         let subject = audit_subject::<A>(&meta.tenant);
-        // The only id with a random part: equal audit events are separate facts and must not be merged. Retries of one
-        // publish keep the id.
+        // This is the only id with a random part: equal audit events are separate facts and must not be merged. Retries
+        // of one publish keep the id.
         let step = format!(
             "{}.{}.{:032x}",
             A::AREA,

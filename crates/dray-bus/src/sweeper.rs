@@ -356,7 +356,7 @@ pub fn plan_sweep(
     now_ms: u64,
     time_left: Duration,
 ) -> SweepPlan {
-    // The most frequent case first: most of the stream is work that has ended and been reported.
+    // The most frequent case comes first: most of the stream is work that has ended and been reported.
     if record::is_over(record, redrives) {
         return SweepPlan::Forget;
     }

@@ -340,7 +340,7 @@ impl LiveReader {
                 .push_back(Event::default().event("ended").data(keys));
         }
         if !slice.rows.is_empty() {
-            // Newest first, as on the page: the script puts each batch before the rows that it has.
+            // The newest row comes first, as on the page: the script puts each batch before the rows that it has.
             let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
             let event = Event::default().event("rows").data(rows.into_string());
             self.queued.push_back(event);

@@ -109,7 +109,7 @@ where
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            // Cancel safe: a dropped permit is released, and `accept` loses no connection.
+            // This is cancellation safe: a dropped permit is released, and `accept` loses no connection.
             accepted = accept_connection(&listener, &permits, &limits) => accepted,
         };
         match accepted {

@@ -76,7 +76,7 @@ impl RequestBuilder {
             (Ok(name), Ok(value)) => {
                 self.headers.append(name, value);
             }
-            // The name alone, here and below: the value may be a secret.
+            // The message has only the name, here and below: the value may be a secret.
             _ => self.mistake = Some(format!("header {name}")),
         }
         self

@@ -66,7 +66,7 @@ impl HttpResponse {
         // (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            // `without_url`, here and below: some platforms carry their token in the path.
+            // `without_url` is necessary, here and below: some platforms carry their token in the path.
             Ok(Err(error)) => Err(HttpError::after(FailureKind::Broken(
                 error.without_url().into(),
             ))),

@@ -124,7 +124,7 @@ impl Platform for CliAccount {
             return Ok(ReconcileResult::NotSent);
         };
         for directory in self.directories(&send.delivery.target) {
-            // The partial file of an earlier attempt; no process writes to it.
+            // This is the partial file of an earlier attempt; no process writes to it.
             let _ = tokio::fs::remove_file(part_path(&directory, file, send.key)).await;
             for number in 1..=MAX_NUMBERED_NAMES {
                 let path = directory.join(numbered_name(&file.name, number));

@@ -188,7 +188,7 @@ async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
                 .and_then(|rest| rest.get(2..10))
             {
                 let granule = u64::from_le_bytes(granule.try_into().unwrap_or_default());
-                // RFC 3533, section 6: all bits set means that no packet ends on this page.
+                // All bits set (RFC 3533, section 6) means that no packet ends on this page.
                 if granule != u64::MAX {
                     last = last.max(granule);
                 }

@@ -129,7 +129,7 @@ impl SmtpConnection {
             .offers
             .iter()
             .find_map(|offer| offer.strip_prefix("SIZE "))?;
-        // RFC 1870, section 4: zero means no fixed limit.
+        // Zero means no fixed limit (RFC 1870, section 4).
         announced.trim().parse().ok().filter(|size| *size > 0)
     }
 

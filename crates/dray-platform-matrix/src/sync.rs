@@ -154,8 +154,8 @@ impl SyncLoop<'_> {
             };
             events.extend(newest);
             for event in &events {
-                // Limits the first response, and that after a join: both contain messages of any age. Later responses
-                // have only new messages, even if the clock of the server is slow.
+                // This limits the first response, and that after a join: both contain messages of any age. Later
+                // responses have only new messages, even if the clock of the server is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
                 let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);
                 if is_old && !is_known {

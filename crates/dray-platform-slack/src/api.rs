@@ -147,7 +147,7 @@ async fn check_response(response: HttpResponse) -> Result<Value, PlatformError> 
         .get("error")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    // Neither a success nor a refusal: Slack may have executed the request.
+    // The response is neither a success nor a refusal: Slack may have executed the request.
     if code.is_empty() {
         let error = PlatformError::new(ErrorKind::Unknown, "the response has neither ok nor error");
         return Err(error.ambiguous());

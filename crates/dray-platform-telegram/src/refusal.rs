@@ -123,7 +123,7 @@ pub(crate) fn refusal_error(
             error = error.with_retry_after(wait);
         }
     }
-    // Applies to a rate limit in the middle of an album too: the items before it are visible.
+    // This applies to a rate limit in the middle of an album, too: the items before it are visible.
     if album.is_some() {
         error = error.with_outcome(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {

@@ -131,7 +131,7 @@ impl BridgePlatform {
                 .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
             caption: kinds::MAX_CAPTION_CHARACTERS,
             text: kinds::MAX_TEXT_CHARACTERS,
-            // One file in one message.
+            // Each message has one file.
             per_message: 1,
             request: None,
             download: None,

@@ -198,7 +198,7 @@ impl EngineTransport {
         self: Arc<Self>,
         mut request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
-        // A new connection for each request: the engine may close a pooled one just when it is used.
+        // Each request has a new connection: the engine may close a pooled one just when it is used.
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
         // The connection ends with the response, or becomes the stream of a command. Both sides of the connection

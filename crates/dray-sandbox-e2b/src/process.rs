@@ -130,7 +130,7 @@ impl Exec for Processes {
             loop {
                 match output.next().await? {
                     None => return Ok(None),
-                    // An event without output: a keepalive, stderr, or the end of the command.
+                    // This is an event without output: a keepalive, stderr, or the end of the command.
                     Some(chunk) if chunk.is_empty() => {}
                     Some(chunk) => return Ok(Some((chunk, output))),
                 }

@@ -176,7 +176,7 @@ impl<E: Exec> ScriptRead<E> {
             Some(_) => return Ok(()),
             None => self.facts = Some(facts.to_owned()),
         }
-        // No `stat` in the sandbox: size and digest are compared, but not the identity.
+        // The sandbox has no `stat`: size and digest are compared, but not the identity.
         if facts == "-" {
             return Ok(());
         }

@@ -183,7 +183,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         match self.provider.replace(from.to_text()?, to.to_text()?).await {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            // An old version of the provider, or a target on another file system. A command can rename and reports
+            // The provider is an old version, or the target is on another file system. A command can rename and reports
             // whether the rename was atomic.
             Err(error)
                 if matches!(

@@ -168,7 +168,7 @@ fn folded(part: &[u8]) -> String {
     let text = text(part);
     // HFS+ and APFS compare names after normalisation, so `é` in one and in two code points are one name.
     let decomposed = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
-    // Upper case first: `ß` and `SS` become equal only that way.
+    // The text becomes upper case first: `ß` and `SS` become equal only that way.
     let folded = decomposed.to_uppercase().to_lowercase();
     ComposingNormalizerBorrowed::new_nfc()
         .normalize(&folded)

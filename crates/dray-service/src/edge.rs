@@ -45,7 +45,8 @@ impl HostError {
     /// The exit status of a process that could not start for this reason.
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
-            // Memory too: the remedy is another value in the configuration, not another attempt.
+            // The memory limits count as configuration: the remedy is another value in the configuration, not another
+            // attempt.
             Self::Config(_) | Self::Memory(_) | Self::GrpcSecurity(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)

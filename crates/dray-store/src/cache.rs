@@ -174,7 +174,7 @@ impl Store {
     /// # Errors
     /// The store could not be reached; the object may or may not be deleted.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
-        // The guard of the prefix: a wrong key must never remove finished content.
+        // This guards the prefix: a wrong key must never remove finished content.
         if !object.key.starts_with(CACHE_PREFIX) {
             return Ok(());
         }

@@ -147,7 +147,7 @@ fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
                 return builder.build_http();
             }
             builder
-                // The provider of the whole workspace; the SDK's default would add a second provider.
+                // This is the provider of the whole workspace; the SDK's default would add a second provider.
                 .tls_provider(Provider::Rustls(CryptoMode::Ring))
                 .tls_context(tls.clone())
                 .build()

@@ -204,7 +204,7 @@ impl TicketService {
         let operation = record.operation().ok_or_else(Fault::internal)?;
         let claim = self.content_claim(&tenant, content).await?;
         let deadline = Deadline::after(inner.clock.now_ms(), PUT_TIMEOUT);
-        // One operation id for every attempt: so the services recognise work that they have already done.
+        // Every attempt has the same operation id, so that the services recognise work that they have already done.
         let meta = Meta::new(tenant, deadline)
             .with_session(session.clone())
             .with_operation(operation);

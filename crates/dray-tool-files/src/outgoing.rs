@@ -180,7 +180,7 @@ impl FileDelivery {
             .filter(|file| !is_proven_delivery(file))
             .map(|file| dray_presentation::name::shown_name(&file.name))
             .collect();
-        // An error and not a result: the model must not report an unproven file as delivered.
+        // This is an error and not a result: the model must not report an unproven file as delivered.
         if !unproven.is_empty() {
             return Err(HandledFailure::new(format!(
                 "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",

@@ -257,7 +257,7 @@ impl McpSession {
                     // Cursors are kept, and the server decides on their length.
                     let rest = bytes_left.checked_sub(next.len());
                     let (Some(rest), true) = (rest, seen.insert(next.clone())) else {
-                        // Too long, or a cursor that came before: the list would never end.
+                        // The list is too long, or the cursor came before: the list would never end.
                         break;
                     };
                     bytes_left = rest;

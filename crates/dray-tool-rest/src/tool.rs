@@ -102,7 +102,7 @@ impl EndpointTool {
         if response.status() != 401 {
             return Ok(response);
         }
-        // Frees the connection before the next request.
+        // This frees the connection before the next request.
         drop(response);
         let token = tokens.get(client, http, deadline, Some(&token)).await?;
         set_bearer(prepared, &token);

@@ -192,7 +192,7 @@ impl FileSink {
 
     /// Waits until the last batch is written, and starts writing the collected one.
     async fn start_batch(&mut self) -> Result<(), Error> {
-        // One batch at a time: the digest must get the bytes in their order.
+        // Batches are written one at a time: the digest must get the bytes in their order.
         let mut output = self.finish_batch().await?;
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;

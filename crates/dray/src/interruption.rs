@@ -107,7 +107,7 @@ pub(crate) async fn run_command(
 ) -> Result<(), CommandFailure> {
     let mut signals = listen_to_signals()?;
     let status = tokio::select! {
-        // The command first: parts of it react to the same signal.
+        // The command is polled first, because parts of it react to the same signal.
         biased;
         ended = &mut command => {
             return match (ended, signals.next().now_or_never()) {

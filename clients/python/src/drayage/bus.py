@@ -229,7 +229,8 @@ class AsyncPublisher:
         loop that was left early, the next call begins with the last outcome. Ends after `wait` seconds without an
         outcome."""
         check_seconds("wait", wait)
-        # One at a time: the server would deliver others again while the caller works on the first ones.
+        # One message is requested at a time, because the server would deliver others again while the caller works on
+        # the first ones.
         while (message := await self._next_event(wait)) is not None:
             is_taken = False
             try:
@@ -300,7 +301,8 @@ class AsyncPublisher:
         while True:
             attempt += 1
             try:
-                # Without `stream=`: a header that controls the server would make the message a dead letter.
+                # The call has no `stream=`, because a header that controls the server would make the message a dead
+                # letter.
                 stored = await self._stream.publish(
                     subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
                 )

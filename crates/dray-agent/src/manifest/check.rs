@@ -168,7 +168,7 @@ impl ManifestSchema {
                 // These are closed objects, in which a key that is ignored would be dangerous.
                 Some(Value::Bool(false)) => report.problem(&path, "is not a known key"),
                 Some(schema) => self.check(schema, value, &path, report),
-                // A warning and not a problem: manifests are used with several releases.
+                // This is a warning and not a problem, because manifests are used with several releases.
                 None if is_described => report.unknown.push(path),
                 None => {}
             }

@@ -268,7 +268,7 @@ fn class_label(class: Class) -> String {
 /// without it.
 pub(super) fn path_hash(key: &[u8; 32], url: &CanonicalUrl) -> String {
     let pad = |byte: u8| {
-        // The block of SHA-256; a key of 32 bytes is padded to it (RFC 2104, section 2).
+        // SHA-256 has blocks of 64 bytes; a key of 32 bytes is padded to it (RFC 2104, section 2).
         let mut block = [byte; 64];
         for (slot, key) in block.iter_mut().zip(key) {
             *slot ^= key;

@@ -249,7 +249,8 @@ fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     };
     // `file` can only append.
     let mut reader = File::open(path)?;
-    // The last byte first: it nearly always ends a line, and each process checks it after the writes of another one.
+    // The last byte is read first: it nearly always ends a line, and each process checks it after the writes of another
+    // one.
     let mut last_byte = [0];
     reader.seek(SeekFrom::Start(last))?;
     reader.read_exact(&mut last_byte)?;

@@ -55,9 +55,9 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
         "type_uid": class * 100 + activity,
         "time": event.time_ms,
         "duration": event.duration_ms,
-        // Informational, and low.
+        // The severity is "informational" or "low".
         "severity_id": if is_allowed { 1 } else { 2 },
-        // Success, and failure.
+        // The status is "success" or "failure".
         "status_id": if is_allowed { 1 } else { 2 },
         "status_code": event.code,
         // The action is "allowed" or "denied", and the disposition "allowed" or "blocked".

@@ -158,7 +158,7 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
         let url = chain.current().clone();
-        // The same judgement as before a connection: a rule that changed since counts immediately.
+        // The judgement is the same as before a connection: a rule that changed since counts immediately.
         let HopAdmission { pinned, .. } = self.admit(chain, &url, context, record).await?;
         chain.note(&pinned);
         check_cached(cached, limit, record)?;

@@ -177,7 +177,7 @@ fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> 
             _ => cut_off(error.into()),
         };
     }
-    // Refusals of h2 itself: frames, fields and lengths that break the protocol, and floods.
+    // These are refusals of h2 itself: frames, fields and lengths that break the protocol, and floods.
     if error.is_library() {
         return HopError::Malformed(error.into());
     }

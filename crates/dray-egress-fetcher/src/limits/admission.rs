@@ -173,7 +173,7 @@ impl SlotTable {
         let claim = SlotClaim::new(request, address);
         let (grant, granted) = oneshot::channel();
         let displaced = {
-            // One lock from the check to the entry: a slot that becomes free in between finds this waiter in the
+            // One lock covers the check and the entry: a slot that becomes free in between finds this waiter in the
             // queue.
             let mut state = self.lock();
             if state.is_admissible(&claim) {

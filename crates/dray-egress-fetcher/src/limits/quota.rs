@@ -180,7 +180,7 @@ impl QuotaTable {
         rules: &RuleSet,
         caller: &Caller,
     ) -> Result<AdmittedRequest, QuotaExceeded> {
-        // One lock from the check to the count: two requests cannot both use the last unit of a quota.
+        // One lock covers the check and the count: two requests cannot both use the last unit of a quota.
         let mut table = self.lock();
         let (entries, reported) = self.check_locked(&mut table, rules, caller)?;
         for entry in &entries {
@@ -293,7 +293,7 @@ impl QuotaLease {
             let fitting = granted.min(room);
             counters.add_bytes(fitting);
             drop(counters);
-            // One lock at a time: two leases may name the same roles in another order.
+            // Only one lock is held at a time, because two leases may name the same roles in another order.
             for earlier in self.0.entries.get(..index).unwrap_or_default() {
                 lock(&earlier.counters).remove_bytes(granted - fitting, now_ms);
             }

@@ -152,7 +152,7 @@ impl HickoryResolver {
         // The value is only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let mut order: Vec<_> = (first..self.servers.len()).chain(0..first).collect();
-        // Each key once: a server may recover meanwhile.
+        // Each key is computed once, because a server may recover meanwhile.
         order.sort_by_cached_key(|index| {
             let server = self.servers.get(*index);
             server.map(|server| (server.health.is_silent(), !server.is_trusted))

@@ -25,7 +25,7 @@ impl<'a> UrlAuthority<'a> {
     /// Splits the text that follows `://`; path, query and fragment are left to the URL parser.
     pub(super) fn split(rest: &'a str) -> Result<Self, Code> {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        // U-4, also for an empty user info: parsers differ on which `@` is the border.
+        // U-4 holds even for an empty user info: parsers differ on which `@` is the border.
         if authority.contains('@') {
             return Err(Code::UrlCredentials);
         }

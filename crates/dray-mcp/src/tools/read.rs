@@ -222,7 +222,7 @@ fn next_window(
     match window {
         Some(window) => {
             let converted = converted_bytes(&reply.metrics).unwrap_or(window.length());
-            // Shorter than the window: the document ended in it.
+            // If it is shorter than the window, the document ended in it.
             let is_full = converted.saturating_add(MAX_ROUNDING_BYTES) >= window.length();
             (reply.outcome == "inline" && is_full)
                 .then(|| ByteWindow::starting_at(window.last.saturating_add(1), limit))

@@ -59,7 +59,7 @@ impl AnswerRun {
         };
         let messages = request.request.messages.len();
         tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = request.request.stream, "a chat begins");
-        // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
+        // The set has one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
         let answering = async move { agent.answer(request, sink).await };
         work.spawn(answering.instrument(Span::current()));
@@ -84,7 +84,7 @@ impl AnswerRun {
                 return NextEvent::Event(event);
             }
             tokio::select! {
-                // Events first: an answer that ended may have left some in the channel.
+                // Events come first: an answer that ended may have left some in the channel.
                 biased;
                 Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {

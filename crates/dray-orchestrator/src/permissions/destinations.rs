@@ -155,7 +155,7 @@ impl DestinationGuard for DestinationPolicy {
 /// Whether an address belongs to this machine: only such an address can be bound. Checked for each connection, because
 /// addresses change.
 fn is_own(address: IpAddr) -> bool {
-    // UDP and port 0: no program listens, and no specific port has to be free.
+    // The socket is UDP with port 0, so that no program listens, and no specific port has to be free.
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 

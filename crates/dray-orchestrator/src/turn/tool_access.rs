@@ -147,7 +147,7 @@ async fn caller_facts(
         return facts;
     }
     if let (Some(core), true) = (&parts.core, caller.api_key.is_some()) {
-        // Behind DIAL, also for a client of the operator: the key in `Api-Key` identifies the user.
+        // This is used behind DIAL, even for a client of the operator: the key in `Api-Key` identifies the user.
         let (bucket, info) = tokio::join!(core.user_bucket(caller), core.user_info(caller));
         match bucket {
             Ok(bucket) => facts.user = Some(bucket.bucket),

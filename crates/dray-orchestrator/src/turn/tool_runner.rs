@@ -189,7 +189,7 @@ impl ToolRunner<'_> {
 
     /// Puts a result that is too large for the model into a file; the model gets a notice with its address.
     pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
-        // A failure too: a server chooses how long its message is.
+        // A failure is cut, too: a server chooses how long its message is.
         let Some(Content::Text(text)) = &ran.message.content else {
             return ran;
         };

@@ -413,7 +413,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
             match state.gateway.sessions.get_mut(&id) {
                 None => GatewayStart::Unknown,
-                // Invalid sequence: the client claims events that were never sent.
+                // The sequence is invalid: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
                     // `RESUMED` follows the missed events, as at the real gateway.

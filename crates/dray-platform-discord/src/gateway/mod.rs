@@ -126,7 +126,8 @@ impl<'a> GatewayReceiver<'a> {
                     tracing::info!(reason, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
-                // A wrong token or a missing intent: connecting again would only use up the starts of sessions.
+                // The token is wrong or an intent is missing: connecting again would only use up the starts of
+                // sessions.
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => {
                     tracing::warn!(

@@ -247,7 +247,7 @@ fn is_automatic(mail: &Message<'_>) -> bool {
             is_match(value.split([';', ' ']).next().unwrap_or_default())
         })
     };
-    // RFC 3834, section 5: everything but `no` is automatic.
+    // Everything but `no` is automatic (RFC 3834, section 5).
     has_value("Auto-Submitted", &|value| value != "no")
         || has_value("Precedence", &|value| {
             matches!(value, "bulk" | "list" | "junk")

@@ -68,8 +68,8 @@ impl Reader {
             let work = self.run(prepared.file, prepared.size, &job, cancel).await;
             return self.recognize(work, &job, cancel).await.0;
         };
-        // Single-flight before the cache: the second of two equal calls waits and then gets the cached conversion of
-        // the first.
+        // Single-flight comes before the cache: the second of two equal calls waits and then gets the cached conversion
+        // of the first.
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,

@@ -47,7 +47,7 @@ impl SandboxTransfer {
                 + remaining_time
                     .saturating_sub(REPLY_MARGIN)
                     .min(CHECK_TIMEOUT);
-            // All concurrently: there are only as many as kinds of sandboxes.
+            // All are checked concurrently: there are only as many as kinds of sandboxes.
             let backends = &settings.backends;
             let checks = names.into_iter();
             let checks = checks.map(|name| self.check_one(backends, name, until));

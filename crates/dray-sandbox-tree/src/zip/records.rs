@@ -208,7 +208,7 @@ impl CentralHeader<'_> {
             &[
                 &short(&local.name),
                 &short(&extra),
-                // Empty comment, first disk, no text flag.
+                // The fields say: no comment, first disk, no text flag.
                 &[0; 6],
                 &attributes.to_le_bytes(),
                 &offset.to_le_bytes(),

@@ -218,7 +218,7 @@ impl GrpcEndpoint {
                     answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
                 Grpc::new(RawCodec)
-                    // The same limit as on the bus (E-3); tonic's own is 4 MiB.
+                    // The limit is that of the bus (E-3); tonic's own is 4 MiB.
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                     .unary(unary, request)
                     .await

@@ -19,7 +19,7 @@ impl RunningHost {
         listeners: &mut BoundListeners,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
-        // Calls before work: a service may call another one of this host as soon as it handles work.
+        // Calls are subscribed before work: a service may call another one of this host as soon as it handles work.
         self.subscribe().await?;
         self.serve_grpc(listeners, sections)?;
         self.stages.push(LifecycleStage::Subscribed);

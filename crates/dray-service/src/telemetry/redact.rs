@@ -68,7 +68,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
         if separator > 0 && length > 0 {
             return Some((after + separator, after + separator + length));
         }
-        // The name alone, as in prose; the search continues after it.
+        // The name stands alone, as in prose; the search continues after it.
         from = after;
     }
 }
@@ -139,7 +139,7 @@ impl<W: Write> Write for RedactingWriter<W> {
         // A broken character must not let the line pass unredacted.
         let text = String::from_utf8_lossy(line);
         self.inner.write_all(redact_line(&text).as_bytes())?;
-        // Returns the length of the input: callers count their own bytes, not the redacted ones.
+        // The result is the length of the input: callers count their own bytes, not the redacted ones.
         Ok(line.len())
     }
 

@@ -90,7 +90,7 @@ fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, 
     };
     let mut entries = Vec::new();
     for entry in read {
-        // A foreign file: this crate writes only names in UTF-8.
+        // This is a foreign file: this crate writes only names in UTF-8.
         let Ok(name) = entry?.file_name().into_string() else {
             continue;
         };

@@ -141,7 +141,7 @@ impl EmbeddedS3 {
             io::Result::Ok((directory, identity))
         })
         .await?;
-        // The port of the last start first: links that were handed out name it.
+        // The port of the last start is tried first: links that were handed out name it.
         let listener = match tokio::net::TcpListener::bind((LOOPBACK_ADDRESS, identity.port)).await
         {
             Ok(listener) => listener,

@@ -27,7 +27,7 @@ impl StorageQuota {
     pub(super) fn reserve(&self, bytes: u64) -> io::Result<()> {
         let updated = self
             .used
-            // One step for check and count: concurrent writers cannot pass the limit together.
+            // Check and count are one step: concurrent writers cannot pass the limit together.
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
                 used.checked_add(bytes)
                     .filter(|total| *total <= self.capacity)

@@ -115,7 +115,7 @@ async fn read_and_ask(
             session.forget_interruption();
         }
         let done = match line {
-            // The end of input, as with Ctrl-D.
+            // The input has ended, as with Ctrl-D.
             None => break,
             Some(InputLine::Unusable(reason)) => Err(CommandFailure::Usage(reason)),
             Some(InputLine::Text(text)) => run_line(session, interrupts, text.trim()).await,

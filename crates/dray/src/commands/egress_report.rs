@@ -83,7 +83,7 @@ impl EgressSummary {
             tenant => tenant,
         };
         let is_end = event.proxy_stage == "closed";
-        // The verdict on the request: an open connection may end with a failure later.
+        // The verdict is that on the request: an open connection may end with a failure later.
         let counts = self
             .verdicts
             .entry((tenant.to_owned(), event.verdict.clone()))

@@ -227,7 +227,7 @@ impl Shape {
             })
             .collect();
         steps.sort_by(f32::total_cmp);
-        // The smaller half: steps between paragraphs are the larger ones.
+        // The step is from the smaller half: steps between paragraphs are the larger ones.
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
         let indented = lines
             .iter()

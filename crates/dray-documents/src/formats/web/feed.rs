@@ -190,7 +190,7 @@ fn inline_line(text: &str) -> Inline {
 fn decode_element(inner: &str) -> String {
     let mut reader = Reader::from_str(inner);
     reader.config_mut().allow_dangling_amp = true;
-    // A fragment: its start and end tags need not match.
+    // The text is a fragment: its start and end tags need not match.
     reader.config_mut().check_end_names = false;
     let mut text = String::new();
     loop {

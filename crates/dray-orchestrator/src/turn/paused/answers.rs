@@ -155,7 +155,7 @@ impl RoundAnswers {
                 self.results.push(Message::new(Role::Tool, NOT_DECIDED));
                 return Ok(());
             }
-            // Too late, as for a question without a chat.
+            // The answer is too late, as for a question without a chat.
             ChatState::Expired(_) if answer.decision.permits() && !answer.waits => {
                 return Err(expired_failure());
             }

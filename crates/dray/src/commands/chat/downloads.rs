@@ -90,7 +90,7 @@ impl DownloadDirectory {
             return Ok(None);
         };
         if let Some((core, caller)) = &self.dial
-            // The only download with a key: the URL belongs to DIAL's own files.
+            // This is the only download with a key: the URL belongs to DIAL's own files.
             && let UrlClass::Dial(file) = core.origin().classify(url)
         {
             let mut download = match core.download(caller, &file, MAX_FILE_BYTES).await {
@@ -148,7 +148,7 @@ impl DownloadDirectory {
             } else {
                 self.directory.join(name::cli_numbered(&name, number))
             };
-            // Fails for an existing name in one step; a check before the rename could be outrun.
+            // This fails for an existing name in one step; a check before the rename could be outrun.
             match part.persist_noclobber(&path) {
                 Ok(_) => return Ok(path),
                 Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,

@@ -170,7 +170,8 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
     // The metadata is that of the open file: its path could lead to another one by now.
     let metadata = opened.metadata().map_err(failed)?;
-    // Device, inode, size and time: reading a large file only to compare it would take as long as sending it.
+    // The state is device, inode, size and time: reading a large file only to compare it would take as long as sending
+    // it.
     let state = format!(
         "{} {} {size} {} {}",
         metadata.dev(),

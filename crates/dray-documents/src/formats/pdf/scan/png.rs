@@ -40,8 +40,7 @@ impl Png {
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
         for row in rows.chunks_exact(rows.len().checked_div(self.height)?.max(1)) {
-            // The filter of the row: none. A filter would make the file smaller, which is not worth it for a temporary
-            // file.
+            // The row has no filter. A filter would make the file smaller, which is not worth it for a temporary file.
             packed.write_all(&[0]).ok()?;
             packed.write_all(row).ok()?;
         }

@@ -212,7 +212,7 @@ impl State {
 
     /// Clips to a region. `None` clips everything.
     pub(super) fn clip_to(&mut self, region: Option<Region>) {
-        // Far outside of every page: text under it is hidden.
+        // This region is far outside of every page, so text under it is hidden.
         let nothing = Region {
             area: Rect::new(1e9, 1e9, 1e9, 1e9),
             filled: true,

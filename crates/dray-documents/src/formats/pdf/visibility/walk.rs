@@ -89,7 +89,7 @@ pub(in crate::formats::pdf) fn walk(
 fn with_content(page: &Page, data: Vec<u8>) -> Page {
     let mut dict = page.dict().clone();
     let content = Stream {
-        // No filter: the operators are written as they are.
+        // The stream has no filter: the operators are written as they are.
         dict: Dict::new(),
         data,
     };

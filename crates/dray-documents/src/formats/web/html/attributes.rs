@@ -145,7 +145,7 @@ impl FontSize {
             "rem" => Self::Points(number * 12.0),
             "em" => Self::Factor(number),
             "%" => Self::Factor(number / 100.0),
-            // Units of a millimetre and more, and of the window.
+            // These units are a millimetre or more, or relative to the window.
             "pc" | "in" | "cm" | "mm" | "q" | "vw" | "vh" | "vmin" | "vmax" | "ch" | "ex" => {
                 Self::Points(number * 12.0)
             }
