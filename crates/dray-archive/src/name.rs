@@ -39,7 +39,7 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     Ok(parts)
 }
 
-/// As [`relative_parts`], for a name that stays in its directory on every system: a drive letter would lead elsewhere
+/// Like [`relative_parts`], for a name that stays in its directory on every system: a drive letter would lead elsewhere
 /// on Windows.
 ///
 /// # Errors

@@ -70,7 +70,7 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// As [`Compound::stream`], and [`Damage::MissingPart`].
+    /// Those of [`Compound::stream`], and [`Damage::MissingPart`].
     pub(crate) fn needed(
         &mut self,
         path: impl AsRef<Path>,

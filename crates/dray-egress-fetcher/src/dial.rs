@@ -133,7 +133,7 @@ pub async fn race_addresses(
 ///
 /// # Errors
 ///
-/// As [`race_addresses`]; `AddrNotAvailable` without attempts.
+/// Those of [`race_addresses`]; `AddrNotAvailable` without attempts.
 async fn race_attempts<T, A>(attempts: Vec<A>) -> io::Result<T>
 where
     A: Future<Output = io::Result<T>>,

@@ -102,8 +102,8 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// # Errors
 ///
-/// As [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue the
-/// body, including another 416.
+/// Those of [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue
+/// the body, including another 416.
 pub fn judge_rest(
     parts: &Parts,
     limit: u64,

@@ -58,7 +58,7 @@ impl InterfaceWatch {
     ///
     /// # Errors
     ///
-    /// As [`local_addresses`].
+    /// Those of [`local_addresses`].
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // The notices are taken before the read: a change after it is noticed by the next call.
@@ -132,7 +132,7 @@ pub fn local_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
 ///
 /// # Errors
 ///
-/// As [`local_addresses`].
+/// Those of [`local_addresses`].
 pub fn interface_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     let mut addresses = local_addresses(proc_net)?;
     addresses.retain(|address| !address.is_loopback());

@@ -119,7 +119,7 @@ impl FetchAdmission {
     ///
     /// # Errors
     ///
-    /// As [`FetchAdmission::slot`].
+    /// Those of [`FetchAdmission::slot`].
     pub async fn slot_with_address(
         &self,
         request: SlotRequest,

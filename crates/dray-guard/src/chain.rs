@@ -65,10 +65,10 @@ impl Chain {
         Self::observed(text, policy, &mut ())
     }
 
-    /// As [`Self::start`], with an observer of the steps.
+    /// Like [`Self::start`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn observed(
         text: &str,
         policy: Arc<EffectivePolicy>,
@@ -77,10 +77,10 @@ impl Chain {
         Self::of_parsed(CanonicalUrl::parse(text), policy, steps)
     }
 
-    /// As [`Self::observed`], with the URL that the text was read as.
+    /// Like [`Self::observed`], with the URL that the text was read as.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn of_parsed(
         parsed: Result<CanonicalUrl, Code>,
         policy: Arc<EffectivePolicy>,

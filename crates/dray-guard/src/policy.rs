@@ -155,10 +155,10 @@ impl EffectivePolicy {
         Self::observed(admin, app, &mut ())
     }
 
-    /// As [`Self::new`], with an observer of the steps.
+    /// Like [`Self::new`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Those of [`Self::new`].
     pub fn observed(
         admin: &AdminPolicy,
         app: &AppPolicy,
@@ -230,10 +230,10 @@ impl EffectivePolicy {
         self.check_observed(url, &mut ())
     }
 
-    /// As [`Self::check`], with an observer of the steps.
+    /// Like [`Self::check`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Those of [`Self::check`].
     pub fn check_observed(
         &self,
         url: &CanonicalUrl,

@@ -85,7 +85,7 @@ impl ContentAccess {
             .await
     }
 
-    /// As [`Self::store`], with another limit on a file of this machine.
+    /// Like [`Self::store`], with another limit on a file of this machine.
     pub(crate) async fn store_within(
         &self,
         location: &Location,

@@ -58,7 +58,7 @@ pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
     }
 }
 
-/// As [`protocol_error`], with the resource that the request named (SEP-2164).
+/// Like [`protocol_error`], with the resource that the request named (SEP-2164).
 pub(crate) fn resource_error(fault: &Fault, uri: &str) -> ErrorData {
     let mut error = protocol_error(fault);
     if let Some(Value::Object(data)) = &mut error.data {

@@ -116,7 +116,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
+    /// Like [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
     /// request without a session. Keys of an authorization server have to be in a file.
     pub async fn serve_each<H: ServerHandler>(
         self,

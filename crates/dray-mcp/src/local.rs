@@ -120,7 +120,7 @@ impl LocalRoot {
         self.list_matching(path, "", offset, limit)
     }
 
-    /// As [`Self::list`], only of entries whose name begins with `prefix`.
+    /// Like [`Self::list`], only of entries whose name begins with `prefix`.
     pub(crate) fn list_matching(
         &self,
         path: &str,

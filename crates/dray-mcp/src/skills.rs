@@ -115,7 +115,7 @@ pub(crate) fn get(options: &ServerOptions, uri: &str) -> Result<GetSkillResult, 
 ///
 /// # Errors
 ///
-/// As [`get`].
+/// Those of [`get`].
 pub(crate) fn read(options: &ServerOptions, uri: &str) -> Result<ReadResourceResult, Fault> {
     let skill = find(options, uri)?;
     let contents = ResourceContents::text(skill.text, uri).with_mime_type("text/markdown");

@@ -160,7 +160,7 @@ impl ClientFiles {
     ///
     /// # Errors
     ///
-    /// As [`ClientFiles::get`].
+    /// Those of [`ClientFiles::get`].
     pub(crate) async fn delete(&self, principal: &str, id: &str) -> Result<(), RequestFailure> {
         let found = self
             .records

@@ -175,7 +175,7 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// As [`Self::part_limit`]; the limit applies to all concurrent parts together.
+    /// Those of [`Self::part_limit`]; the limit applies to all concurrent parts together.
     pub(crate) async fn add_part(
         &self,
         principal: &str,

@@ -104,7 +104,7 @@ impl TelegramApi {
         self.ask_for(method, form, Duration::ZERO).await
     }
 
-    /// As [`Self::ask`], for a method that may wait for `wait` before it responds.
+    /// Like [`Self::ask`], for a method that may wait for `wait` before it responds.
     pub(crate) async fn ask_for(
         &self,
         method: &str,

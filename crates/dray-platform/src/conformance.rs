@@ -225,7 +225,7 @@ pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport,
 ///
 /// # Errors
 ///
-/// As [`run_all`].
+/// Those of [`run_all`].
 pub async fn run_cases(
     fixture: &dyn PlatformFixture,
     cases: &[(&'static str, Case)],

@@ -262,7 +262,7 @@ pub async fn run_all(fixture: &dyn Fixture) -> Result<ConformanceReport, CaseFai
 ///
 /// # Errors
 ///
-/// As [`run_all`].
+/// Those of [`run_all`].
 pub async fn run_cases(
     fixture: &dyn Fixture,
     cases: &[(&'static str, Case)],

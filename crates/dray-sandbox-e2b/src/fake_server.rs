@@ -92,7 +92,7 @@ impl FakeE2b {
         self.run_version(id, root, "0.6.2");
     }
 
-    /// As [`Self::run`], with a daemon of this version.
+    /// Like [`Self::run`], with a daemon of this version.
     pub fn run_version(&self, id: &str, root: &Path, version: &'static str) {
         let mut state = self.server.shared().lock();
         state.runs += 1;

@@ -41,7 +41,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ///
     /// # Errors
     ///
-    /// As [`Self::directory_identity`].
+    /// Those of [`Self::directory_identity`].
     pub async fn examine_directory(
         &self,
         directory: Option<&SandboxPath>,

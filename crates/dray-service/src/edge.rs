@@ -70,13 +70,13 @@ impl HostError {
 /// Exit status: 0 stopped in order, 1 failure or cut short, 2 wrong command line, 78 wrong configuration.
 #[derive(Debug, Parser)]
 struct ServiceArguments {
-    /// TOML file with the configuration; without it the variable `DRAY_CONFIG` may name one.
+    /// Read the configuration from this TOML file. Without it, the variable `DRAY_CONFIG` may name one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets one key above all other sources; can be repeated.
+    /// Set one key, with precedence over all other sources. Can be given several times.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     set: Vec<FieldOverride>,
-    /// Checks the configuration, prints it with the source of every value, and exits.
+    /// Check the configuration, print it with the source of every value, and exit.
     #[arg(long)]
     check: bool,
 }

@@ -239,7 +239,8 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// As [`Self::save`], for the response of a platform: retried while the bus cannot be reached, until the deadline.
+    /// Like [`Self::save`], for the response of a platform: retried while the bus cannot be reached, until the
+    /// deadline.
     async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_unreachable = false;
         loop {

@@ -70,7 +70,7 @@ impl Store {
         self.presign_judged(tenant, claim, requested).await
     }
 
-    /// As [`Self::presign_get`], for an operator, or for a recipient that the caller has checked by separate rules.
+    /// Like [`Self::presign_get`], for an operator, or for a recipient that the caller has checked by separate rules.
     ///
     /// # Errors
     ///

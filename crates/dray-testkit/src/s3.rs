@@ -210,7 +210,7 @@ async fn serve_proxy(
             handle_request(upstream, Request::from_parts(parts, body), fault, &tasks).await
         }
     });
-    // The error is ignored: a connection that breaks is the purpose of this.
+    // The error is ignored: this proxy breaks connections on purpose.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -255,7 +255,7 @@ async fn handle_request(
     Ok(response.map(|body| CorruptedBody::new(body, corruption).boxed()))
 }
 
-/// Uses one connection per request, which is slow but simple to break.
+/// Forwards a request over a connection of its own, which is slow but simple to break.
 async fn forward_request(
     upstream: SocketAddr,
     request: Request<ForwardedBody>,

@@ -231,7 +231,7 @@ impl TicketService {
         Ok(())
     }
 
-    /// As [`Self::revoke`], for a ticket that was found by its id.
+    /// Like [`Self::revoke`], for a ticket that was found by its id.
     pub(crate) async fn revoke_loaded(
         &self,
         mut ticket: LoadedTicket,

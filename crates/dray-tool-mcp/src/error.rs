@@ -20,7 +20,7 @@ pub(crate) enum WireError {
     /// An HTTP status that is not a success. The server did not accept the message.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
-    /// As [`Self::Status`], 401 or 403, with the challenge of the server.
+    /// Like [`Self::Status`], 401 or 403, with the challenge of the server.
     #[error("the server answered with HTTP status {}", .0.status)]
     Challenged(Box<Challenge>),
     /// The server certainly did not get the whole message.

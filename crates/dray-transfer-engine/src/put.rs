@@ -63,7 +63,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::put`]; [`TransferFailure::kept`] says whether something was kept.
+    /// Those of [`Self::put`]; [`TransferFailure::kept`] says whether something was kept.
     pub async fn put_resumable(
         &self,
         directory: &SandboxPath,

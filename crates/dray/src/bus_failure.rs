@@ -32,11 +32,11 @@ impl SystemConnection {
         }
     }
 
-    /// As [`Self::call`], without repeating a call on which the service decided.
+    /// Like [`Self::call`], without repeating a call on which the service decided.
     ///
     /// # Errors
     ///
-    /// As [`Self::call`].
+    /// Those of [`Self::call`].
     pub(crate) async fn call_once<C: Call>(
         &self,
         meta: &Meta,
@@ -48,11 +48,11 @@ impl SystemConnection {
         }
     }
 
-    /// As [`Self::call_once`], with the replies before the final one.
+    /// Like [`Self::call_once`], with the replies before the final one.
     ///
     /// # Errors
     ///
-    /// As [`Self::call`].
+    /// Those of [`Self::call`].
     pub(crate) async fn call_streaming<C: StreamingCall>(
         &self,
         meta: &Meta,

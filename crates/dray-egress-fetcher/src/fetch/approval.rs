@@ -140,7 +140,7 @@ impl AskScope<'_> {
 }
 
 impl Fetcher {
-    /// As [`Self::begin`], with the answer of a person where the rules ask for it.
+    /// Like [`Self::begin`], with the answer of a person where the rules ask for it.
     pub(super) async fn begin_approved<'a>(
         &'a self,
         request: &'a FetchJob,

@@ -201,7 +201,7 @@ impl QuotaTable {
     ///
     /// # Errors
     ///
-    /// As [`Self::admit`].
+    /// Those of [`Self::admit`].
     pub fn check(&self, rules: &RuleSet, caller: &Caller) -> Result<(), QuotaExceeded> {
         self.check_locked(&mut self.lock(), rules, caller)
             .map(|_| ())

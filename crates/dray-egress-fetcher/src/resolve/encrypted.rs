@@ -201,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// As [`Self::exchange`]; `None` when nothing has arrived on the connection for [`STALL_TIMEOUT`].
+    /// Like [`Self::exchange`]; `None` when nothing has arrived on the connection for [`STALL_TIMEOUT`].
     async fn exchange_unless_stalled(
         &self,
         packet: &[u8],

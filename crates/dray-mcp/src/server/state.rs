@@ -69,7 +69,7 @@ impl McpServer {
         server
     }
 
-    /// As [`Self::new`], before the services are available: the server lists its tools, and requests that need a
+    /// Like [`Self::new`], before the services are available: the server lists its tools, and requests that need a
     /// service wait until [`ServerStarter::ready`]. If the services do not become available, end the process; otherwise
     /// those requests would wait forever.
     pub fn starting(root: Option<LocalRoot>, options: ServerOptions) -> (Self, ServerStarter) {
@@ -178,7 +178,7 @@ impl McpServer {
         &self.state.watches
     }
 
-    /// As [`Self::caller_access`], for a request that only reads.
+    /// Like [`Self::caller_access`], for a request that only reads.
     pub(super) async fn reading_access(
         &self,
         context: &RequestContext<RoleServer>,

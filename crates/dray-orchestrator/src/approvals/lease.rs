@@ -64,7 +64,7 @@ impl ApprovalStore {
         }
     }
 
-    /// As [`ApprovalStore::has_no_request`]; `false` while that is not known.
+    /// Like [`ApprovalStore::has_no_request`]; `false` while that is not known.
     pub(super) async fn is_unusable(&self, principal: &str, record: &ApprovalRecord) -> bool {
         let has_no_request = self.has_no_request(principal, record).await;
         has_no_request.unwrap_or(false)

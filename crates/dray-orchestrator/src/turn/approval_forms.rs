@@ -158,7 +158,7 @@ pub(super) fn visible_text(text: &str) -> String {
     escaped(text, is_invisible)
 }
 
-/// As [`visible_text`], for short texts that people compare: blanks other than the usual one are escaped too.
+/// Like [`visible_text`], for short texts that people compare: blanks other than the usual one are escaped too.
 pub(super) fn label_text(text: &str) -> String {
     escaped(text, |character| {
         is_invisible(character) || (character != ' ' && character.is_whitespace())

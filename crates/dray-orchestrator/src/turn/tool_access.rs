@@ -93,7 +93,7 @@ impl CallerAccess {
         });
     }
 
-    /// As [`Self::retain`], for tools that the model's own deployment runs.
+    /// Like [`Self::retain`], for tools that the model's own deployment runs.
     pub(super) fn retain_statics(&self, statics: &mut Vec<Value>) {
         // They belong to no set of the manifest, so only their name can be covered.
         statics.retain(|tool| {

@@ -110,7 +110,7 @@ impl<'a> DeliveryRun<'a> {
         Ok(())
     }
 
-    /// As [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
+    /// Like [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
     /// unavailable, until the deadline of the work.
     pub(super) async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_unreachable = false;

@@ -152,7 +152,7 @@ impl ImapConnection {
                 .map_err(refused);
         }
         let auth_error = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
-        // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
+        // The server requires TLS or another mechanism first (RFC 3501, section 6.2.3).
         if self.offers("LOGINDISABLED") {
             return Err(auth_error("the server disabled LOGIN on this connection"));
         }
@@ -165,7 +165,7 @@ impl ImapConnection {
         login.map(drop).map_err(refused)
     }
 
-    /// Opens a mailbox; `is_writable` allows to mark mails in it. Returns its `UIDVALIDITY`.
+    /// Opens a mailbox; `is_writable` permits marks on its mails. Returns its `UIDVALIDITY`.
     pub(crate) async fn select(
         &mut self,
         mailbox: &str,
@@ -301,7 +301,7 @@ impl ImapConnection {
         &mut self,
         tag: &str,
     ) -> Result<Vec<UntaggedResponse>, PlatformError> {
-        // The number of responses is bounded here, and in size by `read_response`.
+        // The number of responses is bounded here, and their size by `read_response`.
         let mut responses = Vec::new();
         loop {
             match self.next_response().await? {

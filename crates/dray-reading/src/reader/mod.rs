@@ -228,7 +228,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As [`Reader::markdown`].
+    /// Those of [`Reader::markdown`].
     pub async fn markdown_file(
         &self,
         display_path: &str,

@@ -19,7 +19,7 @@ async fn bare(image: bool) -> PodFixture {
     bare_within(image, Config::default().ephemeral_timeout).await
 }
 
-/// As [`bare`], with this time limit for the start of a helper.
+/// Like [`bare`], with this time limit for the start of a helper.
 async fn bare_within(image: bool, timeout: Period) -> PodFixture {
     let fixture = PodFixture::configured(|config| {
         config.ephemeral_image = image.then(|| HELPER_IMAGE.to_owned());

@@ -222,7 +222,7 @@ impl Channel {
         Ok(reply)
     }
 
-    /// As [`Channel::call`], with its own time limit.
+    /// Like [`Channel::call`], with its own time limit.
     pub(super) async fn call_within(
         &mut self,
         limit: Duration,

@@ -36,7 +36,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`] and [`Self::put`].
+    /// Those of [`Self::get`] and [`Self::put`].
     pub async fn copy_file(
         &self,
         path: &[u8],

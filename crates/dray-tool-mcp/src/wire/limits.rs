@@ -149,7 +149,7 @@ impl InboundLimits {
     ///
     /// # Errors
     ///
-    /// As [`Self::count_unused`].
+    /// Those of [`Self::count_unused`].
     pub(super) fn count_stream_bytes(&self, bytes: usize) -> Result<(), WireError> {
         self.state().window.count_bytes(bytes, Instant::now())
     }

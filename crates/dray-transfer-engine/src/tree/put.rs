@@ -31,9 +31,9 @@ pub struct PutTreeOptions<'a> {
     pub policy: &'a Policy,
     /// Limits on the number, size and depth of written files.
     pub limits: tree::Limits,
-    /// As [`PutOptions::operation`].
+    /// Like [`PutOptions::operation`].
     pub operation: &'a str,
-    /// As [`PutOptions::epoch`].
+    /// Like [`PutOptions::epoch`].
     pub epoch: u64,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn allow_local_sandbox(global: &GlobalOptions, sandbox: &str) -> Glob
     allowed_all(global, [sandbox])
 }
 
-/// As [`allow_local_sandbox`], for a command that names several.
+/// Like [`allow_local_sandbox`], for a command that names several.
 pub(crate) fn allowed_all<'a>(
     global: &GlobalOptions,
     sandboxes: impl IntoIterator<Item = &'a str>,

@@ -79,7 +79,7 @@ impl PageMarkup {
 
     /// Adds the typed texts to the text of the page, each at its position. Returns the number of characters that a
     /// person does not see.
-    pub(super) fn type_in(&self, page_spans: &mut Vec<TextSpan>) -> u64 {
+    pub(super) fn add_typed_texts(&self, page_spans: &mut Vec<TextSpan>) -> u64 {
         for typed in &self.typed {
             let lines: Vec<&str> = typed.text.split('\n').collect();
             // The typed text follows the text above it, where a person reads it.

@@ -109,7 +109,7 @@ impl SheetReader {
     ///
     /// # Errors
     ///
-    /// As [`SheetReader::cell`].
+    /// Those of [`SheetReader::cell`].
     pub(super) fn shown_cell(
         &mut self,
         (row, column): (u64, u32),

@@ -167,7 +167,7 @@ async fn credentials_and_limits_change_for_later_fetches() {
     assert_eq!(refused.detail, "too_large");
 }
 
-/// As [`mint`], with another key.
+/// Like [`mint`], with another key.
 fn mint_with(key: &str, session: &str, expires_s: u64, allow: Option<Vec<String>>) -> String {
     let keys = TokenKeys::new(&Secret::new(key), None).unwrap();
     keys.mint(&identity(session, expires_s, allow)).unwrap()

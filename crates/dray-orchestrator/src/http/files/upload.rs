@@ -105,7 +105,7 @@ fn form_boundary(headers: &HeaderMap) -> Result<String, RequestFailure> {
 ///
 /// # Errors
 ///
-/// As [`store_upload`].
+/// Those of [`store_upload`].
 pub(in crate::http) async fn store_part(
     surface: &HttpSurface,
     headers: &HeaderMap,

@@ -143,7 +143,7 @@ pub(in crate::formats) struct TextParts {
     pub(in crate::formats) is_styled: bool,
 }
 
-/// As [`plain_text`]; adds the other content of the paragraph to `parts`.
+/// Like [`plain_text`]; adds the other content of the paragraph to `parts`.
 pub(in crate::formats) fn parts_of_text(
     xml: &mut Xml<'_>,
     parts: &mut TextParts,

@@ -44,7 +44,7 @@ fn xlsb(hidden: u32, rows: &[(u16, Vec<u8>)]) -> Vec<u8> {
     xlsb_with(hidden, &[], rows, &[])
 }
 
-/// As [`xlsb`], with records before the data, and a part with styles.
+/// Like [`xlsb`], with records before the data, and a part with styles.
 fn xlsb_with(
     hidden: u32,
     before: &[(u16, Vec<u8>)],
@@ -236,7 +236,7 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
     xls_with(&[], &cells)
 }
 
-/// As [`xls`], with records before the sheet; each cell has a style.
+/// Like [`xls`], with records before the sheet; each cell has a style.
 fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
         out.extend(kind.to_le_bytes());

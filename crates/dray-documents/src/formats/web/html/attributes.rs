@@ -163,7 +163,7 @@ fn declared_size(size: FontSize) -> Option<bool> {
     }
 }
 
-/// As [`declared_size`], for a size that is not a length: text with keywords such as `medium` and functions such as
+/// Like [`declared_size`], for a size that is not a length: text with keywords such as `medium` and functions such as
 /// `calc()` counts as legible.
 fn keyword_size(word: &str) -> Option<bool> {
     let is_relative =
