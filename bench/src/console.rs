@@ -62,7 +62,7 @@ struct PageReport {
 /// A `dray up` with a console; killed when it is dropped.
 struct ConsoleProcess {
     child: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     messages: Option<BufReader<ChildStderr>>,
     login: String,
 }

@@ -397,7 +397,7 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
-    // Started and stopped, so that the addresses are known.
+    // The system was started and stopped, so that the addresses are known.
     let mut system = DistributedSystem::start().await;
     system.server = None;
     system.store.take().unwrap().stop().await;

@@ -57,7 +57,7 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let directory = root.join("target/heavy");
     if directory.exists() {
-        // Removed, because an incremental build would show only changed crates.
+        // The directory is removed, because an incremental build would show only changed crates.
         fs::remove_dir_all(&directory)?;
     }
     step::cargo_step(root)

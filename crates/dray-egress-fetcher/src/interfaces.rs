@@ -19,8 +19,8 @@ pub const PROC_NET: &str = "/proc/net";
 /// Longest time for which addresses are kept, for a change that was not reported.
 const MAX_ADDRESS_AGE: Duration = Duration::from_secs(1);
 /// Groups of netlink(7) that report changes of addresses and of the routes from which `fib_trie` is printed:
-/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of an
-/// address comes before its route exists, so the routes are needed too.
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of
+/// an address comes before its route exists, so the routes are needed too.
 const CHANGE_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// Most notices that are received before the tables are read.
 const MAX_NOTICES: usize = 64;

@@ -33,7 +33,7 @@ impl From<CommandError> for Fault {
                 "Programs may not be run in this sandbox.",
             )
             .detail("command_denied")
-            .advice("An operator allows it in `sandbox-transfer.commands.allow`."),
+            .advice("Ask an operator to allow it in `sandbox-transfer.commands.allow`."),
             CommandError::Repeated => Self::new(
                 FaultCode::InvalidArgument,
                 "This operation has started its program before; it is not started again.",

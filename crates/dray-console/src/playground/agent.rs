@@ -198,7 +198,7 @@ fn status_fault(status: u16, message: &str) -> Fault {
     };
     let fault = Fault::new(code, sentence).detail(format!("status_{status}"));
     if status == 401 {
-        return fault.advice("The console needs the key of one of `orchestrator.clients`.");
+        return fault.advice("Give the console the key of one of `orchestrator.clients`.");
     }
     fault
 }

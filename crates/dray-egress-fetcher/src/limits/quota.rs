@@ -278,9 +278,9 @@ impl QuotaLease {
         exceeded.map_or(Ok(()), Err)
     }
 
-    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns them, and the quota that has no
-    /// room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds no
-    /// room while another one has taken bytes that it will give back is ended too.
+    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns them, and the quota that has
+    /// no room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds
+    /// no room while another one has taken bytes that it will give back is ended too.
     pub fn take(&self, bytes: u64) -> (TakenBytes, Option<QuotaExceeded>) {
         let now_ms = self.0.clock.now_ms();
         let (mut granted, mut exceeded) = (bytes, None);
@@ -309,8 +309,8 @@ impl QuotaLease {
         (taken, exceeded)
     }
 
-    /// Returns `bytes` of those that were taken, which did not pass. They return to the hour and the day in which they were
-    /// taken: once that is over, nothing is removed.
+    /// Returns `bytes` of those that were taken, which did not pass. They return to the hour and the day in which they
+    /// were taken: once that is over, nothing is removed.
     pub fn give_back(&self, taken: TakenBytes, bytes: u64) {
         for entry in &self.0.entries {
             lock(&entry.counters).remove_bytes(bytes.min(taken.count), taken.at_ms);
@@ -386,8 +386,8 @@ impl QuotaCounters {
         }
     }
 
-    /// Removes bytes that were counted at `counted_ms`, from the windows that were current then and still are. After a clock
-    /// was set back they stay counted: too few bytes pass, never too many.
+    /// Removes bytes that were counted at `counted_ms`, from the windows that were current then and still are. After a
+    /// clock was set back they stay counted: too few bytes pass, never too many.
     fn remove_bytes(&mut self, bytes: u64, counted_ms: u64) {
         let windows = [(&mut self.hour, HOUR_MS), (&mut self.day, DAY_MS)];
         for (window, window_ms) in windows {

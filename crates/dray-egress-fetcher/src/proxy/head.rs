@@ -288,8 +288,8 @@ impl ProxyRequest {
         let Ok(field) = field.to_str().map(str::trim) else {
             return false;
         };
-        // For a tunnel some clients (undici, websockets) write the field of the request inside, without the port of plain
-        // http. The target names the port.
+        // For a tunnel some clients (undici, websockets) write the field of the request inside, without the port of
+        // plain http. The target names the port.
         let is_tunnel = matches!(self.target, RequestTarget::Authority(_));
         url.is_host_field(field)
             || (is_tunnel && url.is_host_field(&format!("{field}:{}", url.port())))

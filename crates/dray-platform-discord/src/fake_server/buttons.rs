@@ -19,7 +19,7 @@ const MAX_CUSTOM_ID_CHARS: usize = 100;
 /// Most buttons of a row.
 const MAX_ROW_BUTTONS: usize = 5;
 /// Flag of a message that one person sees.
-const IS_EPHEMERAL: u64 = 64;
+const EPHEMERAL_FLAG: u64 = 64;
 
 /// A button under a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ impl FakeState {
             return error_reply(400, 50_035, "Invalid Form Body");
         }
         let flags = body.get("flags").and_then(Value::as_u64);
-        if flags.unwrap_or_default() & IS_EPHEMERAL != 0 {
+        if flags.unwrap_or_default() & EPHEMERAL_FLAG != 0 {
             self.interactions.notices.push(text);
         }
         // For follow-ups `wait` always counts as true, so there is always a message.

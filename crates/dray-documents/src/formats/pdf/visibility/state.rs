@@ -189,7 +189,7 @@ impl State {
             if fill {
                 paints.extend(self.paint(*shape, self.fill, self.fill_alpha));
             }
-            // Thinner lines cross text out or underline it; text is not read on them.
+            // Thinner lines cross text out or underline it, and are not its background.
             if stroke && width >= MIN_LINE_WIDTH {
                 let (area, half) = (shape.area, width / 2.0);
                 let line = Region {
