@@ -130,7 +130,7 @@ where
     A: Future<Output = anyhow::Result<()>>,
     B: Future<Output = anyhow::Result<()>>,
 {
-    // Not measured, because the first round creates connections, caches and other lazy state.
+    // This round is not measured, because the first round creates connections, caches and other lazy state.
     baseline().await?;
     ours().await?;
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

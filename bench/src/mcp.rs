@@ -73,7 +73,7 @@ fn measure_stdio(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     ));
     let mut reads = Vec::new();
     let call = with_meta(json!({"name": "read", "arguments": {"path": SMALL_FILE}}));
-    // Not counted: the first conversion starts a process.
+    // This call is not counted, because the first conversion starts a process.
     server.request("tools/call", &call)?;
     for _ in 0..READ_COUNT {
         let start = Instant::now();

@@ -95,7 +95,7 @@ fn arguments_keep_their_order_their_schema_and_their_constants() {
 }
 
 #[test]
-fn a_program_goes_by_its_name_and_by_its_protocol_alone() {
+fn a_program_needs_its_protocol_and_an_address_with_its_name() {
     let sets = |protocol: &str, url: &str| {
         let server = json!({"protocol": protocol, "url": url});
         json!([{"type": "mcp", "name": "notes", "mcp_server_info": server}])
@@ -146,7 +146,7 @@ fn missing_fields_have_their_defaults() {
 }
 
 #[test]
-fn rules_of_calls_have_defaults_that_null_means_too() {
+fn rules_of_calls_have_defaults_for_absent_and_null_values() {
     let rules: call::AttachmentRules =
         serde_json::from_value(json!({"supported_types": null})).unwrap();
     assert_eq!(rules.supported(), ["*/*"]);
@@ -199,7 +199,7 @@ fn values_other_than_objects_are_refused_at_the_root() {
 }
 
 #[test]
-fn timeouts_end_at_an_hour() {
+fn timeouts_are_at_most_an_hour() {
     let with = |seconds: f64| least("/tool_defaults", json!({"timeout_seconds": seconds}));
     assert_eq!(
         read(with(3600.0)).tool_defaults.unwrap().timeout_seconds,
@@ -235,7 +235,7 @@ fn a_folder_ends_with_a_slash() {
 }
 
 #[test]
-fn retry_needs_instructions_and_a_type_may_only_miss_from_constants() {
+fn retry_needs_instructions_and_only_constants_need_no_type() {
     let mut document = example();
     let tool = document.pointer_mut("/tool_sets/0/tools/0").unwrap();
     tool["fallback_configuration"]["strategies"][0]["type"] = json!("retry");
@@ -251,7 +251,7 @@ fn retry_needs_instructions_and_a_type_may_only_miss_from_constants() {
 }
 
 #[test]
-fn unknown_keys_are_ignored_and_named() {
+fn unknown_keys_are_ignored_and_reported() {
     let document = least("/features/teleport", json!({"enabled": true}));
     let reading = reader(true).manifest(document).unwrap();
     assert_eq!(
@@ -307,7 +307,7 @@ fn the_default_model_is_used_if_none_is_named() {
 }
 
 #[test]
-fn without_preview_its_features_are_put_out_of_use_with_a_warning_each() {
+fn without_preview_each_of_its_features_is_disabled_with_a_warning() {
     let mut document = least(
         "/orchestrator/attachment_strategy",
         json!({"type": "of tomorrow"}),

@@ -1,12 +1,11 @@
 //! Questions about approvals in the forms that clients get, and the answers that they send back.
 //!
 //! - A client that declares the function `request_approval` gets the question as a call of it, and answers with a
-//! result.
+//!   result.
 //! - A client of `/v1/responses` gets items of the type `mcp_approval_request`; the surface turns its answers into such
 //!   results.
 //! - Every other client gets a text, whose last line names the approval. The next message of the user answers it:
-//! `yes`, or
-//!   anything else for no.
+//!   `yes`, or anything else for no.
 
 use std::fmt::Write as _;
 

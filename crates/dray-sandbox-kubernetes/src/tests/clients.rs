@@ -81,7 +81,7 @@ async fn kubectl_runs_commands_in_the_fake_server() {
         "{output:?}"
     );
     // A GET means WebSockets, in the version that can close channels.
-    assert!(fixture.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
+    assert!(fixture.count_requests("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,5 +117,5 @@ async fn the_python_client_runs_commands_in_the_fake_server() {
         .await
         .unwrap();
     assert_eq!(succeeded(&output), b"done\n");
-    assert!(fixture.asked("/exec ") > 0);
+    assert!(fixture.count_requests("/exec ") > 0);
 }

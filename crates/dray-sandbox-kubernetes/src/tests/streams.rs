@@ -142,7 +142,7 @@ async fn stdin_ends_in_both_versions() {
             .unwrap();
         assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
         // With v4 the command gets the length; with v5 it reads to the end.
-        let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
+        let counted = fixture.count_requests(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }
 }

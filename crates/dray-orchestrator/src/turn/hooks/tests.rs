@@ -1,4 +1,4 @@
-//! Which calls are made, and what happens to their results.
+//! Tests of the calls that hooks make, and of their results.
 
 use serde_json::json;
 
@@ -58,7 +58,7 @@ fn pairs(hook: &PlannedCall, results: &[&str]) -> usize {
 }
 
 #[test]
-fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
+fn only_enabled_hooks_with_a_tool_are_called_even_if_the_tool_is_hidden() {
     let hooks = [
         hook(&json!({})),
         hook(&json!({"enabled": false, "tool": "nowhere"})),
@@ -87,7 +87,7 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
 }
 
 #[test]
-fn a_result_that_is_the_newest_is_not_put_in_again_unless_always() {
+fn a_result_that_equals_the_newest_is_added_again_only_in_the_mode_always() {
     let texts = ["a", "a", "b", "b", "a"];
     assert_eq!(pairs(&planned(&json!({})), &texts), 3);
     assert_eq!(pairs(&planned(&json!({"mode": "always"})), &texts), 5);
@@ -120,7 +120,7 @@ fn a_call_that_the_model_made_itself_counts() {
 }
 
 #[test]
-fn files_and_state_of_a_result_come_along() {
+fn files_and_state_of_a_result_are_kept() {
     let mut result_with_files = result("r");
     result_with_files.custom_content = serde_json::from_value(
         json!({"attachments": [{"title": "a"}], "state": {"_message_metadata": {}}}),
@@ -138,7 +138,7 @@ fn files_and_state_of_a_result_come_along() {
 }
 
 #[test]
-fn a_hook_s_tool_continues_with_any_strategies_of_its_own() {
+fn a_hook_ignores_the_strategies_of_its_tool() {
     let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
     let rules = CallRules {
         fallback: serde_json::from_value(strict).unwrap(),
