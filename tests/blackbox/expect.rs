@@ -64,8 +64,8 @@ pub(crate) fn judge(
     outcome: &FetchOutcome,
 ) -> Result<(), String> {
     match expect {
-        FetchExpectation::Resolved(text) => resolved(outcome, text),
-        FetchExpectation::Rejected => rejected(outcome),
+        FetchExpectation::Resolved(text) => check_resolved(outcome, text),
+        FetchExpectation::Rejected => check_rejected(outcome),
         FetchExpectation::NoStart => does_not_start(outcome),
         _ => fetched(fetch, expect, outcome),
     }
@@ -130,7 +130,7 @@ fn does_not_start(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
 }
 
-fn resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
+fn check_resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
     demand(outcome.status.success(), || {
         format!("it ended with {}", outcome.status)
     })?;
@@ -141,7 +141,7 @@ fn resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
     })
 }
 
-fn rejected(outcome: &FetchOutcome) -> Result<(), String> {
+fn check_rejected(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.status.code() == Some(1), || {
         format!("it ended with {}", outcome.status)
     })?;

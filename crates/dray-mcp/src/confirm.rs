@@ -113,7 +113,7 @@ impl SendQuestions<'_> {
             Ok(InputAnswer::Accepted(content)) => content,
             Ok(InputAnswer::Refused) => return Err(declined()),
             Ok(InputAnswer::Pending(result)) => return Ok(Err(SendDecision::Pending(result))),
-            Err(error) => return Ok(Err(refused(error))),
+            Err(error) => return Ok(Err(refused_decision(error))),
         };
         let chosen = content.get(CHAT_KEY).and_then(Value::as_str);
         let chosen = chats.iter().find(|chat| Some(chat.name.as_str()) == chosen);
@@ -147,7 +147,7 @@ impl SendQuestions<'_> {
             }
             Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined()),
             Ok(InputAnswer::Pending(result)) => Ok(SendDecision::Pending(result)),
-            Err(error) => Ok(refused(error)),
+            Err(error) => Ok(refused_decision(error)),
         }
     }
 
@@ -169,7 +169,7 @@ fn is_confirmed(content: &Value) -> bool {
     content.get(CONFIRM_KEY) == Some(&Value::Bool(true))
 }
 
-fn refused(error: InputError) -> SendDecision {
+fn refused_decision(error: InputError) -> SendDecision {
     SendDecision::Refused(error.into())
 }
 

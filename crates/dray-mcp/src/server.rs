@@ -132,7 +132,7 @@ impl ServerHandler for McpServer {
         let result = tokio::select! {
             result = running => result,
             // The work ends with its future, which this branch drops.
-            () = context.ct.cancelled() => Err(cancelled()),
+            () = context.ct.cancelled() => Err(cancelled_fault()),
         };
         match result {
             Ok(ToolOutcome::Done(result)) => Ok((*result).into()),
@@ -338,7 +338,7 @@ impl ServerHandler for McpServer {
         let read = resources::read(&access, &request.uri, &mut progress);
         let result = tokio::select! {
             result = read => result,
-            () = context.ct.cancelled() => Err(cancelled()),
+            () = context.ct.cancelled() => Err(cancelled_fault()),
         };
         Ok(result
             .map_err(|fault| failure::resource_error(&fault, &request.uri))?
@@ -386,7 +386,7 @@ impl ServerHandler for McpServer {
         let running = transfer.run(&caller.access, ProgressReporter::new(&context));
         tokio::select! {
             result = running => result.map(CustomResult::new),
-            () = context.ct.cancelled() => Err(failure::protocol_error(&cancelled())),
+            () = context.ct.cancelled() => Err(failure::protocol_error(&cancelled_fault())),
         }
     }
 
@@ -428,7 +428,7 @@ fn failed_call(tool: ToolName, fault: &Fault) -> CallToolResponse {
     failure::failed_result(fault).into()
 }
 
-fn cancelled() -> Fault {
+fn cancelled_fault() -> Fault {
     Fault::new(FaultCode::Unavailable, "The call was cancelled.").detail("cancelled")
 }
 

@@ -85,7 +85,7 @@ impl McpSession {
             match response {
                 CallToolResponse::Complete(result) => {
                     let unanswered = active.call.unanswered();
-                    return completed(tool, result, unanswered, questions);
+                    return complete_call(tool, result, unanswered, questions);
                 }
                 CallToolResponse::Task(created) => {
                     let CreateTaskResult { task, .. } = created;
@@ -214,7 +214,7 @@ fn visit(tool: &str, data: &Value, questions: &CallQuestions) -> Result<CallEnd,
     Ok(CallEnd::Pending(pending, None))
 }
 
-fn completed(
+fn complete_call(
     tool: &str,
     result: CallToolResult,
     unanswered: QuestionMap,

@@ -338,7 +338,7 @@ impl GetOperation<'_> {
                 .with_retries(|| engine.unchanged(&file.real_path, state))
                 .await?;
             if !unchanged {
-                return Err(changed("the file was touched while it was read").into());
+                return Err(changed_error("the file was touched while it was read").into());
             }
             let digest = match before {
                 IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
@@ -381,7 +381,7 @@ impl GetOperation<'_> {
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::NotFound {
-                return Err(changed("the file is gone").caused_by(error).into());
+                return Err(changed_error("the file is gone").caused_by(error).into());
             }
             self.schedule
                 .after(error.into(), self.receipt)
@@ -426,7 +426,7 @@ fn damaged(kind: ErrorKind) -> TransferError {
     TransferError::transport(Error::new(kind, error))
 }
 
-fn changed(reason: &str) -> Error {
+fn changed_error(reason: &str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 

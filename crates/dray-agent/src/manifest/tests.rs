@@ -40,7 +40,7 @@ fn read(document: Value) -> Manifest {
     reading.value
 }
 
-fn refused(document: Value, lines: &[&str]) {
+fn assert_refused(document: Value, lines: &[&str]) {
     let error = reader(true).manifest(document).unwrap_err();
     assert_eq!(error.to_string(), lines.join("\n"));
 }
@@ -115,7 +115,7 @@ fn a_program_needs_its_protocol_and_an_address_with_its_name() {
         (sets("sse", "stdio:notes"), protocol),
         (sets("streamable_http", "stdio:notes"), protocol),
     ] {
-        refused(least("/tool_sets", document), &[line]);
+        assert_refused(least("/tool_sets", document), &[line]);
     }
 }
 
@@ -161,7 +161,7 @@ fn rules_of_calls_have_defaults_for_absent_and_null_values() {
 
 #[test]
 fn r_11_all_problems_are_named_together_with_path_and_reason() {
-    refused(
+    assert_refused(
         json!({
             "orchestrator": {"deployment": {"parameters": {"temperature": 3, "stop": 7}}, "max_iterations": -1,
                 "system_prompt": {"type": "poem"}},
@@ -195,7 +195,7 @@ fn r_11_all_problems_are_named_together_with_path_and_reason() {
 
 #[test]
 fn values_other_than_objects_are_refused_at_the_root() {
-    refused(json!([]), &["(root): must be an object, not a list"]);
+    assert_refused(json!([]), &["(root): must be an object, not a list"]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn timeouts_are_at_most_an_hour() {
         read(with(3600.0)).tool_defaults.unwrap().timeout_seconds,
         Some(3600.0)
     );
-    refused(
+    assert_refused(
         with(3600.5),
         &["tool_defaults.timeout_seconds: must be at most 3600"],
     );
@@ -215,7 +215,7 @@ fn timeouts_are_at_most_an_hour() {
 fn problems_never_show_a_value() {
     let set = json!({"type": "rest-api", "name": "s", "tools": [],
         "authorization": {"type": "bearer", "token": {"hunter2": "hunter2"}}});
-    refused(
+    assert_refused(
         least("/tool_sets", json!([set])),
         &["tool_sets.0.authorization.token: must be a string, not an object"],
     );
@@ -228,7 +228,7 @@ fn a_folder_ends_with_a_slash() {
         read(with("files/b/")).contexts[0],
         Context::Folder { max_depth: 10, .. }
     ));
-    refused(
+    assert_refused(
         with("files/b"),
         &["contexts.0.url: folder context url must end with '/'"],
     );
@@ -240,7 +240,7 @@ fn retry_needs_instructions_and_only_constants_need_no_type() {
     let tool = document.pointer_mut("/tool_sets/0/tools/0").unwrap();
     tool["fallback_configuration"]["strategies"][0]["type"] = json!("retry");
     tool["open_ai_tool"]["function"]["parameters"]["properties"]["number"]["type"] = Value::Null;
-    refused(
+    assert_refused(
         document,
         &[
             "tool_sets.0.tools.0.open_ai_tool.function.parameters.properties.number.type: \
@@ -333,7 +333,7 @@ fn without_preview_each_of_its_features_is_disabled_with_a_warning() {
         reading.warnings,
         ["attachment_strategy", "folder", "hooks"].map(warning)
     );
-    refused(
+    assert_refused(
         document,
         &[
             "orchestrator.attachment_strategy.type: must be one of lazy_on_demand",

@@ -92,7 +92,7 @@ impl ReadingFixture {
         };
         serve(&bus, "egress-fetcher", &mut tasks, &outside, counted).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &sandbox, got).await;
-        serve(&bus, "sandbox-transfer", &mut tasks, &places, placed).await;
+        serve(&bus, "sandbox-transfer", &mut tasks, &places, place_file).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &directories, looked).await;
         let running = Host::new(all).with::<FileResolver>().start().await.unwrap();
         Self {
@@ -229,7 +229,7 @@ fn got(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one shape for all answers")]
-fn placed(
+fn place_file(
     request: &v1::PutSandboxFileRequest,
     table: &HashMap<String, String>,
 ) -> Result<v1::PlacedFile, Fault> {

@@ -41,7 +41,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
     let output = run(&fixture, moved).await;
     assert_eq!(output["me"], "fake_bot");
     sent(&fixture, &output["sends"]);
-    refused(&output["failures"], now);
+    check_refusals(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
     let updates = json!([
         { "text": "just words", "sha256": null },
@@ -94,7 +94,7 @@ fn sent(fixture: &BotFixture, sends: &Value) {
 }
 
 /// The exceptions of the library for refusals.
-fn refused(failures: &Value, now: i64) {
+fn check_refusals(failures: &Value, now: i64) {
     for (name, kind, text) in [
         ("rate", "RetryAfter", "Flood control exceeded"),
         ("blocked", "Forbidden", "bot was blocked by the user"),

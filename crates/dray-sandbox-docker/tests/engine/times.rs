@@ -38,7 +38,7 @@ fn engine(fixture: &ContainerFixture) -> Engine {
 }
 
 /// Waits until a write to the file would show in its times.
-async fn settled(fixture: &ContainerFixture, at: &str) {
+async fn wait_until_settled(fixture: &ContainerFixture, at: &str) {
     eventually("a file that was left alone", async || {
         let state = fixture.sandbox.state(&path(at)).await.unwrap();
         state.is_settled().then_some(())
@@ -96,7 +96,7 @@ async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) 
     .await;
     let file = directory.path().join("file");
     std::fs::write(&file, bytes).unwrap();
-    settled(&fixture, "/shared/file").await;
+    wait_until_settled(&fixture, "/shared/file").await;
     (fixture, directory, file)
 }
 
@@ -272,7 +272,7 @@ async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
     };
     let (large, small) = (make("large", 16), make("small", 15));
     for file in [&large, &small] {
-        settled(&fixture, file).await;
+        wait_until_settled(&fixture, file).await;
     }
     let receipt = get_large(&fixture, &large).await;
     assert_eq!(receipt.transport, Some(Transport::Archive));

@@ -58,7 +58,7 @@ async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn expected() -> Vec<(String, Vec<u8>)> {
+fn expected_entries() -> Vec<(String, Vec<u8>)> {
     vec![
         ("a.csv".to_owned(), b"1,2,3".to_vec()),
         ("empty".to_owned(), Vec::new()),
@@ -78,7 +78,7 @@ async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
         // Neither digests nor times of the files are compared, so the receipt must not claim them.
         assert_eq!(report.receipt.integrity, Some(Integrity::Sizes));
         assert_eq!((report.skipped.count(), report.receipt.attempts), (0, 1));
-        assert_eq!(files(sink.bytes).await, expected());
+        assert_eq!(files(sink.bytes).await, expected_entries());
     }
 }
 
@@ -163,7 +163,7 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
     );
     let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     assert_eq!((got.unwrap().receipt.attempts, sink.begun), (4, 4));
-    assert_eq!(files(sink.bytes).await, expected());
+    assert_eq!(files(sink.bytes).await, expected_entries());
     fixture
         .fake
         .script(Call::ReadTree, [Fault::Break(3000, ErrorKind::Protocol)]);
@@ -171,7 +171,7 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
     let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     got.unwrap();
     assert_eq!(fixture.fake.count(Call::ReadTree), reads + 1);
-    assert_eq!(files(sink.bytes).await, expected());
+    assert_eq!(files(sink.bytes).await, expected_entries());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
@@ -230,7 +230,7 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
         fixture.fake.tars(tars);
         let put = put(&fixture, "/work/in", tar.clone()).await.unwrap();
         assert_eq!((put.files, put.path), (3, path("/work/in")));
-        for (name, content) in expected() {
+        for (name, content) in expected_entries() {
             assert_eq!(
                 fixture.fake.content(&format!("/work/in/{name}")).unwrap(),
                 content

@@ -16,7 +16,7 @@ use crate::manifest::{ManifestReader, ManifestSettings};
 use crate::skill::{self, FILE_PARAMETERS};
 
 /// Resolves the tool sets of a small manifest; it must have no problems, not even an unknown key.
-fn resolved(tool_sets: &Value) -> ResolvedToolsets {
+fn resolve_tool_sets(tool_sets: &Value) -> ResolvedToolsets {
     let reader = ManifestReader::new(ManifestSettings::default());
     let document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": tool_sets,
@@ -30,7 +30,7 @@ fn resolved(tool_sets: &Value) -> ResolvedToolsets {
 }
 
 fn tool_set(name: &str) -> ToolSet {
-    let mut resolved = resolved(&json!([{"type": "predefined", "template_name": name}]));
+    let mut resolved = resolve_tool_sets(&json!([{"type": "predefined", "template_name": name}]));
     assert_eq!(resolved.tool_sets.len(), 1, "{name}");
     resolved.tool_sets.remove(0)
 }
@@ -119,7 +119,7 @@ fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
         panic!("the hub has deployments");
     };
-    let descriptions: Vec<_> = hub.tools.iter().map(described).collect();
+    let descriptions: Vec<_> = hub.tools.iter().map(describe_tool).collect();
     assert_eq!(
         descriptions,
         [
@@ -128,7 +128,7 @@ fn deployments_of_the_hub_accept_a_query_and_another_target() {
             ("image_generation", "dall-e-3", vec!["query"]),
         ]
     );
-    let elsewhere = resolved(
+    let elsewhere = resolve_tool_sets(
         &json!([{"type": "dial-deployment", "name": "own", "tools": [{
             "type": "predefined-tool", "template_name": "web_search",
             "override": {"deployment": {"deployment_id": "our-search"}},
@@ -137,10 +137,10 @@ fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let [ToolSet::DialDeployment(own)] = &elsewhere.tool_sets[..] else {
         panic!("one set");
     };
-    assert_eq!(described(&own.tools[0]).1, "our-search");
+    assert_eq!(describe_tool(&own.tools[0]).1, "our-search");
 }
 
-fn described(tool: &DeploymentTool) -> (&str, &str, Vec<&str>) {
+fn describe_tool(tool: &DeploymentTool) -> (&str, &str, Vec<&str>) {
     let DeploymentTool::DeploymentTool(tool) = tool else {
         panic!("{tool:?} is not described");
     };
@@ -157,7 +157,7 @@ fn the_interpreter_comes_as_a_set_and_as_a_tool() {
         json!([{"type": "predefined", "template_name": "py_interpreter"}]),
         json!([{"type": "internal", "name": "code", "tools": [tool]}]),
     ] {
-        let resolved = resolved(&sets);
+        let resolved = resolve_tool_sets(&sets);
         let [ToolSet::Internal(set)] = &resolved.tool_sets[..] else {
             panic!("one internal set");
         };

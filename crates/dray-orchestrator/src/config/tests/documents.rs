@@ -21,7 +21,7 @@ fn is_part(letter: char) -> bool {
 }
 
 /// The names of settings after `orchestrator.` in a page.
-fn named(page: &str) -> BTreeSet<String> {
+fn named_settings(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for rest in page.split("orchestrator.").skip(1) {
         let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
@@ -55,11 +55,11 @@ fn keys_that_pages_name_exist() {
         ("manifest.md", MANIFEST_PAGE),
         ("README.md", README_PAGE),
     ] {
-        for key in named(text) {
+        for key in named_settings(text) {
             assert!(has(&config, &key), "{page} names orchestrator.{key}");
         }
     }
-    assert!(named(FIRST_AGENT).contains("model_url"));
+    assert!(named_settings(FIRST_AGENT).contains("model_url"));
     assert!(!has(&config, "modell_url"));
 }
 

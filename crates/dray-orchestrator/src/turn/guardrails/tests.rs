@@ -8,7 +8,7 @@ use super::facts::turn_start;
 use super::*;
 use crate::turn::relay::ModelAnswer;
 
-fn completed(text: &str, failed: bool) -> CompletedCall {
+fn completed_call(text: &str, failed: bool) -> CompletedCall {
     CompletedCall {
         message: Message::new(Role::Tool, text),
         propagate: Vec::new(),
@@ -22,7 +22,7 @@ fn completed(text: &str, failed: bool) -> CompletedCall {
 }
 
 fn verdict(result: &Value, replaces: ReplaceTarget) -> Result<GuardrailVerdict, &'static str> {
-    read_verdict(&completed(&result.to_string(), false), replaces)
+    read_verdict(&completed_call(&result.to_string(), false), replaces)
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_result_that_is_not_a_verdict_is_a_failure() {
     ] {
         assert!(verdict(&result, replaces).is_err(), "{result} {replaces:?}");
     }
-    let failed = completed(r#"{"verdict": "allow"}"#, true);
+    let failed = completed_call(r#"{"verdict": "allow"}"#, true);
     assert!(read_verdict(&failed, ReplaceTarget::Nothing).is_err());
 }
 

@@ -38,7 +38,7 @@ fn hook(value: &Value) -> Hook {
     serde_json::from_value(document).unwrap()
 }
 
-fn planned(value: &Value) -> PlannedCall {
+fn plan_hook(value: &Value) -> PlannedCall {
     let (mut planned, missing) = plan_hooks(&[hook(value)], &[tool("t", CallRules::default())]);
     assert_eq!(missing, []);
     planned.remove(0)
@@ -89,15 +89,15 @@ fn only_enabled_hooks_with_a_tool_are_called_even_if_the_tool_is_hidden() {
 #[test]
 fn a_result_that_equals_the_newest_is_added_again_only_in_the_mode_always() {
     let texts = ["a", "a", "b", "b", "a"];
-    assert_eq!(pairs(&planned(&json!({})), &texts), 3);
-    assert_eq!(pairs(&planned(&json!({"mode": "always"})), &texts), 5);
+    assert_eq!(pairs(&plan_hook(&json!({})), &texts), 3);
+    assert_eq!(pairs(&plan_hook(&json!({"mode": "always"})), &texts), 5);
 }
 
 #[test]
 fn a_result_of_other_arguments_is_not_the_same() {
     let (first_hook, second_hook) = (
-        planned(&json!({"arguments": {"q": 1}})),
-        planned(&json!({"arguments": {"q": 2}})),
+        plan_hook(&json!({"arguments": {"q": 1}})),
+        plan_hook(&json!({"arguments": {"q": 2}})),
     );
     let mut messages = Vec::new();
     for hook in [&first_hook, &second_hook, &first_hook, &second_hook] {
@@ -108,7 +108,7 @@ fn a_result_of_other_arguments_is_not_the_same() {
 
 #[test]
 fn a_call_that_the_model_made_itself_counts() {
-    let hook = planned(&json!({"arguments": {"q": 1}}));
+    let hook = plan_hook(&json!({"arguments": {"q": 1}}));
     let model_call = CallPair {
         tool: "t".to_owned(),
         arguments: json!({"q": 1}),
@@ -128,7 +128,7 @@ fn files_and_state_of_a_result_are_kept() {
     .unwrap();
     let custom = result_with_files.custom_content.clone();
     let mut messages = Vec::new();
-    planned(&json!({})).append(result_with_files, &mut messages);
+    plan_hook(&json!({})).append(result_with_files, &mut messages);
     assert_eq!(messages[1].custom_content, custom);
     assert_eq!(
         messages[1].tool_call_id.as_ref(),

@@ -138,7 +138,7 @@ fn continued(ids: &[String]) -> Vec<Message> {
 }
 
 /// The conversation that the model gets.
-fn expected(ids: &[String]) -> Vec<Message> {
+fn expected_messages(ids: &[String]) -> Vec<Message> {
     let PausedTurn {
         mut round, state, ..
     } = record(0);
@@ -169,7 +169,7 @@ async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls(
         .restore("client:a", &mut messages, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(messages, expected(&ids));
+    assert_eq!(messages, expected_messages(&ids));
     // A repeated request restores the same messages.
     let mut repeated = continued(&ids);
     other
@@ -196,7 +196,7 @@ async fn split_calls_and_results_in_another_order_are_restored_as_one_round() {
         .restore("client:a", &mut split_messages, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(split_messages, expected(&ids));
+    assert_eq!(split_messages, expected_messages(&ids));
     let mut one_result = continued(&ids[..1]);
     fixture
         .turns
