@@ -71,7 +71,7 @@ impl ContentAccess {
         self.root.as_ref().ok_or_else(|| {
             Fault::new(FaultCode::Denied, "This server uses no directory of its machine.")
                 .detail("no_root")
-                .advice("Give a URL, `sandbox:PATH` or a handle. The operator names a directory with --root.")
+                .advice("Give a URL, `sandbox:PATH` or a handle. Only an operator can name a directory, with --root.")
         })
     }
 
@@ -338,7 +338,7 @@ fn add_enable_advice(fault: Fault) -> Fault {
         return fault;
     }
     fault.advice(
-        "Fetching is off by default. The user turns it on when this server starts, with `--set \
+        "Fetching is off by default. Ask the user to turn it on when this server starts, with `--set \
          egress-fetcher.enabled=true` or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
     )
 }

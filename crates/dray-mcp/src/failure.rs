@@ -29,7 +29,7 @@ fn advised(fault: &Fault) -> Fault {
     let fault = fault.clone();
     match fault.detail.as_str() {
         "no_session" => fault.advice(
-            "The user names a sandbox with --sandbox or a chat with --to when this server starts (--mcp-sandbox and \
+            "Ask the user to name a sandbox with --sandbox or a chat with --to when this server starts (--mcp-sandbox and \
              --mcp-to of `dray up`), or with `dray session bind` in a system with --nats.",
         ),
         _ => fault,

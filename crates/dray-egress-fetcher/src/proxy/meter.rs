@@ -381,12 +381,12 @@ mod tests {
         far.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"1234");
 
-        for pieces in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
+        for chunks in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
             let (mut down, mut far, counts) = target(TEST_LIMITS);
             let mut passed = Vec::new();
             let mut failed = false;
-            for piece in pieces {
-                far.write_all(piece).await.unwrap();
+            for chunk in chunks {
+                far.write_all(chunk).await.unwrap();
                 let mut buffer = [0; 64];
                 match down.read(&mut buffer).await {
                     Ok(count) => passed.extend_from_slice(&buffer[..count]),
@@ -396,7 +396,7 @@ mod tests {
             assert_eq!(passed, b"123456");
             assert_eq!(counts.down(), 6);
             assert_eq!(counts.limit_reached(), Some(LimitReached::Down));
-            assert!(failed || pieces.len() == 1);
+            assert!(failed || chunks.len() == 1);
         }
     }
 

@@ -1,5 +1,5 @@
-# Appends one piece: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the piece, the piece.
-# A piece that is there already is left alone, so that a repeated one does no harm.
+# Appends one chunk: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the chunk, the chunk.
+# A chunk that is there already is left alone, so that a repeated one does no harm.
 put() {
   umask 077
   rec text

@@ -82,7 +82,7 @@ dray_run() {
     *) env "DRAY_COMMAND=input.$dray_nonce" head -c "$dray_input" | { (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&-; dray_rest $?; } ;;
   esac
 }
-# Passes stderr on between the output, in pieces as `dd` reads them: `head` would hold them back. A piece is written in one
+# Passes stderr on between the output, in chunks as `dd` reads them: `head` would hold them back. A chunk is written in one
 # step and is shorter than PIPE_BUF (POSIX, 4096 on Linux), so that no output of the program gets into it. It has no line
 # breaks, because bash writes each line by itself.
 dray_frames() {

@@ -317,8 +317,8 @@ async fn a_stream_that_breaks_is_a_general_exception() {
 
 #[tokio::test]
 async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
-    let piece = "x".repeat(1 << 20);
-    let failed = fail_deployment(Ok((0..50).map(|_| text(&piece)).collect())).await;
+    let megabyte = "x".repeat(1 << 20);
+    let failed = fail_deployment(Ok((0..50).map(|_| text(&megabyte)).collect())).await;
     assert_eq!(
         failed.text,
         "The answer of the deployment is longer than 8388608 bytes."

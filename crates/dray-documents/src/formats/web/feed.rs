@@ -195,8 +195,8 @@ fn decode_element(inner: &str) -> String {
     let mut text = String::new();
     loop {
         match reader.read_event() {
-            Ok(Event::Text(piece)) => text.push_str(&piece),
-            Ok(Event::CData(piece)) => text.push_str(&piece),
+            Ok(Event::Text(part)) => text.push_str(&part),
+            Ok(Event::CData(part)) => text.push_str(&part),
             Ok(Event::GeneralRef(reference)) => text.push_str(&xml::resolve_reference(&reference)),
             Ok(Event::Eof) | Err(_) => return text,
             Ok(_) => {}

@@ -217,10 +217,10 @@ async fn the_limit_of_a_rule_counts_the_content_of_a_response() {
     // Exactly the limit: neither the head counts, nor TLS, nor the framing of chunks.
     let text = "x".repeat(1024);
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\n";
-    let pieces = format!("200\r\n{0}\r\n200\r\n{0}\r\n0\r\n\r\n", &text[..512]);
+    let chunks = format!("200\r\n{0}\r\n200\r\n{0}\r\n0\r\n\r\n", &text[..512]);
     for script in [
         csv(1024),
-        ResponseScript::raw(format!("{head}Transfer-Encoding: chunked\r\n\r\n{pieces}")),
+        ResponseScript::raw(format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}")),
         ResponseScript::raw(format!("{head}\r\n{text}")),
     ] {
         fixture.serve(script);
