@@ -131,7 +131,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     );
 }
 
-/// Whether [`FILE_PARAMETERS`] was read before, also with the former name of the tool.
+/// Whether [`FILE_PARAMETERS`] was read before, even with the former name of the tool.
 fn was_read(messages: &[Message]) -> bool {
     let mut calls = messages.iter().flat_map(Message::calls);
     calls.any(|call| {

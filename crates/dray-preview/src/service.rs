@@ -275,7 +275,7 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// [`PreviewError::Unknown`], also for one of another tenant; the records or the audit event.
+    /// [`PreviewError::Unknown`], even for one of another tenant; the records or the audit event.
     pub async fn revoke(
         &self,
         meta: &Meta,

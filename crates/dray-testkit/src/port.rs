@@ -1,4 +1,4 @@
-//! Addresses for servers that are told theirs, or that start again on the same one.
+//! Addresses for servers that get one from outside, or that start again on the same one.
 
 #![expect(
     clippy::expect_used,

@@ -152,7 +152,7 @@ impl AuditedConnection {
         is_published && of_file.is_in_file(is_flushed)
     }
 
-    /// Records a refusal, also of a connection that was recorded as open and could not be audited. It waits for stream
+    /// Records a refusal, even of a connection that was recorded as open and could not be audited. It waits for stream
     /// and file, so that both have it when the client learns it.
     pub async fn refused(mut self, refusal: ProxyRefusal) {
         let rule = match refusal {

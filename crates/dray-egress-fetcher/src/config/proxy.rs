@@ -27,8 +27,8 @@ pub struct ProxyConfig {
     /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token, or a
     /// certificate.
     pub listen: Option<SocketAddr>,
-    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent where
-    /// `tls.clients` identifies clients.
+    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent
+    /// where `tls.clients` identifies clients.
     pub token_key: Option<Secret>,
     /// The previous key, whose tokens are still accepted while the key is changed.
     pub previous_token_key: Option<Secret>,
@@ -36,7 +36,7 @@ pub struct ProxyConfig {
     pub connect_ports: String,
     /// Ports for plain HTTP requests, likewise.
     pub http_ports: String,
-    /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, also to another host
+    /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, even to another host
     /// behind the same address. Absent for none.
     pub plain_ports: Option<String>,
     /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and

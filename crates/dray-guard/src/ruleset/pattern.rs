@@ -1,4 +1,4 @@
-//! Patterns of names, hosts and media types. Matching takes at most (pattern × text) steps, also for many
+//! Patterns of names, hosts and media types. Matching takes at most (pattern × text) steps, even for many
 //! wildcards.
 
 use std::collections::HashSet;

@@ -78,7 +78,7 @@ fn no_path_leaves_the_root() {
         // A sibling whose name begins like the root (GHSA-hc55-p739-j48w).
         &fixture.absolute("data-old/secret.txt"),
         &fixture.absolute("data/../secret.txt"),
-        // Links out of the root, also as a directory of a longer path (GHSA-q66q-fx2p-7w4m).
+        // Links out of the root, even as a directory of a longer path (GHSA-q66q-fx2p-7w4m).
         "absolute-link",
         "relative-link",
         "link-to-link",
@@ -116,8 +116,8 @@ fn encoded_and_differently_cased_names_are_other_names() {
     }
 }
 
-/// `markitdown-mcp` reads any file whose `file:` URI it gets. `dray mcp` takes such a URI for a path below the root, where
-/// no file has this name; `location.rs` refuses URIs with `//` earlier.
+/// `markitdown-mcp` reads any file whose `file:` URI it gets. `dray mcp` takes such a URI for a path below the root,
+/// where no file has this name; `location.rs` refuses URIs with `//` earlier.
 #[test]
 fn file_uris_are_names_below_the_root() {
     let fixture = RootFixture::new();

@@ -98,7 +98,7 @@ impl ResponseStore {
         found.ok_or_else(|| missing_failure("conversation", id))
     }
 
-    /// The record of a conversation, also of a deleted one.
+    /// The record of a conversation, even of a deleted one.
     pub(super) async fn conversation_record(
         &self,
         principal: &str,

@@ -96,7 +96,9 @@ impl ModelCaller<'_> {
     ) -> Result<ModelAnswer, CallError> {
         let first = self.try_ask(messages, round, speech, sink, tally).await;
         match first {
-            Err(CallError::Model { error, .. }) if self.outgoing.recovers(&error, messages) => {
+            Err(CallError::Model { error, .. })
+                if self.outgoing.remove_refused_files(&error, messages) =>
+            {
                 self.try_ask(messages, round, speech, sink, tally).await
             }
             other => other,

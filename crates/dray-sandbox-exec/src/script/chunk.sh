@@ -16,7 +16,7 @@ put() {
   if [ "$status" = 0 ] && [ "$length" = "$2" ]; then chmod "$4" "$1"; status=$?; fi
   finish "$status"
   rec size; printf %s "$length"
-  # Some tools do not tell that a disk is full.
+  # Some tools do not report that a disk is full.
   if [ "$length" != "$after" ]; then rec free; df -Pk "$1" 2>/dev/null; fi
 }
 answer put "$@"

@@ -1,5 +1,5 @@
 # Runs one program and reports how it ended. Names begin with `dray_` and nothing is exported, so that the program gets
-# the environment of the sandbox and what it is told, no more. What it is told comes as words in single quotes in which
+# the environment of the sandbox and the requested variables, no more. The request comes as words in single quotes in which
 # `printf` makes the bytes: directory, input (none, end, a number of bytes, or text:BYTES), most bytes of stderr, most
 # bytes of stdout (0: any), lifetime in seconds, limit on file locks, whether stderr comes while the program writes it (live,
 # or -), number of variables, variables, program and arguments.

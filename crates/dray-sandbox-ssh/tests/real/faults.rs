@@ -253,7 +253,7 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
 async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        // The first shell starts within it, also on a busy machine.
+        // The first shell starts within it, even on a busy machine.
         start_timeout: Period::secs(5),
         ..host.config()
     })
@@ -285,7 +285,7 @@ async fn an_existing_file_is_never_overwritten() {
 async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        // The host responds within it before it is paused, also on a busy machine.
+        // The host responds within it before it is paused, even on a busy machine.
         idle_timeout: Period::secs(3),
         ..host.config()
     })

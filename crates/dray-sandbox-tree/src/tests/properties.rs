@@ -1,4 +1,4 @@
-//! Properties that hold for every tar, also for tars that no tool would write.
+//! Properties that hold for every tar, even for tars that no tool would write.
 
 use dray_sandbox::error::Error;
 use proptest::prelude::*;

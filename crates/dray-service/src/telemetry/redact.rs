@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 3] = [
 const REDACTED_VALUE: &str = "***";
 
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
-/// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
+/// (`name=value`, even with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
 pub fn redact_line(line: &str) -> String {
     // Only ASCII letters are changed, so every offset stays the same.
     let lower = line.to_ascii_lowercase();

@@ -238,7 +238,7 @@ done
 async fn a_program_that_names_its_versions_late_is_begun_again_without_initialize() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = shell(SLOW_SCRIPT, directory.path());
-    // The second program responds within it, also on a busy machine.
+    // The second program responds within it, even on a busy machine.
     options.discovery_timeout = Duration::from_secs(5);
     assert_eq!(issue(&options).await, "");
     let noted = std::fs::read_to_string(directory.path().join("starts")).unwrap();

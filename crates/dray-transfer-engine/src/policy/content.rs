@@ -59,7 +59,7 @@ fn is_key_label(label: &[u8]) -> bool {
 }
 
 /// Scans a stream of text, in chunks of any size, with less than 1 KiB of memory. A private key takes precedence over a
-/// token, also over one before it.
+/// token, even over one before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,
