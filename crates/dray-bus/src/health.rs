@@ -61,7 +61,7 @@ impl ConnectionHealth {
     pub(crate) fn record_refusal(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
-        // The set is bounded: a subject can contain an operation's key, so with a wrong permission every message may
+        // The list is bounded: a subject can contain an operation's key, so with a wrong permission every message may
         // add a new subject.
         if refused.len() < MAX_REFUSED_SUBJECTS && !refused.contains(&subject) {
             refused.push(subject);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_connection_gives_others_their_time_before_its_return_is_reported() {
+    async fn a_lost_connection_extends_leases_of_others_before_its_return_is_reported() {
         let health = ConnectionHealth::default();
         let lease = Duration::from_secs(6);
         health.record_connected();

@@ -14,9 +14,9 @@ const HOSTED_API_URL: &str = "https://api.telegram.org";
 /// one is safe for refusing.
 const MAX_UPLOAD_BYTES: u64 = 50_000_000;
 /// Largest upload to a server with `--local`, in bytes.
-const UPLOAD_LOCAL: u64 = 2_000_000_000;
+const MAX_LOCAL_UPLOAD_BYTES: u64 = 2_000_000_000;
 
-/// Largest photo, in bytes, everywhere.
+/// Largest photo, in bytes, with every server.
 const MAX_PHOTO_BYTES: u64 = 10_000_000;
 
 /// Largest file that the hosted API lets a bot fetch, in bytes. Binary: the server refuses above 20 · 2²⁰.
@@ -91,7 +91,7 @@ impl TelegramOptions {
         // The limit is computed on every call, not in `Default`: the default depends on `local_mode`.
         let upload = self.upload_limit.map_or(
             if self.local_mode {
-                UPLOAD_LOCAL
+                MAX_LOCAL_UPLOAD_BYTES
             } else {
                 MAX_UPLOAD_BYTES
             },

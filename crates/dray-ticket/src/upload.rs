@@ -21,7 +21,7 @@ use crate::service::LoadedTicket;
 
 /// The supported extensions of tus.
 const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration,checksum";
-/// Largest part in one request. Announced, because proxies in between often cut at 100 MB.
+/// Most bytes of a part in one request. Clients get this limit, because proxies in between often cut at 100 MB.
 const MAX_PART_BYTES: u64 = 64 << 20;
 /// Interval between checks of an upload that another request finishes.
 const FINISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -207,7 +207,7 @@ impl UploadCall<'_> {
                 "`Upload-Concat` is not supported: a ticket is one upload, which is not joined from others",
             ));
         }
-        let mut request = UploadRequest::read(&Method::PUT, &without_type(headers))?;
+        let mut request = UploadRequest::read(&Method::PUT, &with_part_type(headers))?;
         let deferred = headers.get("upload-defer-length");
         // Any other value is an error (tus 1.0, creation-defer-length).
         let is_deferred = deferred.is_some_and(|value| value == "1");
@@ -393,7 +393,7 @@ fn is_part_at_end(
         && fields::number_field(headers, "upload-offset")? == Some(record.moved))
 }
 
-fn without_type(headers: &HeaderMap) -> HeaderMap {
+fn with_part_type(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     // A creation without content has no type, and one with content has that of a part.
     let part = HeaderValue::from_static("application/offset+octet-stream");

@@ -277,7 +277,7 @@ impl ApprovalStore {
     ///
     /// # Errors
     ///
-    /// As of [`Self::chat_state`], of the last read.
+    /// Those of [`Self::chat_state`], of the last read.
     pub(crate) async fn wait_for_chat(
         &self,
         principal: &str,

@@ -160,7 +160,7 @@ impl RoundAnswers {
                 return Err(expired_failure());
             }
             ChatState::Expired(record) => (record, ApprovalDecision::Cancelled, cancelled),
-            // An earlier request of the caller decided the call.
+            // An earlier request of the caller, and not the chat, decided the call.
             ChatState::Decided(_) | ChatState::Used if answer.decision.permits() => {
                 return Err(used_failure());
             }

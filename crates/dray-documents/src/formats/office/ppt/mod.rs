@@ -37,7 +37,7 @@ struct Entry<'d> {
     records: &'d [u8],
 }
 
-/// A slide whose record is missing is named in a warning; its texts in the list of slides stay.
+/// Converts a presentation. A slide whose record is missing is named in a warning; its texts in the list of slides stay.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -123,7 +123,7 @@ fn texts_until_next(data: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads one slide. Returns also whether the record of the slide was found.
+/// Reads one slide. Also returns whether the record of the slide was found.
 fn read_slide(
     number: u32,
     entry: &Entry<'_>,
