@@ -162,7 +162,7 @@ impl MailReceiver<'_> {
                 *has_worked = true;
             }
             *has_worked = true;
-            // The mail was announced while the mails above were read: `IDLE` would not announce it again.
+            // New mail was announced while the mails above were read: `IDLE` would not announce it again.
             if connection.has_new_mail {
                 continue;
             }

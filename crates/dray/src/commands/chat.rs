@@ -128,7 +128,7 @@ async fn read_and_ask(
                 session.print_failure(failure);
             }
         }
-        // The user interrupted twice: the second interruption ends the command, not only the turn.
+        // A second interruption of the user ends the command, not only the turn.
         if session.is_ended() {
             return Err(CommandFailure::Reported);
         }
