@@ -64,9 +64,18 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
     (issuer.pem(), issuer.der().clone(), key)
 }
 
-impl InterceptingProxy {
-    /// Starts a proxy with the settings `set`, besides those that interception needs.
-    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
+/// The files that a proxy needs to look into tunnels, and the authorities behind them.
+pub(super) struct InterceptionFiles {
+    /// The proxy trusts it for servers.
+    pub(super) origin: Authority,
+    /// Clients trust it for the proxy.
+    pub(super) anchor: CertificateDer<'static>,
+    pub(super) directory: tempfile::TempDir,
+    paths: [(&'static str, String); 4],
+}
+
+impl InterceptionFiles {
+    pub(super) fn create() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -75,24 +84,40 @@ impl InterceptingProxy {
         };
         let (certificate, anchor, key) = new_authority();
         let origin = Authority::new().unwrap();
-        let policy = write("policy.toml", POLICY_TEXT);
-        let bundle = write("origin.pem", &origin.pem());
-        let (certificate, key) = (write("ca.pem", &certificate), write("ca.key", &key));
-        let fields = [
-            ("/policy_path", policy.as_str()),
-            ("/ca_bundle", bundle.as_str()),
-            ("interception.certificate", certificate.as_str()),
-            ("interception.key_file", key.as_str()),
+        let paths = [
+            ("/policy_path", write("policy.toml", POLICY_TEXT)),
+            ("/ca_bundle", write("origin.pem", &origin.pem())),
+            ("interception.certificate", write("ca.pem", &certificate)),
+            ("interception.key_file", write("ca.key", &key)),
         ];
-        let proxy = ProxyFixture::start(&[&fields[..], set].concat()).await;
+        Self {
+            origin,
+            anchor,
+            directory,
+            paths,
+        }
+    }
+
+    /// The settings that name the files, and those of `set`.
+    pub(super) fn settings<'a>(&'a self, set: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let paths = self.paths.iter().map(|(name, path)| (*name, path.as_str()));
+        paths.chain(set.iter().copied()).collect()
+    }
+}
+
+impl InterceptingProxy {
+    /// Starts a proxy with the settings `set`, besides those that interception needs.
+    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
+        let files = InterceptionFiles::create();
+        let proxy = ProxyFixture::start(&files.settings(set)).await;
         proxy
             .fake_network
             .name("other.example.org", &[PUBLIC_ADDRESS]);
         Self {
             proxy,
-            origin,
-            anchor,
-            directory,
+            origin: files.origin,
+            anchor: files.anchor,
+            directory: files.directory,
         }
     }
 
