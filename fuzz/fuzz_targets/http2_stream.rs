@@ -1,8 +1,8 @@
 //! A stream of HTTP/2 between a client of the proxy and the strict reader of HTTP/1.1.
 //!
-//! `q`: fields of a head (`name 0x1f value 0x1e …`) and, after `0x1d`, a body. The strict reader reads exactly the request that
-//! the client sent, and nothing behind it, or the request is refused. `p`: bytes of the proxy. The client gets exactly the
-//! response that they are, or no whole response.
+//! `q`: fields of a head (`name 0x1f value 0x1e …`) and, after `0x1d`, a body. The strict reader reads exactly the
+//! request that the client sent, and nothing behind it, or the request is refused. `p`: bytes of the proxy. The client
+//! gets exactly the response that they are, or no whole response.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Checks of `deploy/` with Checkov, which finds unsafe settings. Every finding is in the table of `deploy/README.md`, with
-//! its reason, and every row of the table is still a finding.
+//! Checks of `deploy/` with Checkov, which finds unsafe settings. Every finding is in the table of `deploy/README.md`,
+//! with its reason, and every row of the table is still a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

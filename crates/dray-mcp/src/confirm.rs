@@ -227,8 +227,8 @@ pub(crate) fn binding(
     whole.to_string()
 }
 
-/// A form of a value in which the order of keys does not count, because a client may write them in another order when it
-/// repeats a request: an object becomes a list of pairs in the order of their keys, an array a list after `null`.
+/// A form of a value in which the order of keys does not count, because a client may write them in another order when
+/// it repeats a request: an object becomes a list of pairs in the order of their keys, an array a list after `null`.
 fn canonical_value(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -112,7 +112,8 @@ impl SmtpConnection {
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.command(&format!("AUTH PLAIN {credentials}")).await?
         } else {
-            // `LOGIN` is in no RFC, but some servers offer nothing else. They ask for the name and then for the password.
+            // `LOGIN` is in no RFC, but some servers offer nothing else. They ask for the name and then for the
+            // password.
             self.command("AUTH LOGIN")
                 .await?
                 .expect(334, SmtpStage::Login)?;

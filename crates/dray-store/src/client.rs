@@ -46,8 +46,8 @@ pub(crate) struct S3Clients {
 }
 
 impl S3Clients {
-    /// Creates both clients, which sign with `credentials`. Fails only when the file with certificate authorities cannot be
-    /// read.
+    /// Creates both clients, which sign with `credentials`. Fails only when the file with certificate authorities
+    /// cannot be read.
     pub(crate) async fn new(
         options: &StoreOptions,
         credentials: &SharedCredentials,

@@ -16,8 +16,8 @@ const MAX_RESPONSE_FIELDS: usize = 128;
 /// Buffer of each side, and most bytes of a response head.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `HTTP2-Settings` by RFC 7540, section 3.2.1; `Keep-Alive` and
-/// `Proxy-Connection` by custom).
+/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `HTTP2-Settings` by RFC 7540, section 3.2.1;
+/// `Keep-Alive` and `Proxy-Connection` by custom).
 static HOP_BY_HOP_FIELDS: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("http2-settings"),

@@ -55,8 +55,9 @@ pub struct ForwardProxy {
     streams: StreamPlaces,
 }
 
-/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection may have
-/// many. Streams without an identity have places of their own, so that they take none from clients that have one.
+/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection
+/// may have many. Streams without an identity have places of their own, so that they take none from clients that have
+/// one.
 #[derive(Debug)]
 struct StreamPlaces {
     identified: Semaphore,
@@ -64,7 +65,8 @@ struct StreamPlaces {
 }
 
 impl StreamPlaces {
-    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an identity.
+    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an
+    /// identity.
     fn new(settings: &ProxySettings) -> Self {
         let sizes = settings.sizes;
         Self {
@@ -161,8 +163,8 @@ impl ForwardProxy {
         self.settings.get()
     }
 
-    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that are
-    /// open stay. The numbers of places need a restart.
+    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that
+    /// are open stay. The numbers of places need a restart.
     pub fn set_settings(&self, settings: ProxySettings) {
         self.admission.set_sizes(settings.sizes);
         self.settings.replace(settings);

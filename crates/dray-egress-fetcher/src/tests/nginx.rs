@@ -19,7 +19,8 @@ const LARGE_BYTES: usize = 300_000;
 /// Bytes of a response after which its connection breaks, if it must.
 const CUT_BYTES: usize = 100_000;
 
-/// One location for each policy. nginx sends `ETag` and `Last-Modified`, and decides about conditions and ranges itself.
+/// One location for each policy. nginx sends `ETag` and `Last-Modified`, and decides about conditions and ranges
+/// itself.
 const NGINX_LOCATIONS: &str = r#"
 location /fresh/ { alias FILES/; add_header Cache-Control "max-age=60"; }
 location /stale/ { alias FILES/; add_header Cache-Control "max-age=0, must-revalidate"; }

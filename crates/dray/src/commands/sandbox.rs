@@ -275,8 +275,8 @@ pub(crate) fn path_text(path: &[u8]) -> String {
     name::shown_text(path, MAX_SHOWN_CHARACTERS)
 }
 
-/// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several names can
-/// have the same text.
+/// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several
+/// names can have the same text.
 fn exact_path(path: &[u8]) -> Option<String> {
     (path_text(path).as_bytes() != path).then(|| STANDARD.encode(path))
 }

@@ -1,5 +1,5 @@
-//! The identity that a connection shows to the server. It is read for each connection, so that a replaced one counts from
-//! the next reconnect.
+//! The identity that a connection shows to the server. It is read for each connection, so that a replaced one counts
+//! from the next reconnect.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

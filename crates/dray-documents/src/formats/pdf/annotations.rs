@@ -44,8 +44,8 @@ pub(super) struct Widget {
 }
 
 impl Annotations {
-    /// Reads the annotations; damaged ones are ignored. Texts that a person does not see are counted, and read only with
-    /// `show_hidden`.
+    /// Reads the annotations; damaged ones are ignored. Texts that a person does not see are counted, and read only
+    /// with `show_hidden`.
     pub(super) fn read(page: &Page, source: &MeteredDocument<'_>, show_hidden: bool) -> Self {
         let mut found = Self::default();
         let list = page

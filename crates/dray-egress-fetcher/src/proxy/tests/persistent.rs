@@ -24,8 +24,8 @@ pub(super) type ResponseOfPath = fn(&str) -> String;
 
 impl PersistentServer {
     /// Sends what `respond` makes. Closes after a message that says so, after a response without another end, and after
-    /// the path `/quiet`. Takes the body of a request for `/unread` for the next request. Closes in place of a response to
-    /// `/gone`, and on the first connection also in place of one to `/once`.
+    /// the path `/quiet`. Takes the body of a request for `/unread` for the next request. Closes in place of a response
+    /// to `/gone`, and on the first connection also in place of one to `/once`.
     pub(super) fn start(fixture: &InterceptingProxy, respond: ResponseOfPath) -> Self {
         let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
         let acceptor = fixture.origin.acceptor(TARGET_HOST).unwrap();

@@ -1,5 +1,5 @@
-//! `GET /v1/responses/{id}?stream=true`: the recorded events of a response, and those that follow, whichever process makes
-//! it.
+//! `GET /v1/responses/{id}?stream=true`: the recorded events of a response, and those that follow, whichever process
+//! makes it.
 
 use std::pin::pin;
 use std::sync::Arc;

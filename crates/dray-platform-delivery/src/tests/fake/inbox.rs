@@ -43,7 +43,8 @@ impl PollEnd {
 }
 
 impl FakePlatform {
-    /// Keeps a stopped poll running until [`FakePlatform::end_poll`]. The returned future ends when the poll is stopped.
+    /// Keeps a stopped poll running until [`FakePlatform::end_poll`]. The returned future ends when the poll is
+    /// stopped.
     pub(crate) fn hold_end_of_poll(&self) -> impl Future<Output = ()> {
         self.poll_end.is_held.store(true, Ordering::SeqCst);
         self.poll_end.stopped.notified()

@@ -1,4 +1,5 @@
-//! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without Drayage.
+//! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without
+//! Drayage.
 //!
 //! A figure is the time of a process from its start to its end, as a person at a terminal has it. Both programs run in
 //! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own servers.

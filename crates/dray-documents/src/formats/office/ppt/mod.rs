@@ -37,7 +37,8 @@ struct Entry<'d> {
     records: &'d [u8],
 }
 
-/// Converts a presentation. A slide whose record is missing is named in a warning; its texts in the list of slides stay.
+/// Converts a presentation. A slide whose record is missing is named in a warning; its texts in the list of slides
+/// stay.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,

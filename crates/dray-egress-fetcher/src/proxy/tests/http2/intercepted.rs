@@ -1,4 +1,5 @@
-//! Tunnels into which the proxy looks, inside of streams of HTTP/2: the same judgement as over HTTP/1.1, for each stream.
+//! Tunnels into which the proxy looks, inside of streams of HTTP/2: the same judgement as over HTTP/1.1, for each
+//! stream.
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
