@@ -66,7 +66,7 @@ fn print_row(
     let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| value_of(ours)).collect();
     let mut added: Vec<f64> = timings
         .iter()
-        // The difference within one round: both ran under the same conditions.
+        // Differences are taken within a round, because both turns of a round ran under the same conditions.
         .map(|(model, ours)| value_of(ours) - value_of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
@@ -85,7 +85,7 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
-        // The three steps of the orchestrator, one after the other, without it.
+        // The orchestrator makes these three calls within its turn; here they are made one after the other without it.
         let first_call = fixture.run_turn(&direct, &question).await?.whole;
         let tool = fixture.call().await?;
         let final_call = fixture.run_turn(&direct, &after).await?.whole;

@@ -97,7 +97,7 @@ impl AccountChecker {
             Err(_elapsed) => {
                 let mut check = unchecked_account(&account);
                 check.set_credentials(CredentialState::Unreachable);
-                "The platform did not answer in time.".clone_into(&mut check.reason);
+                "The platform did not respond in time.".clone_into(&mut check.reason);
                 check.checked_at_ms = checked_at_ms;
                 check.milliseconds = milliseconds_since(started);
                 check

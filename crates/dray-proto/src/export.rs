@@ -102,7 +102,7 @@ impl From<ExportError> for Fault {
             ExportError::Reply(_) => Self::internal(),
             ExportError::Unproven => Self::new(
                 FaultCode::Unavailable,
-                "The copy out of the sandbox is not proved to be whole.",
+                "Nothing proves that the copy out of the sandbox is complete.",
             )
             .detail("unproven_copy")
             .advice("Try again.")
