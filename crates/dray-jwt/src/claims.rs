@@ -12,7 +12,7 @@ pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
 const INVALID_TOKEN: TokenError = TokenError::Invalid("the token is not valid");
 const MISSING_CLAIM: TokenError =
-    TokenError::Invalid("the token lacks a claim: iss, aud, exp, sub");
+    TokenError::Invalid("the token lacks a claim; iss, aud, exp and sub are required");
 
 /// The issuer and the audiences that are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,9 @@ impl ClaimRules {
         // The issuers are compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect
         // Core, section 2).
         if issuer != self.issuer {
-            return Err(TokenError::Invalid("the token is of another issuer"));
+            return Err(TokenError::Invalid(
+                "the token was issued by another issuer",
+            ));
         }
         if !audiences
             .iter()
@@ -132,7 +134,7 @@ fn date_ms(value: &Value) -> Result<u64, TokenError> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the cast saturates, and the leeway is larger than what it rounds"
+        reason = "the cast saturates, and the fraction that it drops is smaller than the leeway"
     )]
     let seconds = seconds as u64;
     Ok(seconds.saturating_mul(1_000))

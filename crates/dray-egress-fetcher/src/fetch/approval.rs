@@ -113,7 +113,7 @@ pub enum HostAnswer {
 
 /// The questions and answers of all sessions.
 pub trait HostApprovals: Send + Sync + 'static {
-    /// Finds the answer to a question, and asks it where it was not asked before.
+    /// Finds the answer to a question, and asks it if it was not asked before.
     fn consult<'a>(&'a self, question: &'a HostQuestion) -> BoxFuture<'a, HostAnswer>;
 }
 
@@ -122,7 +122,8 @@ pub trait HostApprovals: Send + Sync + 'static {
 pub(super) struct AskScope<'a> {
     /// Whether a person may be asked; otherwise a rule that asks refuses.
     pub(super) may_ask: bool,
-    /// Ports beyond which it is refused in any case; `None` for no further limit.
+    /// The only ports about which a person may be asked; a request for another port is refused without a question.
+    /// `None` for no limit except the policy.
     pub(super) ports: Option<&'a AllowedPorts>,
 }
 

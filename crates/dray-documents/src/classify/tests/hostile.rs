@@ -68,7 +68,7 @@ fn only_the_directory_of_a_large_container_is_read() {
 }
 
 #[test]
-fn a_container_cut_short_is_known_by_its_start_and_says_so() {
+fn a_container_cut_short_is_known_by_its_start_and_has_a_warning() {
     let whole = docx();
     let truncated = &whole[..whole.len() - 60];
     let class = class(truncated, "x.zip");
@@ -128,7 +128,7 @@ fn wrong_numbers_in_headers_are_not_trusted() {
 }
 
 #[test]
-fn a_bomb_in_a_part_that_decides_is_bounded() {
+fn the_decompression_of_a_part_that_decides_is_bounded() {
     let bomb = vec![b' '; 16 << 20];
     let bytes = zip(
         &[
@@ -158,7 +158,7 @@ fn circular_chains_end() {
 #[test]
 fn an_encrypted_entry_does_not_change_the_kind() {
     let mut bytes = docx();
-    // The flag in every central header.
+    // Every central header gets the flag of an encrypted entry.
     let starts: Vec<usize> = (0..bytes.len() - 4)
         .filter(|at| bytes[*at..].starts_with(b"PK\x01\x02"))
         .collect();
@@ -170,14 +170,14 @@ fn an_encrypted_entry_does_not_change_the_kind() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,40}") {
+    fn no_bytes_make_the_classification_fail(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,40}") {
         let class = classify(&mut Cursor::new(&bytes), &name).unwrap();
         prop_assert!(!class.mime.is_empty());
     }
 
     #[test]
-    fn no_damage_to_a_container_makes_it_fail(at in 0usize..4000, with in any::<[u8; 4]>(), cut in 0usize..4000, which in any::<bool>()) {
-        let mut bytes = if which { docx() } else { compound(&["/Workbook", "/s/a"]) };
+    fn no_damage_to_a_container_makes_the_classification_fail(at in 0usize..4000, with in any::<[u8; 4]>(), cut in 0usize..4000, is_zip in any::<bool>()) {
+        let mut bytes = if is_zip { docx() } else { compound(&["/Workbook", "/s/a"]) };
         let at = at % (bytes.len() - 4);
         bytes[at..at + 4].copy_from_slice(&with);
         bytes.truncate(bytes.len().max(cut + 1) - cut);

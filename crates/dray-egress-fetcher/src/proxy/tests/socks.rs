@@ -22,7 +22,7 @@ async fn send(proxy: &ProxyFixture, bytes: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut client = proxy.connect().await;
     client.write_all(bytes).await.unwrap();
     let mut received = Vec::new();
-    // Method, status and reply; fewer when it is refused on the way.
+    // The method, the status and the reply have 14 bytes; a refused handshake has fewer.
     while received.len() < 14 {
         match client.read_u8().await {
             Ok(byte) => received.push(byte),

@@ -1,4 +1,4 @@
-//! A writer of PNG files (ISO/IEC 15948): unfiltered rows, fast compression.
+//! Writes PNG files (ISO/IEC 15948) with unfiltered rows and fast compression.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ pub(super) struct Png {
 }
 
 impl Png {
-    /// The file of these rows, each a whole number of bytes; `None` if it cannot be written.
+    /// The file with these rows, each of which has a whole number of bytes; `None` if it cannot be written.
     pub(super) fn encode(&self, rows: &[u8]) -> Option<Vec<u8>> {
         let color = match self.color {
             Color::Gray => 0,

@@ -43,8 +43,10 @@ const COVERED_SHARE: f32 = 0.85;
 const SCAN_SHARE: f32 = 0.7;
 /// Greatest distance from the page at which text still touches it, in points.
 const PAGE_TOLERANCE: f32 = 1.0;
-/// Horizontal bands in which paints are looked up.
+/// Number of horizontal bands of a page, by which paints are found.
 const BAND_COUNT: usize = 128;
+/// Most pictures that are examined as parts of a scan.
+const MAX_SCAN_PICTURES: usize = 128;
 /// Text spans between two checks of the time limit.
 const SPANS_PER_CHECK: usize = 64;
 
@@ -100,7 +102,7 @@ impl PaintedPage {
     ///
     /// # Errors
     ///
-    /// The time limit.
+    /// [`Limit::Time`] when the time limit has passed.
     pub(super) fn judge(
         &self,
         spans: &[TextSpan],
@@ -262,7 +264,7 @@ impl PaintedPage {
                 TextVisibility::Hidden => {}
                 TextVisibility::BehindPicture(picture) => {
                     behind_pictures += visible_characters(&span.text);
-                    if !pictures.contains(picture) && pictures.len() < BAND_COUNT {
+                    if !pictures.contains(picture) && pictures.len() < MAX_SCAN_PICTURES {
                         pictures.push(*picture);
                     }
                 }
