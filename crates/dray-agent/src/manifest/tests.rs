@@ -17,8 +17,8 @@ fn example() -> Value {
     serde_json::from_str(rest.split_once("```").unwrap().0).unwrap()
 }
 
-/// The smallest valid manifest, with some members changed.
-fn least(pointer: &str, value: Value) -> Value {
+/// The smallest valid manifest, with one value changed.
+fn minimal_manifest(pointer: &str, value: Value) -> Value {
     let mut document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [], "features": {},
     });
@@ -60,7 +60,7 @@ fn the_example_of_the_manual_is_read_without_a_warning() {
     let manifest = read(example());
     assert_eq!(manifest.tool_sets.len(), 8);
     let ToolSet::RestApi(shop) = &manifest.tool_sets[0] else {
-        panic!("not first");
+        panic!("the first tool set must be `rest-api`");
     };
     assert!(
         matches!(&shop.authorization, Some(RestAuthorization::ApiKey { key, .. }) if key.expose() == "k-123")
@@ -100,9 +100,9 @@ fn a_program_needs_its_protocol_and_an_address_with_its_name() {
         let server = json!({"protocol": protocol, "url": url});
         json!([{"type": "mcp", "name": "notes", "mcp_server_info": server}])
     };
-    let manifest = read(least("/tool_sets", sets("stdio", "stdio:notes")));
+    let manifest = read(minimal_manifest("/tool_sets", sets("stdio", "stdio:notes")));
     let [ToolSet::Mcp(set)] = &manifest.tool_sets[..] else {
-        panic!("one");
+        panic!("there must be one tool set");
     };
     assert_eq!(set.mcp_server_info.protocol, McpProtocol::Stdio);
 
@@ -115,13 +115,13 @@ fn a_program_needs_its_protocol_and_an_address_with_its_name() {
         (sets("sse", "stdio:notes"), protocol),
         (sets("streamable_http", "stdio:notes"), protocol),
     ] {
-        assert_refused(least("/tool_sets", document), &[line]);
+        assert_refused(minimal_manifest("/tool_sets", document), &[line]);
     }
 }
 
 #[test]
 fn missing_fields_have_their_defaults() {
-    let manifest = read(least("/features", json!({})));
+    let manifest = read(minimal_manifest("/features", json!({})));
     let orchestrator = &manifest.orchestrator;
     assert_eq!(orchestrator.system_prompt, SystemPrompt::default());
     assert!(orchestrator.propagate_stages);
@@ -131,15 +131,15 @@ fn missing_fields_have_their_defaults() {
     assert!(manifest.skills.is_none() && manifest.tool_defaults.is_none());
 
     let starters = json!({"starters": [{"title": "a", "text": "b"}]});
-    let starters = read(least("/conversation_starters", starters))
+    let starters = read(minimal_manifest("/conversation_starters", starters))
         .conversation_starters
         .unwrap();
     assert_eq!(starters.intro_text, "Select an action");
     assert!(starters.auto_submit && !starters.chat_message_input_disabled);
 
     let sets = json!([{"type": "dial-mcp", "dial_id": "t"}]);
-    let [ToolSet::DialMcp(set)] = &read(least("/tool_sets", sets)).tool_sets[..] else {
-        panic!("one");
+    let [ToolSet::DialMcp(set)] = &read(minimal_manifest("/tool_sets", sets)).tool_sets[..] else {
+        panic!("there must be one tool set");
     };
     assert_eq!(set.name, "untitled-mcp-toolset");
     assert!(set.common.enabled);
@@ -200,7 +200,8 @@ fn values_other_than_objects_are_refused_at_the_root() {
 
 #[test]
 fn timeouts_are_at_most_an_hour() {
-    let with = |seconds: f64| least("/tool_defaults", json!({"timeout_seconds": seconds}));
+    let with =
+        |seconds: f64| minimal_manifest("/tool_defaults", json!({"timeout_seconds": seconds}));
     assert_eq!(
         read(with(3600.0)).tool_defaults.unwrap().timeout_seconds,
         Some(3600.0)
@@ -216,14 +217,14 @@ fn problems_never_show_a_value() {
     let set = json!({"type": "rest-api", "name": "s", "tools": [],
         "authorization": {"type": "bearer", "token": {"hunter2": "hunter2"}}});
     assert_refused(
-        least("/tool_sets", json!([set])),
+        minimal_manifest("/tool_sets", json!([set])),
         &["tool_sets.0.authorization.token: must be a string, not an object"],
     );
 }
 
 #[test]
 fn a_folder_ends_with_a_slash() {
-    let with = |url: &str| least("/contexts", json!([{"type": "folder", "url": url}]));
+    let with = |url: &str| minimal_manifest("/contexts", json!([{"type": "folder", "url": url}]));
     assert!(matches!(
         read(with("files/b/")).contexts[0],
         Context::Folder { max_depth: 10, .. }
@@ -252,7 +253,7 @@ fn retry_needs_instructions_and_only_constants_need_no_type() {
 
 #[test]
 fn unknown_keys_are_ignored_and_reported() {
-    let document = least("/features/teleport", json!({"enabled": true}));
+    let document = minimal_manifest("/features/teleport", json!({"enabled": true}));
     let reading = reader(true).manifest(document).unwrap();
     assert_eq!(
         reading.warnings,
@@ -278,11 +279,11 @@ fn free_values_accept_any_json() {
 
 #[test]
 fn early_names_of_keys_are_read() {
-    let document = least("/orchestrator/deployment", json!({"name": "old"}));
+    let document = minimal_manifest("/orchestrator/deployment", json!({"name": "old"}));
     assert_eq!(read(document).orchestrator.deployment.deployment_id, "old");
     let sets = json!([{"type": "dial-mcp", "deployment_id": "t"}]);
     assert!(
-        matches!(&read(least("/tool_sets", sets)).tool_sets[0], ToolSet::DialMcp(set) if set.dial_id == "t")
+        matches!(&read(minimal_manifest("/tool_sets", sets)).tool_sets[0], ToolSet::DialMcp(set) if set.dial_id == "t")
     );
 }
 
@@ -293,8 +294,8 @@ fn the_default_model_is_used_if_none_is_named() {
             preview: false,
             default_deployment: Some(default.to_owned()),
         };
-        let reading =
-            ManifestReader::new(settings).manifest(least("/orchestrator/deployment", deployment));
+        let reading = ManifestReader::new(settings)
+            .manifest(minimal_manifest("/orchestrator/deployment", deployment));
         reading.map(|reading| reading.value.orchestrator.deployment.deployment_id)
     };
     assert_eq!(read("d", Value::Null).unwrap(), "d");
@@ -308,7 +309,7 @@ fn the_default_model_is_used_if_none_is_named() {
 
 #[test]
 fn without_preview_each_of_its_features_is_disabled_with_a_warning() {
-    let mut document = least(
+    let mut document = minimal_manifest(
         "/orchestrator/attachment_strategy",
         json!({"type": "of tomorrow"}),
     );
@@ -402,7 +403,7 @@ fn any_one_changed_value_is_read_or_refused_at_its_place() {
 
 #[test]
 fn a_manifest_decides_which_parameters_clients_may_set() {
-    let of = |value| read(least("/orchestrator/client_parameters", value)).orchestrator;
+    let of = |value| read(minimal_manifest("/orchestrator/client_parameters", value)).orchestrator;
     let open = of(Value::Null);
     assert!(open.allows_parameter("tools") && open.allows_parameter("seed"));
     assert!(!open.allows_parameter("top_k"));

@@ -42,7 +42,7 @@ pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
     builder
 }
 
-/// Checks a response head by the rule that allowed the request: its media type, and its size where the head says it.
+/// Checks a response head by the rule that allowed the request: its media type, and its size if the head declares it.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub(super) fn check_response(
     }
 }
 
-/// Replaces equal lengths by one (RFC 9112, section 6.3): the next reader may refuse several.
+/// Replaces equal lengths by one (RFC 9112, section 6.3), because the next recipient may refuse several.
 pub(super) fn unify_length(fields: &mut HeaderMap, framing: BodyFraming) {
     if let BodyFraming::Length(length) = framing {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(length));

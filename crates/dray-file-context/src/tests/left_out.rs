@@ -47,8 +47,7 @@ fn an_unusable_name_does_not_change_the_ids_of_other_files() {
         );
         let message_text = built.current_user_message.text();
         assert!(
-            message_text
-                .contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
+            message_text.contains("\n- bad.pdf: no file with this name can be opened\n"),
             "{message_text}"
         );
         assert!(
