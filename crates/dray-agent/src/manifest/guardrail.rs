@@ -113,7 +113,7 @@ mod tests {
                 "message": "No.", "enabled": false},
         ]));
         let [short, long] = &read.unwrap()[..] else {
-            panic!("two are read");
+            panic!("there must be two guardrails");
         };
         assert_eq!(
             (short.on_failure, short.enabled),

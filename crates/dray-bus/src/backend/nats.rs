@@ -251,7 +251,7 @@ mod tests {
             .unwrap();
         assert!(bus.inner.tasks.is_empty());
         let crate::backend::Backend::Nats(nats) = &bus.inner.backend else {
-            panic!("connected to NATS");
+            panic!("the backend must be NATS");
         };
         assert!(nats.mux.is_reading());
         bus.drain().await;

@@ -135,7 +135,7 @@ async fn a_dropped_receiver_cancels_the_request(fixture: BusFixture) {
     let reading = async { while responder.next().await.is_some() {} };
     tokio::select! {
         () = cancelled.cancelled() => {}
-        () = reading => panic!("the bus has ended"),
+        () = reading => panic!("the bus must not end"),
     }
 }
 

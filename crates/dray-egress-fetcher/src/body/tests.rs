@@ -53,7 +53,7 @@ async fn get_into<S: ByteSink>(
         Ok(HeadDecision::Body(plan)) => {
             receive_body(wire, &plan, &bounds, &budget, sink, &mut counts).await
         }
-        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+        Ok(HeadDecision::Redirect(_)) => panic!("the head must not be a redirect"),
         Err(code) => Err(FetchError::new(code, FetchPhase::Head)),
     };
     BodyResult {

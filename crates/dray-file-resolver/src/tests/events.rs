@@ -196,7 +196,7 @@ async fn large_results_travel_as_claims() {
     fixture.bus.publish_work(&meta, &work).await.unwrap();
     let resolved = find_resolved(&fixture, &meta).await.resolved.unwrap();
     let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
-        panic!("not a claim");
+        panic!("the content must be a claim");
     };
     assert_eq!(claim.artifact.size, 133_336 + 8);
     assert_eq!(resolved.files[0].size, 100_000);

@@ -156,7 +156,7 @@ async fn a_cancelled_call_stops_the_service_that_works_on_it() {
         // The call is polled, because the responder reads cancellations while it waits for the next request.
         tokio::select! {
             () = request.cancelled().cancelled_owned() => {}
-            _ = service.next() => panic!("a second request"),
+            _ = service.next() => panic!("no second request must arrive"),
         }
         request.abandon();
     });

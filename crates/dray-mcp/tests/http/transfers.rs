@@ -54,7 +54,7 @@ impl TransferFixture {
                 // The call is polled, because the responder reads cancellations while it waits for the next request.
                 tokio::select! {
                     () = request.cancelled().cancelled_owned() => {}
-                    _ = service.next() => panic!("a second request"),
+                    _ = service.next() => panic!("no second request must arrive"),
                 }
                 request.abandon();
                 let _ = sender.send(PutEvent::Stopped);

@@ -78,7 +78,7 @@ impl InternalFixture {
             "contexts": [], "tool_sets": [], "features": {"timestamp": null},
         });
         let Value::Object(more) = more else {
-            panic!("more of a manifest is an object")
+            panic!("`more` must be an object")
         };
         document.as_object_mut().unwrap().extend(more);
         Self {

@@ -270,7 +270,7 @@ mod tests {
 
     fn merged(fixed: Value, client: Value) -> Value {
         let (Value::Object(mut fixed), Value::Object(client)) = (fixed, client) else {
-            panic!("objects");
+            panic!("both values must be objects");
         };
         merge_parameters(&mut fixed, client);
         Value::Object(fixed)

@@ -149,7 +149,7 @@ async fn a_copy_whose_record_was_lost_is_found_again() {
     stored.record.finished = false;
     stored.record.files[0].state = FileState::Sending;
     let DeliveryStep::Done(step) = stored.record.steps.remove(0) else {
-        panic!("the file was not copied");
+        panic!("the file must have been copied");
     };
     stored
         .record

@@ -135,7 +135,7 @@ pub(super) async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Ve
 
 pub(super) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
-        Ok(_) => panic!("it should have failed"),
+        Ok(_) => panic!("the operation must fail"),
         Err(error) => error.kind(),
     }
 }

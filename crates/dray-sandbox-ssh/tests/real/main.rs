@@ -140,7 +140,7 @@ async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Vec<u8>, Erro
 
 fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
-        Ok(_) => panic!("the operation succeeded"),
+        Ok(_) => panic!("the operation must fail"),
         Err(error) => error.kind(),
     }
 }

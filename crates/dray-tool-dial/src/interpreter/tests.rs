@@ -224,7 +224,7 @@ async fn one_error_names_all_files_without_a_match() {
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
     let urls = json!({ "attachment_urls": ["ta.csv", "https://unknown/y.txt"] });
     let Err(ToolFailure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
-        panic!("files were found");
+        panic!("an unknown file must be refused");
     };
     assert_eq!(name, "attachment_urls");
     assert_eq!(

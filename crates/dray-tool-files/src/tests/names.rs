@@ -116,7 +116,7 @@ async fn conversations(fixture: &mut FilesFixture) -> ReceivedCalls<v1::BuildCon
 fn conversation(asked: &ReceivedCalls<v1::BuildContextRequest>) -> Value {
     let request = lock(asked)[0].1.request.clone().unwrap();
     let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request) else {
-        panic!("not inline")
+        panic!("the content must be inline")
     };
     serde_json::from_slice(&bytes).unwrap()
 }

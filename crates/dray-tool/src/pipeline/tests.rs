@@ -248,7 +248,7 @@ fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
     );
     let ran = unknown_tool_call("call_1", &"x".repeat(1000), &[]);
     let Some(Text::Text(text)) = ran.message.content else {
-        panic!("text");
+        panic!("the message must have a text");
     };
     assert!(text.len() < 120 && text.ends_with("This agent has no tools."));
 }

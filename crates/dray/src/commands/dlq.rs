@@ -355,7 +355,7 @@ mod tests {
         let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
         assert_eq!(cli.global.tenant, "me");
         let DrayCommand::Dlq(DeadLetterCommand::Redrive { filter, .. }) = cli.command else {
-            panic!("another command");
+            panic!("the command must be `dlq redrive`");
         };
         assert_eq!(filter.of_tenant, TenantId::new("acme").ok());
         assert_eq!(filter.states, [LetterState::Open]);

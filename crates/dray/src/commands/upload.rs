@@ -134,7 +134,7 @@ mod tests {
         let Ok(opened) = tokio::time::timeout(Duration::from_secs(5), opening).await else {
             // Releases the thread that waits in `open`.
             std::fs::File::options().write(true).open(&pipe).unwrap();
-            panic!("it waits for a writer");
+            panic!("opening a pipe must not wait for a writer");
         };
         let refused = opened.map(drop).unwrap_err().to_string();
         assert!(refused.contains("is not a regular file"), "{refused}");

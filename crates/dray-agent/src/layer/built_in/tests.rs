@@ -117,7 +117,7 @@ fn every_prompt_serves_a_manifest_that_names_it() {
 #[test]
 fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
-        panic!("the hub has deployments");
+        panic!("the tool set of the hub must be one of deployments");
     };
     let descriptions: Vec<_> = hub.tools.iter().map(describe_tool).collect();
     assert_eq!(
@@ -135,7 +135,7 @@ fn deployments_of_the_hub_accept_a_query_and_another_target() {
         }]}]),
     );
     let [ToolSet::DialDeployment(own)] = &elsewhere.tool_sets[..] else {
-        panic!("one set");
+        panic!("there must be one tool set");
     };
     assert_eq!(describe_tool(&own.tools[0]).1, "our-search");
 }
@@ -159,7 +159,7 @@ fn the_interpreter_comes_as_a_set_and_as_a_tool() {
     ] {
         let resolved = resolve_tool_sets(&sets);
         let [ToolSet::Internal(set)] = &resolved.tool_sets[..] else {
-            panic!("one internal set");
+            panic!("there must be one internal tool set");
         };
         assert!(matches!(
             set.tools[..],
@@ -208,7 +208,7 @@ fn the_skill_has_the_name_of_its_directory_and_teaches_the_grammar_of_the_resolv
     let (skills, left_out) = skill::of_layers(&built_in());
     assert_eq!(left_out, [""; 0]);
     let [skill] = &skills[..] else {
-        panic!("one skill");
+        panic!("there must be one skill");
     };
     assert_eq!(skill.name, FILE_PARAMETERS);
     let body = &skill.markdown;

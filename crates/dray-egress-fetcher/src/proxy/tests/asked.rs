@@ -102,7 +102,7 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
 
     let asked = AskedProxy { proxy, directory };
     let [question] = &asked.questions().await[..] else {
-        panic!("one question")
+        panic!("there must be one question")
     };
     assert_eq!(
         (question.id.as_str(), question.session.as_str()),

@@ -137,7 +137,7 @@ fn another_entry_of_the_name_is_replaced_only_on_request() {
         replace: true,
     };
     let Ok(EditResult::Replaced(edited)) = change(text, replace) else {
-        panic!("it is replaced");
+        panic!("the entry must be replaced");
     };
     assert!(edited.contains("/usr/bin/dray") && edited.contains("} // mine\n"));
 }

@@ -86,7 +86,7 @@ fn a_replaced_entry_keeps_its_place_and_the_comment_above() {
     let text = "# mine\n[mcp_servers.drayage]\ncommand = \"/old\"\n\n[tui]\na = 1\n";
     assert_eq!(set(text, false), Err(EditError::Occupied));
     let Ok(EditResult::Replaced(edited)) = set(text, true) else {
-        panic!("it is replaced");
+        panic!("the entry must be replaced");
     };
     let expected = "# mine\n[mcp_servers.drayage]\ncommand = \"/usr/bin/dray\"\n";
     assert!(
@@ -98,7 +98,7 @@ fn a_replaced_entry_keeps_its_place_and_the_comment_above() {
 #[test]
 fn a_broken_file_is_refused_with_its_place() {
     let Err(EditError::Syntax(message)) = set("a = 1\n[mcp_servers\n", false) else {
-        panic!("it is accepted");
+        panic!("a broken file must be refused");
     };
     assert!(message.contains("line 2"), "{message}");
     let refused = set("mcp_servers = 3\n", false);

@@ -97,7 +97,7 @@ fn a_replaced_entry_keeps_its_place() {
     let text = "extensions:\n  drayage: {enabled: false}\n  z:\n    enabled: true\n";
     assert_eq!(set(text, false), Err(EditError::Occupied));
     let Ok(EditResult::Replaced(edited)) = set(text, true) else {
-        panic!("it is replaced");
+        panic!("the entry must be replaced");
     };
     assert!(
         edited.starts_with("extensions:\n  drayage:\n    enabled: true\n"),

@@ -45,7 +45,7 @@ fn complete_verdicts_are_read() {
     }
     let long = json!({"verdict": "block", "reason": "ä".repeat(MAX_REASON_BYTES)});
     let Ok(GuardrailVerdict::Block(reason)) = verdict(&long, text) else {
-        panic!("it blocks");
+        panic!("the verdict must block");
     };
     assert_eq!(reason.len(), MAX_REASON_BYTES);
     let replaced = verdict(&json!({"verdict": "replace", "text": "t"}), text);

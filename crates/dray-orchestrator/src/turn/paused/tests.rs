@@ -439,7 +439,7 @@ async fn a_chat_learns_that_a_late_request_has_used_its_decision() {
     assert!(reply.outcome.is_empty(), "{reply:?}");
     let waiting = store.wait_for_chat("client:a", &id, std::future::pending());
     let Ok(ChatState::Decided(mut record)) = waiting.await else {
-        panic!("no decision");
+        panic!("the chat must have a decision");
     };
     let used = store.use_decision("client:a", &id, &mut record);
     used.await.unwrap();
