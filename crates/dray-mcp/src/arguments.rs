@@ -174,10 +174,10 @@ pub(crate) fn invalid_reason(error: serde_path_to_error::Error<serde_json::Error
     let reason = plain_reason(&error.into_inner().to_string());
     // The path of a missing or unknown member is that of the whole value.
     if path == "." || !reason.starts_with("invalid ") {
-        return shortened(&reason);
+        return shorten(&reason);
     }
     let path = shown_text(&path, MAX_QUOTED_CHARACTERS);
-    shortened(&format!("`{path}` has an {reason}"))
+    shorten(&format!("`{path}` has an {reason}"))
 }
 
 /// The reason of the parser, with the words of JSON for the types that it expected.
@@ -196,7 +196,7 @@ fn plain_reason(reason: &str) -> String {
 }
 
 /// The begin and the end of a long text.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let count = text.chars().count();
     if count <= 2 * MAX_QUOTED_CHARACTERS {
         return shown_text(text, count);

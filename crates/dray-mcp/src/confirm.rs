@@ -111,14 +111,14 @@ impl SendQuestions<'_> {
         };
         let content = match self.gate.ask(self.context, self.round, question).await {
             Ok(InputAnswer::Accepted(content)) => content,
-            Ok(InputAnswer::Refused) => return Err(declined()),
+            Ok(InputAnswer::Refused) => return Err(declined_fault()),
             Ok(InputAnswer::Pending(result)) => return Ok(Err(SendDecision::Pending(result))),
             Err(error) => return Ok(Err(refused_decision(error))),
         };
         let chosen = content.get(CHAT_KEY).and_then(Value::as_str);
         let chosen = chats.iter().find(|chat| Some(chat.name.as_str()) == chosen);
         // The form is not trusted: only a chat in the list is accepted.
-        let chosen = chosen.ok_or_else(declined)?;
+        let chosen = chosen.ok_or_else(declined_fault)?;
         let request = v1::BindSessionRequest {
             session: self.client.session.as_str().to_owned(),
             chat: Some(chosen.target.clone()),
@@ -145,7 +145,7 @@ impl SendQuestions<'_> {
             Ok(InputAnswer::Accepted(content)) if is_confirmed(&content) => {
                 Ok(SendDecision::Send(self.confirmed_id()))
             }
-            Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined()),
+            Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined_fault()),
             Ok(InputAnswer::Pending(result)) => Ok(SendDecision::Pending(result)),
             Err(error) => Ok(refused_decision(error)),
         }
@@ -173,7 +173,7 @@ fn refused_decision(error: InputError) -> SendDecision {
     SendDecision::Refused(error.into())
 }
 
-fn declined() -> Fault {
+fn declined_fault() -> Fault {
     Fault::new(
         FaultCode::Denied,
         "The person at the client declined; nothing was sent.",

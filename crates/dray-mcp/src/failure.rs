@@ -25,7 +25,7 @@ pub(crate) fn fault_text(fault: &Fault) -> String {
 
 /// The fault with advice for the user of this server, where the service advises a command that does not reach services
 /// inside this process.
-fn advised(fault: &Fault) -> Fault {
+fn with_advice(fault: &Fault) -> Fault {
     let fault = fault.clone();
     match fault.detail.as_str() {
         "no_session" => fault.advice(
@@ -38,7 +38,7 @@ fn advised(fault: &Fault) -> Fault {
 
 /// A failed call of a tool. The model reads it and can act on it.
 pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
-    let fault = &advised(fault);
+    let fault = &with_advice(fault);
     // The fault is in `_meta` and not in the structured content, which has to match the output schema of the tool.
     let mut meta = rmcp::model::MetaObject::new();
     meta.0.insert("drayage/fault".to_owned(), fault_json(fault));
@@ -49,7 +49,7 @@ pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
 
 /// A failed request that is not a call of a tool, such as `resources/read`.
 pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
-    let fault = &advised(fault);
+    let fault = &with_advice(fault);
     let (message, data) = (fault_text(fault), Some(fault_json(fault)));
     match fault.code {
         FaultCode::NotFound => ErrorData::resource_not_found(message, data),

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::reply::Nonce;
 
-    fn parsed(identity: &str, path: &str) -> Option<DirectoryIdentity> {
+    fn parse_identity(identity: &str, path: &str) -> Option<DirectoryIdentity> {
         let reply = format!(
             "\n@@7e57 begin raw\n\n@@7e57 text \n@@7e57 identity {identity}\n\n@@7e57 path {path}\n\n@@7e57 status 0\n@@7e57 end\n"
         );
@@ -104,7 +104,7 @@ mod tests {
             ("", "/a", None),
             ("8:12", "relative", None),
         ] {
-            let found = parsed(identity, path);
+            let found = parse_identity(identity, path);
             let expected = word.map(|word| DirectoryIdentity {
                 word: word.to_owned(),
                 path: SandboxPath::new(path).unwrap(),

@@ -352,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    fn delivered() -> v1::DeliveredFile {
+    fn delivered_file() -> v1::DeliveredFile {
         let sha256 = Sha256Digest::of(b"abc").as_bytes().to_vec();
         v1::DeliveredFile {
             size: 3,
@@ -370,14 +370,14 @@ mod tests {
 
     #[test]
     fn only_equal_digests_and_sizes_are_proof() {
-        assert!(is_proven_delivery(&delivered()));
-        let mut other = delivered();
+        assert!(is_proven_delivery(&delivered_file()));
+        let mut other = delivered_file();
         other.sha256 = Sha256Digest::of(b"abd").as_bytes().to_vec();
         assert!(!is_proven_delivery(&other), "another digest");
-        let mut shorter = delivered();
+        let mut shorter = delivered_file();
         shorter.size = 2;
         assert!(!is_proven_delivery(&shorter), "another size");
-        let mut bare = delivered();
+        let mut bare = delivered_file();
         bare.sha256.clear();
         bare.transfer = None;
         assert!(!is_proven_delivery(&bare), "no digest at all");

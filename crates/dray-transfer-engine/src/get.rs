@@ -346,7 +346,7 @@ impl GetOperation<'_> {
             };
             return match prove::judge_watched(digest, copied) {
                 Ok(integrity) => Ok((partial, integrity)),
-                Err(kind) => Err(damaged(kind)),
+                Err(kind) => Err(damaged_error(kind)),
             };
         }
         let before = before.digest();
@@ -366,7 +366,7 @@ impl GetOperation<'_> {
         };
         match prove::judge(before, after.as_ref(), copied, stable) {
             Ok(integrity) => Ok((partial, integrity)),
-            Err(kind) => Err(damaged(kind)),
+            Err(kind) => Err(damaged_error(kind)),
         }
     }
 
@@ -421,7 +421,7 @@ impl GetOperation<'_> {
     }
 }
 
-fn damaged(kind: ErrorKind) -> TransferError {
+fn damaged_error(kind: ErrorKind) -> TransferError {
     let error = "the digests of the sandbox and of the received bytes differ";
     TransferError::transport(Error::new(kind, error))
 }

@@ -137,11 +137,11 @@ fn shown_detail(
 ) -> String {
     let mut lines = Vec::new();
     for question in questions.values() {
-        lines.extend(question.message().lines().map(quoted));
+        lines.extend(question.message().lines().map(quote_line));
         for (_, property) in question.properties() {
             let label = ["title", "description"].into_iter();
             let label = label.filter_map(|key| property.get(key)?.as_str());
-            lines.extend(label.map(quoted));
+            lines.extend(label.map(quote_line));
         }
     }
     lines.push(String::new());
@@ -168,7 +168,7 @@ fn option_line(option: &ChatOption) -> String {
     }
 }
 
-fn quoted(line: &str) -> String {
+fn quote_line(line: &str) -> String {
     format!("> {}", visible_text(line))
 }
 
@@ -202,7 +202,7 @@ fn chat_options(questions: &QuestionMap) -> Result<Vec<ChatOption>, &'static str
     for (label, values) in choices {
         if OWN_LABELS
             .iter()
-            .any(|own| compared(own) == compared(&label))
+            .any(|own| comparison_form(own) == comparison_form(&label))
         {
             return Err("one of its choices has the name of a button that declines or cancels");
         }
@@ -262,7 +262,7 @@ fn field_choices(property: &Value) -> Option<Vec<(String, Value)>> {
 }
 
 /// A label as people compare it: without case and blanks.
-fn compared(label: &str) -> String {
+fn comparison_form(label: &str) -> String {
     let characters = label.chars();
     let shown =
         characters.filter(|character| !character.is_whitespace() && !is_invisible(*character));
@@ -293,7 +293,7 @@ mod tests {
         QuestionMap::from([("q".to_owned(), question)])
     }
 
-    fn shown(questions: &QuestionMap) -> Vec<(String, Value)> {
+    fn shown_questions(questions: &QuestionMap) -> Vec<(String, Value)> {
         let options = chat_options(questions).unwrap();
         let options = options.into_iter();
         options
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
-    fn accepted(label: &str, content: Value) -> (String, Value) {
+    fn accepted_answer(label: &str, content: Value) -> (String, Value) {
         (
             label.to_owned(),
             json!({"action": "accept", "content": content}),
@@ -326,14 +326,17 @@ mod tests {
         ] {
             let values = [json!({"account": "first"}), json!({"account": "second"})];
             let expected = labels.into_iter().zip(values);
-            let expected = expected.map(|(label, content)| accepted(label, content));
+            let expected = expected.map(|(label, content)| accepted_answer(label, content));
             let expected: Vec<_> = expected.chain(others.clone()).collect();
-            assert_eq!(shown(&form(properties)), expected);
+            assert_eq!(shown_questions(&form(properties)), expected);
         }
-        let agreeing = shown(&form(json!({"ok": {"type": "boolean"}})));
-        assert_eq!(agreeing[0], accepted("Yes", json!({"ok": true})));
-        assert_eq!(agreeing[1], accepted("No", json!({"ok": false})));
-        assert_eq!(shown(&form(json!({})))[0], accepted("Agree", json!({})));
+        let agreeing = shown_questions(&form(json!({"ok": {"type": "boolean"}})));
+        assert_eq!(agreeing[0], accepted_answer("Yes", json!({"ok": true})));
+        assert_eq!(agreeing[1], accepted_answer("No", json!({"ok": false})));
+        assert_eq!(
+            shown_questions(&form(json!({})))[0],
+            accepted_answer("Agree", json!({}))
+        );
     }
 
     #[test]

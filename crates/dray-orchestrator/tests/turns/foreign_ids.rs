@@ -182,7 +182,7 @@ fn requests_by_body() -> impl Iterator<Item = (&'static str, String)> {
     requests.into_iter()
 }
 
-fn filled(template: &str, ids: &Ids) -> String {
+fn fill_template(template: &str, ids: &Ids) -> String {
     let filled = ids.iter().fold(template.to_owned(), |text, (name, id)| {
         text.replace(name, id)
     });
@@ -194,7 +194,7 @@ fn filled(template: &str, ids: &Ids) -> String {
 }
 
 /// Ids of the same form that do not exist.
-fn absent(ids: &Ids) -> Ids {
+fn absent_ids(ids: &Ids) -> Ids {
     let other = |id: &str| {
         let (start, end) = id.split_at(id.len() - 12);
         let end = end
@@ -229,14 +229,14 @@ async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_no
     };
     let owner = client(&fixture.url, "k-1");
     let ids = owner.objects().await;
-    let missing = absent(&ids);
+    let missing = absent_ids(&ids);
     for (name, stranger) in [
         ("another client", client(&fixture.url, "k-2")),
         ("the client in another tenant", client(&elsewhere, "k-1")),
     ] {
         for (method, path, body) in requests() {
             let send = async |ids: &Ids| {
-                let (path, body) = (filled(&path, ids), filled(&body, ids));
+                let (path, body) = (fill_template(&path, ids), fill_template(&body, ids));
                 let (status, kind, text) = stranger.send(method, &path, &body).await;
                 (status, kind, anonymous(&text, ids))
             };
@@ -255,10 +255,10 @@ async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_no
         "responses/{background}",
         "conversations/{conversation}/items/{entry}",
     ] {
-        let (status, _, text) = owner.send("GET", &filled(path, &ids), "").await;
+        let (status, _, text) = owner.send("GET", &fill_template(path, &ids), "").await;
         assert_eq!(status, 200, "{path}: {text}");
     }
-    let body = filled(&json!({"part_ids": ["{part}"]}).to_string(), &ids);
-    let upload = filled("uploads/{upload}/complete", &ids);
+    let body = fill_template(&json!({"part_ids": ["{part}"]}).to_string(), &ids);
+    let upload = fill_template("uploads/{upload}/complete", &ids);
     assert_eq!(owner.create(&upload, &body).await["status"], "completed");
 }

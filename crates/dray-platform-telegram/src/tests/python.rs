@@ -40,7 +40,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
     fixture.fake.user_writes(fixture.chat, "too big", Some(big));
     let output = run(&fixture, moved).await;
     assert_eq!(output["me"], "fake_bot");
-    sent(&fixture, &output["sends"]);
+    check_sends(&fixture, &output["sends"]);
     check_refusals(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
     let updates = json!([
@@ -55,7 +55,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
 }
 
 /// The responses to sends, and the visible messages.
-fn sent(fixture: &BotFixture, sends: &Value) {
+fn check_sends(fixture: &BotFixture, sends: &Value) {
     assert_eq!(sends["text"], json!(["hello", true, 7]));
     assert_eq!(sends["edited"], "changed");
     assert_eq!(sends["photo"], json!(["a photo", 2, 33]));

@@ -51,7 +51,7 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> ConversionWork {
         if prepared.class.encrypted {
-            return ConversionWork::without_worker(encrypted(), "not started");
+            return ConversionWork::without_worker(encrypted_outcome(), "not started");
         }
         let hint = ConversionHint {
             show_hidden: prepared.show_hidden,
@@ -163,7 +163,7 @@ fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
 }
 
 /// The outcome for a container that declares itself encrypted.
-fn encrypted() -> Converted {
+fn encrypted_outcome() -> Converted {
     Converted {
         converter: String::new(),
         markdown: String::new(),

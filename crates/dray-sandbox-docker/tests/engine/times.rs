@@ -87,7 +87,9 @@ async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrit
 }
 
 /// A container with a directory of this host, and a file in it that was not written for a while.
-async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
+async fn container_with_shared_file(
+    bytes: &[u8],
+) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {
         volumes: vec![format!("{}:/shared", directory.path().display())],
@@ -103,7 +105,7 @@ async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) 
 #[tokio::test]
 async fn r_14_the_receipt_states_that_a_file_did_not_change() {
     let bytes = content(0);
-    let (fixture, _directory, _file) = shared(&bytes).await;
+    let (fixture, _directory, _file) = container_with_shared_file(&bytes).await;
     let mut sink = VecSink::default();
     let result = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!(result, (Some(Integrity::SizeMtime), 1));
@@ -155,7 +157,7 @@ fn rewrite(file: &Path, bytes: &[u8]) {
 
 #[tokio::test]
 async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
-    let (fixture, _directory, file) = shared(&content(0)).await;
+    let (fixture, _directory, file) = container_with_shared_file(&content(0)).await;
     let other = content(0xff);
     let mut sink = MeddlingSink {
         sink: VecSink::default(),
@@ -169,7 +171,7 @@ async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
 
 #[tokio::test]
 async fn r_8_another_file_in_its_place_does_not_pass() {
-    let (fixture, directory, file) = shared(&content(0)).await;
+    let (fixture, directory, file) = container_with_shared_file(&content(0)).await;
     let other = content(0xff);
     let beside = directory.path().join("beside");
     std::fs::write(&beside, &other).unwrap();

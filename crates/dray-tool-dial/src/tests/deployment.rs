@@ -26,7 +26,7 @@ pub(super) fn described(extra: Value) -> Value {
     tool
 }
 
-async fn built(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
+async fn build_toolset(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
@@ -34,7 +34,7 @@ async fn built(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
 }
 
 pub(super) async fn tool(fixture: &Arc<FakeDial>, extra: Value) -> Arc<dyn Tool> {
-    let built = built(fixture, json!([described(extra)])).await;
+    let built = build_toolset(fixture, json!([described(extra)])).await;
     assert_eq!(built.issues, []);
     built.tools.into_iter().next().unwrap()
 }
@@ -415,7 +415,7 @@ async fn tools_fail_alone_and_disabled_ones_are_not_requested() {
             .knows("k", "applications/b/My%20App", DeploymentFacts::default())
             .with_refusal("k", "broken", 500),
     );
-    let built = built(
+    let built = build_toolset(
         &fixture,
         json!([
             { "type": "dial-deployment-simple", "deployment_id": "broken" },

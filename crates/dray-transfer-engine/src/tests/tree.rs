@@ -215,7 +215,7 @@ async fn put(
 }
 
 /// A tar of `/work/out`, and a fixture with an empty `/work/in`.
-async fn tarred() -> (Vec<u8>, EngineFixture) {
+async fn tar_fixture() -> (Vec<u8>, EngineFixture) {
     let fixture = fixture();
     let (_, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     let fake = Fake::new();
@@ -226,7 +226,7 @@ async fn tarred() -> (Vec<u8>, EngineFixture) {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
     for tars in [true, false] {
-        let (tar, fixture) = tarred().await;
+        let (tar, fixture) = tar_fixture().await;
         fixture.fake.tars(tars);
         let put = put(&fixture, "/work/in", tar.clone()).await.unwrap();
         assert_eq!((put.files, put.path), (3, path("/work/in")));
@@ -253,7 +253,7 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
-    let (tar, fixture) = tarred().await;
+    let (tar, fixture) = tar_fixture().await;
     fixture
         .fake
         .script(Call::Stat, vec![Fault::None, Fault::Size(4)]);
@@ -275,7 +275,7 @@ async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_truncated_tar_fails_without_a_second_attempt() {
     for tars in [true, false] {
-        let (mut tar, fixture) = tarred().await;
+        let (mut tar, fixture) = tar_fixture().await;
         fixture.fake.tars(tars);
         tar.truncate(3000);
         let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn a_truncated_tar_fails_without_a_second_attempt() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_is_unpacked_only_into_permitted_directories() {
-    let (tar, fixture) = tarred().await;
+    let (tar, fixture) = tar_fixture().await;
     fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
         ("/work/home", ErrorKind::OutsideRoot),

@@ -34,7 +34,7 @@ async fn an_unchanged_file_is_not_read_twice() {
 
 /// A fixture with a settled `/work/a` of 5000 bytes, in which every file is digested, and those above 4000 bytes only
 /// once.
-fn watched() -> EngineFixture {
+fn watched_fixture() -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
     fake.settle();
@@ -47,7 +47,7 @@ fn watched() -> EngineFixture {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
     assert_eq!(fixture.fake.count(Call::Fingerprint), 1);
@@ -66,7 +66,7 @@ async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_damage_in_transit_is_found_by_the_digest_beside_the_copy() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     fixture.fake.script(Call::Read, [Fault::Flip(4500)]);
     let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
@@ -78,7 +78,7 @@ async fn r_8_damage_in_transit_is_found_by_the_digest_beside_the_copy() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     let meanwhile = Fault::Meanwhile(2048, Change::Rewrite(other(5000)));
     fixture.fake.script(Call::Read, [meanwhile]);
     let (got, sink) = fixture.got("/work/a").await;
@@ -93,7 +93,7 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
         (Digests::Missing, Integrity::SizeMtime),
         (Digests::Cksum, Integrity::Weak),
     ] {
-        let fixture = watched();
+        let fixture = watched_fixture();
         fixture.fake.digests(digests);
         let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(integrity));
@@ -102,7 +102,7 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_digest_beside_the_write_replaces_the_digest_after_it() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     fixture.fake.digest_writes();
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256Beside));

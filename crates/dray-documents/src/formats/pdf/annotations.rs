@@ -153,8 +153,9 @@ impl Annotations {
             if span.text.trim().is_empty() || y < low || y > high {
                 continue;
             }
-            let linked_part =
-                |(area, link): &(Rect, usize)| Some((linked(span, bbox, (x, y), *area)?, *link));
+            let linked_part = |(area, link): &(Rect, usize)| {
+                Some((linked_characters(span, bbox, (x, y), *area)?, *link))
+            };
             if let Some(((from, to), link)) = bands
                 .get(band(y))
                 .into_iter()
@@ -168,7 +169,12 @@ impl Annotations {
 }
 
 /// The characters of a span that are inside an area; `None` if hardly any is.
-fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
+fn linked_characters(
+    span: &TextSpan,
+    bbox: Rect,
+    (x, y): (f32, f32),
+    area: Rect,
+) -> Option<(usize, usize)> {
     let count = span.text.chars().count();
     // Letters of rotated text have no position along x, so the complete span is linked or none of it.
     if span.rotate != 0 || span.vertical {

@@ -261,7 +261,7 @@ fn a_beginning_is_refused_with_the_byte_that_breaks_a_rule_for_any_chunks() {
 }
 
 /// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
-fn inside(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
+fn url_inside_tunnel(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
     let lines = [&format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
     let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
     let request = parse_as(RequestRecipient::Server, &lines).map_err(|_| None)?;
@@ -289,7 +289,11 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
             "https://files.example.org/a",
         ),
     ] {
-        assert_eq!(inside(target, own), Ok((url.to_owned(), true)), "{target}");
+        assert_eq!(
+            url_inside_tunnel(target, own),
+            Ok((url.to_owned(), true)),
+            "{target}"
+        );
     }
     for target in [
         "https://other.example.org/a",
@@ -300,9 +304,9 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
         "*",
         "files.example.org:443",
     ] {
-        assert_eq!(inside(target, own), Err(None), "{target}");
+        assert_eq!(url_inside_tunnel(target, own), Err(None), "{target}");
     }
-    let credentials = inside("https://user@files.example.org/a", own);
+    let credentials = url_inside_tunnel("https://user@files.example.org/a", own);
     assert_eq!(credentials, Err(Some(Code::UrlCredentials)));
     for host in [
         "other.example.org",
@@ -310,7 +314,7 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
         "127.0.0.1",
         "",
     ] {
-        assert!(!inside("/a", host).unwrap().1, "{host}");
+        assert!(!url_inside_tunnel("/a", host).unwrap().1, "{host}");
     }
     let tunnel = parse_as(RequestRecipient::Server, &[CONNECT_LINE, HOST_FIELD]);
     assert_eq!(tunnel.unwrap_err(), HeadError::Target);

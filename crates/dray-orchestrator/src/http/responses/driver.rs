@@ -221,7 +221,7 @@ impl ResponseDriver {
         token: &CancellationToken,
         waiting: &mut Vec<u8>,
     ) -> Outcome {
-        let drained = drained(self.stop.clone(), self.drain);
+        let drained = wait_for_drain(self.stop.clone(), self.drain);
         tokio::pin!(drained);
         let running = self.running.as_ref();
         let interval = running.map_or(IDLE_INTERVAL, RunningResponse::lease_interval);
@@ -330,7 +330,7 @@ impl ResponseDriver {
 }
 
 /// Waits until the service has to end what still runs.
-async fn drained(stop: CancellationToken, drain: Duration) {
+async fn wait_for_drain(stop: CancellationToken, drain: Duration) {
     stop.cancelled().await;
     tokio::time::sleep(drain).await;
 }
