@@ -186,7 +186,7 @@ fn table_since<'a>(
 
 fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
-        // The script removes the mark of a begin event when the row of the end event comes.
+        // The script removes the mark of a start event when the row of the end event comes.
         tr data-id=(row.id) data-begun=[row.open_key()] data-ended=[row.ended_key()] {
             td data-label="Time" { (time_element(row.time_ms)) }
             @if let Some(begin_ms) = begin_ms {

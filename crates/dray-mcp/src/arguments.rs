@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::failure;
 use crate::options::ToolName;
 
-/// Most characters of the description of a problem, at its beginning and at its end each. It quotes the argument, which
-/// may be megabytes long, and names what was expected at its end.
+/// Most characters of the beginning, and of the end, of the description of a problem. It quotes the argument, which may
+/// be megabytes long, and names at its end what was expected.
 const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// The arguments of the tool `read`.
@@ -195,7 +195,7 @@ fn plain_reason(reason: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// The begin and the end of a long text.
+/// The beginning and the end of a long text.
 fn shorten(text: &str) -> String {
     let count = text.chars().count();
     if count <= 2 * MAX_QUOTED_CHARACTERS {

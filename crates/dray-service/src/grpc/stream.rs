@@ -62,7 +62,7 @@ pub(super) fn answer_stream(
     };
     let replies = stream::unfold(Some(open), async |open| {
         let mut open = open?;
-        // Ends when the handler has, which drops the sender.
+        // The chunks end when the handler ends, which drops the sender.
         if let Some(chunk) = open.chunks.recv().await {
             return Some((Ok(chunk), Some(open)));
         }
