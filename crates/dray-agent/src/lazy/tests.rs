@@ -19,7 +19,7 @@ fn pdf(url: &str) -> Value {
 }
 
 /// A conversation whose last user message has files.
-fn talk(files: &Value) -> Vec<Message> {
+fn conversation_with(files: &Value) -> Vec<Message> {
     vec![
         Message::new(Role::System, "s"),
         message("user", &json!([pdf("files/B/old.pdf")])),
@@ -29,7 +29,7 @@ fn talk(files: &Value) -> Vec<Message> {
 }
 
 fn inject_into_message(files: &Value) -> Vec<Message> {
-    let mut messages = talk(files);
+    let mut messages = conversation_with(files);
     inject_files(&mut messages, &types());
     messages
 }
@@ -38,7 +38,7 @@ fn inject_into_message(files: &Value) -> Vec<Message> {
 fn files_of_the_last_user_message_follow_it_as_pairs() {
     let files = json!([pdf("/files/B/a.pdf"), {"type": "image/png", "url": "files/B/b%20c.png", "data": "QQ=="}]);
     let messages = inject_into_message(&files);
-    assert_eq!(messages[..4], talk(&files)[..]);
+    assert_eq!(messages[..4], conversation_with(&files)[..]);
     assert_eq!(messages.len(), 8);
     let call = &messages[4].calls()[0];
     assert_eq!(call.function.name, "internal_attachments_get_content");
@@ -80,7 +80,7 @@ fn only_files_of_dial_with_accepted_types_are_given_and_each_once() {
     let mut none = vec![Message::new(Role::System, "s")];
     inject_files(&mut none, &types());
     assert_eq!(none.len(), 1);
-    let mut nothing_accepted = talk(&json!([pdf("files/B/a.pdf")]));
+    let mut nothing_accepted = conversation_with(&json!([pdf("files/B/a.pdf")]));
     inject_files(&mut nothing_accepted, &[]);
     assert_eq!(nothing_accepted.len(), 4);
 }
@@ -145,7 +145,7 @@ fn refused_files_become_failures_and_are_then_dropped() {
     assert_eq!(message_attachments(&messages[5]), []);
     assert!(!remove_refused_files(&mut messages, &types()));
     assert!(!remove_refused_files(
-        &mut talk(&json!([pdf("files/B/a.pdf")])),
+        &mut conversation_with(&json!([pdf("files/B/a.pdf")])),
         &types()
     ));
 }

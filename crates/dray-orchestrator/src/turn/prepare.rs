@@ -47,7 +47,7 @@ impl OutgoingMessages {
             None => &[&shown_once],
         };
         // Links become names before the filter, whose list of attachments must not show links.
-        let named: Vec<_> = messages.iter().map(by_key).collect();
+        let named: Vec<_> = messages.iter().map(with_model_fields).collect();
         let mut copies = filter::for_model(named, policies);
         // Copies of each call start from the canonical messages, so no change accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
@@ -122,7 +122,7 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
 }
 
 /// The message with stable names, without fields of attachments that models do not know.
-fn by_key(message: &Message) -> Message {
+fn with_model_fields(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
     for attachment in take_attachments(&mut copy) {
         attachment
@@ -204,7 +204,7 @@ pub(super) fn iso_minute(time_ms: u64) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// Now, in ISO 8601 with milliseconds.
+/// The current time in ISO 8601, with milliseconds.
 pub(super) fn iso_now(clock: &Clock) -> String {
     let now = i64::try_from(clock.now_ms()).unwrap_or_default();
     let now = jiff::Timestamp::from_millisecond(now).unwrap_or_default();
