@@ -127,6 +127,7 @@ struct DownloadMap {
 #[derive(Debug)]
 struct DownloadEntry {
     cell: Arc<OnceCell<KeptDownload>>,
+    /// Number of the last lookup that found it.
     last_used: u64,
 }
 

@@ -136,7 +136,9 @@ impl ServerHandler for McpServer {
         };
         match result {
             Ok(ToolOutcome::Done(result)) => Ok((*result).into()),
-            Ok(ToolOutcome::Running(report)) => Ok(CallToolResponse::Task(tasks::created(&report))),
+            Ok(ToolOutcome::Running(report)) => {
+                Ok(CallToolResponse::Task(tasks::created_task(&report)))
+            }
             Ok(ToolOutcome::Pending(input)) => Ok(input.into()),
             Ok(ToolOutcome::Refused(error)) => Err(error),
             Err(fault) => Ok(failed_call(tool, &fault)),
