@@ -1,4 +1,4 @@
-//! Timing, repetition and the table of ratios.
+//! Times, repetitions and the table of ratios.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Reading streams in order, for operators and tests.
+//! Reads streams in order, for operators and tests.
 
 use dray_proto::Event;
 

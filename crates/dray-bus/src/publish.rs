@@ -1,4 +1,4 @@
-//! Publishing into streams: one id per message, retries until the deadline, backpressure (messaging-reliability 5).
+//! Publishes into streams: one id per message, retries until the deadline, backpressure (messaging-reliability 5).
 
 use std::time::Duration;
 

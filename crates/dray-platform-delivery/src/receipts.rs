@@ -26,7 +26,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest time for reading the changes of the index for a list: below the timeout of a page of the console.
 const INDEX_TIMEOUT: Duration = Duration::from_secs(3);
-/// When a caller may ask again for a list whose changes were not read in time.
+/// Delay after which a caller may ask again for a list whose changes were not read in time.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Receipts in a list for which the request sets no limit.

@@ -1,4 +1,4 @@
-//! Copying a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
+//! Copies a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
 //!
 //! Every service that exports follows these steps, each with its own implementation of the calls and their timeouts
 //! ([`ExportCalls`]). This module does no I/O itself.

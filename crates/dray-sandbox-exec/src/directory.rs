@@ -36,8 +36,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(self.examine(directory, false).await?.0)
     }
 
-    /// The identity of a directory as [`Self::directory_identity`], and in the same request the probe of the sandbox
-    /// from that directory; `None` where [`Self::probe`] would fail.
+    /// Like [`Self::directory_identity`], and returns from the same request the probe of the sandbox from that directory;
+    /// `None` if [`Self::probe`] would fail.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 fn parse(reply: &Reply) -> Option<DirectoryIdentity> {
     // `ls` prints the name of the directory after the inode.
     let word = reply.text("identity").split_whitespace().next()?.to_owned();
-    // Permits the texts that versions of `stat` print for an unknown birth time.
+    // Some versions of `stat` print a text of these other characters for an unknown birth time.
     let is_number = |byte: u8| byte.is_ascii_digit() || b":.?-W".contains(&byte);
     let path = SandboxPath::new(reply.line("path")?).ok()?;
     word.bytes()

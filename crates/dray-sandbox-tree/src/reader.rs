@@ -1,4 +1,4 @@
-//! Reading a tar that a sandbox made (sandbox-transfer 13).
+//! Reads a tar that a sandbox made (sandbox-transfer 13).
 //!
 //! [`dray_archive`] decodes the tar strictly; this module adds limits, safe names and the report.
 

@@ -1,4 +1,4 @@
-//! Reading and refusing manifests.
+//! Tests of manifests that are read and of manifests that are refused.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Responding to calls: messaging-reliability 20 from the responder's side.
+//! Cases of responses to calls: messaging-reliability 20 from the responder's side.
 
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};

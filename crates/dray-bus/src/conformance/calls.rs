@@ -1,4 +1,4 @@
-//! Making calls: messaging-reliability 20, and the fault list of 19.11.
+//! Cases of calls: messaging-reliability 20, and the fault list of 19.11.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Reading a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
+//! Reads a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
 
 use dray_proto::MESSAGE_LIMIT;
 use dray_types::{Fault, FaultCode};

@@ -1,4 +1,4 @@
-//! Resolving the reference of a redirect against the current URL (section 12).
+//! Resolves the reference of a redirect against the current URL (section 12).
 
 use url::Url;
 

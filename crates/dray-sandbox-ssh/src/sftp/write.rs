@@ -1,4 +1,4 @@
-//! Writing a new file, or the rest of one.
+//! Writes a new file, or the rest of one.
 
 use std::time::Duration;
 

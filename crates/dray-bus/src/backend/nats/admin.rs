@@ -1,4 +1,4 @@
-//! Reading and provisioning streams and durables.
+//! Reads and provisions streams and durables.
 
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
@@ -89,7 +89,7 @@ impl NatsBackend {
         Ok(())
     }
 
-    /// Creating is an upsert (F-6).
+    /// Creates the consumer, or updates it if it exists (F-6).
     pub(crate) async fn provision_consumer(
         &self,
         spec: &ConsumerSpec,
