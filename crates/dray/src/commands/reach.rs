@@ -55,11 +55,11 @@ pub(crate) fn absolute_address(sandbox: &str) -> String {
 
 /// The options of a command that names this sandbox. `--set` for local sandboxes has precedence.
 pub(crate) fn allow_local_sandbox(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
-    allowed_all(global, [sandbox])
+    allow_local_sandboxes(global, [sandbox])
 }
 
 /// Like [`allow_local_sandbox`], for a command that names several.
-pub(crate) fn allowed_all<'a>(
+pub(crate) fn allow_local_sandboxes<'a>(
     global: &GlobalOptions,
     sandboxes: impl IntoIterator<Item = &'a str>,
 ) -> GlobalOptions {

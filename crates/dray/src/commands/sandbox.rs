@@ -50,7 +50,7 @@ pub(crate) async fn run(
         reach::check_address(sandbox)?;
     }
     // A directory that is named as a sandbox may be used without being configured.
-    let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
+    let reaching = reach::allow_local_sandboxes(global, sandboxes.iter().map(String::as_str));
     let copies = matches!(
         command,
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
