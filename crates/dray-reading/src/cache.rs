@@ -318,7 +318,7 @@ mod tests {
             let converted = Converted {
                 stopped,
                 failure,
-                ..converted("")
+                ..conversion_of("")
             };
             assert_eq!(is_lasting(&converted), lasting);
         }

@@ -218,7 +218,7 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
         let fixture = FetcherFixture {
             // The fake server has HTTP/1.1 alone, although it offers HTTP/2 too.
             http2: false,
-            ..secured("files.example.org", offer, ResponseScript::ok("secret"))
+            ..tls_fixture("files.example.org", offer, ResponseScript::ok("secret"))
         };
         let outcome = fixture.fetch("https://files.example.org/").await;
         assert_eq!((outcome.code(), outcome.body), ("ok", b"secret".to_vec()));

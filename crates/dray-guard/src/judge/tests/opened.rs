@@ -125,7 +125,7 @@ fn own_protected_and_extra_blocked_addresses_stay_closed_in_an_opened_range() {
         own_addresses: addresses(&["10.20.0.5"]),
         protected: networks("10.20.0.6, 10.20.96.0/20"),
         extra_blocked: networks("10.20.7.0/24"),
-        ..opened("10.20.0.0/16")
+        ..config_with_ranges("10.20.0.0/16")
     };
     assert_eq!(class(config.clone(), "10.20.0.5"), "own_address");
     assert_eq!(class(config.clone(), "10.20.0.6"), "protected");
@@ -236,7 +236,7 @@ fn a_redirect_from_a_public_hop_enters_only_when_the_operator_lists_the_host() {
 fn embedded_forms_do_not_become_reachable() {
     let config = || JudgeConfig {
         nat64_prefixes: parse_nat64_prefixes("64:ff9b::/96").unwrap(),
-        ..opened("10.0.0.0/8,fd00::/8")
+        ..config_with_ranges("10.0.0.0/8,fd00::/8")
     };
     let check = |text: &str, expected: &str| assert_eq!(class(config(), text), expected, "{text}");
     check("::10.20.0.1", "ipv4_compatible");
