@@ -35,7 +35,7 @@ impl BackgroundWork {
         self.tasks.spawn_on(counted, &runtime);
     }
 
-    /// Waits until no such work is left, so that a dropped transfer cannot undo the next change.
+    /// Waits until no background work is left, so that a dropped transfer cannot undo the next change.
     pub(crate) async fn settle(&self) {
         // `self` keeps the sender alive, so waiting cannot fail.
         let _ = self.left.subscribe().wait_for(|left| *left == 0).await;

@@ -60,7 +60,7 @@ pub(crate) struct StoredTransfer {
 
 pub(super) fn new_id() -> OperationId {
     let minted = OperationId::mint();
-    // A prefix of a minted id keeps within the alphabet and the length of ids.
+    // A minted id with this prefix stays within the alphabet and the length of ids.
     OperationId::new(format!("{ID_PREFIX}{minted}")).unwrap_or(minted)
 }
 
@@ -156,7 +156,7 @@ impl StoredTransfer {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Stale`] where it was changed meanwhile.
+    /// [`KeyError::Stale`] if it was changed meanwhile.
     pub(crate) async fn update(&mut self, client: &ServiceClient) -> Result<(), KeyError> {
         self.revision = bucket(client)
             .update(&self.key, self.value(), self.revision)
@@ -165,7 +165,7 @@ impl StoredTransfer {
     }
 
     fn value(&self) -> Bytes {
-        // Text and numbers only, so it cannot fail.
+        // The record has only texts and numbers, so this cannot fail.
         serde_json::to_vec(&self.record).unwrap_or_default().into()
     }
 
@@ -177,7 +177,7 @@ impl StoredTransfer {
         &self.key
     }
 
-    /// The tool, where this version has it.
+    /// The tool; `None` if this version does not have it.
     pub(crate) fn tool(&self) -> Option<ToolName> {
         self.record.tool.parse().ok()
     }

@@ -46,20 +46,20 @@ impl ChatResult {
     /// The stages, merged: name, text, status.
     pub(crate) fn stages(&self) -> Vec<(String, String, String)> {
         let mut stages: Vec<(String, String, String)> = Vec::new();
-        for pieces in self.deltas("/custom_content/stages") {
-            for piece in pieces.as_array().unwrap() {
-                let index = usize::try_from(piece["index"].as_u64().unwrap()).unwrap();
+        for parts in self.deltas("/custom_content/stages") {
+            for part in parts.as_array().unwrap() {
+                let index = usize::try_from(part["index"].as_u64().unwrap()).unwrap();
                 if stages.len() <= index {
                     stages.resize(index + 1, <(String, String, String)>::default());
                 }
                 let stage = &mut stages[index];
-                stage.0.push_str(piece["name"].as_str().unwrap_or_default());
+                stage.0.push_str(part["name"].as_str().unwrap_or_default());
                 stage
                     .1
-                    .push_str(piece["content"].as_str().unwrap_or_default());
+                    .push_str(part["content"].as_str().unwrap_or_default());
                 stage
                     .2
-                    .push_str(piece["status"].as_str().unwrap_or_default());
+                    .push_str(part["status"].as_str().unwrap_or_default());
             }
         }
         stages
@@ -90,10 +90,10 @@ impl ChatResult {
     /// The calls that the client must make, merged from their chunks.
     pub(crate) fn calls(&self) -> Vec<Value> {
         let mut calls: Vec<Value> = Vec::new();
-        for pieces in self.deltas("/tool_calls") {
-            for piece in pieces.as_array().unwrap() {
-                assert_eq!(piece["index"], calls.len(), "in order, each whole");
-                let mut call = piece.clone();
+        for parts in self.deltas("/tool_calls") {
+            for part in parts.as_array().unwrap() {
+                assert_eq!(part["index"], calls.len(), "in order, each whole");
+                let mut call = part.clone();
                 call.as_object_mut().unwrap().remove("index");
                 calls.push(call);
             }
@@ -116,7 +116,7 @@ impl ChatResult {
     }
 }
 
-/// Everything that runs.
+/// An orchestrator, its model, and everything else that a test of turns runs.
 pub(crate) struct TurnFixture {
     pub(crate) model: RehearsalServer,
     pub(crate) url: String,
@@ -221,7 +221,7 @@ impl TurnFixture {
         self.send(request.json(&body)).await
     }
 
-    /// Says one thing.
+    /// Sends a message of the user with this text.
     pub(crate) async fn send_text(&self, text: &str) -> ChatResult {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
@@ -250,8 +250,8 @@ impl TurnFixture {
         let mut answer = request.send(&|_| ()).await.unwrap();
         let status = answer.status();
         let mut text = Vec::new();
-        while let Some(piece) = answer.chunk().await.unwrap() {
-            text.extend_from_slice(&piece);
+        while let Some(chunk) = answer.chunk().await.unwrap() {
+            text.extend_from_slice(&chunk);
         }
         let text = String::from_utf8(text).unwrap();
         if status != 200 {
@@ -324,7 +324,10 @@ async fn context(directory: &Path, bus: Bus) -> (ServiceContext, EmbeddedS3) {
 }
 
 /// A manifest with these tool sets and no timestamps.
-#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers pass a value that they have just made"
+)]
 pub(crate) fn manifest(tool_sets: Value) -> Value {
     let mut manifest = agent_manifest(&tool_sets);
     manifest["orchestrator"]["deployment"]["parameters"] = json!({"temperature": 0.5});

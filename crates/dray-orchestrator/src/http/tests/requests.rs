@@ -18,7 +18,7 @@ fn refusal_of(body: Value) -> (u16, String) {
     (failure.status, failure.message)
 }
 
-/// The path that a refusal names.
+/// Checks that the refusal of a body with these members names this path.
 fn check(more: &Value, path: &str) {
     let (status, message) = refusal_of(with(more));
     let begin = format!("Your request contained invalid structure on path {path}. ");
@@ -87,7 +87,7 @@ fn invalid_fields_are_reported_by_path() {
 }
 
 #[test]
-fn all_that_is_read_is_read_and_the_rest_may_be_there() {
+fn known_fields_are_read_and_other_fields_are_accepted() {
     let request = read_request(
         "d",
         with(&json!({
