@@ -23,15 +23,19 @@ mod reload;
 mod target;
 mod tunnel_client;
 
-/// The internal network, and the interface of the engine's machine in it.
+/// Name of the internal network.
 const NETWORK_NAME: &str = "sandboxes";
+/// Addresses of the internal network.
 const INTERNAL_SUBNET: &str = "172.31.7.0/24";
+/// Address of the engine's machine in the internal network, on which the proxy listens.
 const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
 /// The end of the cable outside, on which the name server of the proxy listens.
 const NAME_SERVER: &str = "198.18.0.2";
 /// The other end: packets there from another source are forwarded.
 const MACHINE_ADDRESS: &str = "198.18.0.1";
+/// Name of a host that the policy allows.
 const ALLOWED_NAME: &str = "files.example.org";
+/// Name of a host that the policy refuses.
 const REFUSED_NAME: &str = "other.example.org";
 
 /// Attempts of a program; prints a line for each, `LABEL reached` or `LABEL refused`.

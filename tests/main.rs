@@ -1,8 +1,8 @@
 //! System tests: one binary, a module for each scenario of a user.
 //!
 //! `cargo xtask test` prepares the programs that they need and runs them with all other tests; `cargo xtask test --
-//! deploy::` runs one module. Helpers of several scenarios are in `support`. (With `cfg(test)`, Clippy treats the helpers
-//! as tests too.)
+//! deploy::` runs one module. Helpers of several scenarios are in `support`. (With `cfg(test)`, Clippy treats the
+//! helpers as tests too.)
 
 #[cfg(test)]
 mod agent;

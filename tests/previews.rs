@@ -54,7 +54,7 @@ impl PreviewProcess {
         Self::start_with(directory, &options)
     }
 
-    /// As [`PreviewProcess::start`], with any options.
+    /// Like [`PreviewProcess::start`], with any options.
     fn start_with(directory: &str, options: &[&str]) -> Self {
         let mut process = Command::new(support::dray())
             .args(["--json", "preview", directory])

@@ -23,6 +23,7 @@ use crate::print_line;
 
 /// Calls of one measurement; a single call would be near the resolution of the clock.
 const CALL_COUNT: usize = 500;
+/// Rounds of each measurement; the result is their median.
 const ROUND_COUNT: usize = 11;
 /// Bytes of a small call.
 const SMALL_BYTES: usize = 128;

@@ -2,8 +2,9 @@
 //! memory.
 //!
 //! (n) `dray sandbox get` and `put` compared with `docker cp`, (o) the same compared with `scp`, with a new and with a
-//! shared connection, (p) the start of `dray read`, (r) builds of the program. Both sides run alternately and move the same files. Processor time
-//! and memory of an engine, a server or a shared connection are not included; only the time is.
+//! shared connection, (p) the start of `dray read`, (r) builds of the program. Both sides run alternately and move the
+//! same files. Processor time and memory of an engine, a server or a shared connection are not included; only the time
+//! is.
 
 mod build;
 mod docker;

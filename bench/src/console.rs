@@ -24,11 +24,13 @@ use crate::print_line;
 const EVENT_COUNT: u64 = 10_000;
 /// Events before the measured minute, which fill the page.
 const WARMUP_COUNT: u64 = 1_000;
+/// Time between two events of the measured minute.
 const EVENT_INTERVAL: Duration = Duration::from_millis(6);
 /// Time to live of the events.
 const EVENT_TIMEOUT: Duration = Duration::from_mins(5);
-/// Drives Chromium.
+/// npm package that drives Chromium.
 const BROWSER_PACKAGE: &str = "playwright-core@1.64.1";
+/// Target for the first paint, in milliseconds.
 const MAX_PAINT_MS: f64 = 100.0;
 /// Most bytes of the scripts, styles and pictures that a page loads.
 const MAX_ASSET_BYTES: u64 = 150 * 1024;
@@ -47,18 +49,20 @@ struct PageReport {
     latency_ms: Vec<f64>,
     /// Rows that were added more than once.
     repeated: u64,
-    /// Bytes of the script heap after a collection, before and after the minute.
+    /// Bytes of the script heap before the minute, after a collection.
     heap_before: f64,
+    /// Bytes of the script heap after the minute, after a collection.
     heap_after: f64,
-    /// Nodes of the document, before and after the minute.
+    /// Nodes of the document before the minute.
     nodes_before: f64,
+    /// Nodes of the document after the minute.
     nodes_after: f64,
 }
 
 /// A `dray up` with a console; killed when it is dropped.
 struct ConsoleProcess {
     child: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     messages: Option<BufReader<ChildStderr>>,
     login: String,
 }

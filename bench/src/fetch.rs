@@ -39,7 +39,7 @@ async fn compare_sizes(
             Ok(())
         },
         || async {
-            // New content each time: an object that exists already would not be written again.
+            // The content is new each time, because an object that exists already would not be written again.
             let url = format!(
                 "{}?{}",
                 BenchFixture::url(size),

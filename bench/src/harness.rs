@@ -1,4 +1,4 @@
-//! Timing, repetition and the table of ratios.
+//! Times, repetitions and the table of ratios.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub(crate) struct SampleSet {
 impl SampleSet {
     /// Collects measurements under a label.
     pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
-        // Sorted once: the median and the range are then values at fixed positions.
+        // One sort is enough: the median and the range are then values at fixed positions.
         times.sort_unstable();
         Self {
             label: label.into(),
@@ -130,7 +130,7 @@ where
     A: Future<Output = anyhow::Result<()>>,
     B: Future<Output = anyhow::Result<()>>,
 {
-    // Not measured, because the first round creates connections, caches and other lazy state.
+    // This round is not measured, because the first round creates connections, caches and other lazy state.
     baseline().await?;
     ours().await?;
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

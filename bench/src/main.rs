@@ -54,7 +54,8 @@ struct BenchArgs {
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. Default: all parts.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
-    /// The `dray` that `sandbox`, `start`, `reading`, `mcp`, `console` and `proxy` measure; one is built in release without it.
+    /// The `dray` that `sandbox`, `start`, `reading`, `mcp`, `console` and `proxy` measure; one is built in release
+    /// without it.
     #[arg(long, value_parser = absolute_path)]
     binary: Option<std::path::PathBuf>,
     /// The program Smokescreen, with which `proxy` compares new connections; without it this comparison is left out.

@@ -30,10 +30,13 @@ const CALLS_PER_CONNECTION: usize = 250;
 const SMALL_FILE: &str = "note.txt";
 /// Bytes per token in estimates, as in docs/mcp-server.md.
 const BYTES_PER_TOKEN: usize = 3;
-/// Targets.
+/// Target for the time from the start to the first response, in milliseconds.
 const MAX_START_MS: f64 = 30.0;
+/// Target for a read of ten bytes, in milliseconds.
 const MAX_READ_MS: f64 = 5.0;
+/// Target for the estimated tokens of the list of tools.
 const MAX_LIST_TOKENS: usize = 3_000;
+/// Target for the calls per second over HTTP.
 const MIN_CALLS_PER_SECOND: f64 = 1_000.0;
 
 /// Measures the server with a directory of one small file.
@@ -70,7 +73,7 @@ fn measure_stdio(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     ));
     let mut reads = Vec::new();
     let call = with_meta(json!({"name": "read", "arguments": {"path": SMALL_FILE}}));
-    // Not counted: the first conversion starts a process.
+    // This call is not counted, because the first conversion starts a process.
     server.request("tools/call", &call)?;
     for _ in 0..READ_COUNT {
         let start = Instant::now();

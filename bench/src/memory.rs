@@ -25,7 +25,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 /// Fetches a small file, then one of `size` bytes, and reports how far the peak memory rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     let fixture = BenchFixture::start().await?;
-    // Not measured, because the first fetch creates buffers, pools and the connection to the store.
+    // This fetch is not measured, because the first fetch creates buffers, pools and the connection to the store.
     fixture.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
     // The current resident size. `VmHWM` below is the highest one (`proc(5)`).
     let idle = process_status("VmRSS:")?;

@@ -2,7 +2,7 @@
 //!
 //! (k) the time that the orchestrator adds to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200
 //! concurrent chats, also compared with a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait
-//! and of 200 and 1,000 chats that run. The model is a scripted one and answers immediately; everything goes over
+//! and of 200 and 1,000 chats that run. The model follows a script and responds immediately; everything goes over
 //! loopback HTTP. The relay is a separate process, and memory is measured in one with NATS beside it. The last row
 //! needs 5,000 open files (`ulimit -n`).
 

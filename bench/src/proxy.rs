@@ -47,7 +47,7 @@ impl ProxySizes {
         idle_tunnels: 10_000,
         busy_tunnels: 1_000,
     };
-    /// Sizes that show within a minute whether everything works, also in a debug build.
+    /// Sizes that show within a minute whether everything works, even in a debug build.
     const SMALL: Self = Self {
         download_bytes: 64 << 20,
         download_rounds: 3,

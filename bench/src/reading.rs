@@ -27,11 +27,15 @@ use crate::print_line;
 const CALL_COUNT: usize = 101;
 /// New documents: each starts a worker, so there are fewer.
 const DOCUMENT_COUNT: usize = 21;
+/// Time from the request to store a document until its deadline.
 const OPERATION_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Highest medians in milliseconds: about twice those that were measured when replies were first sent without delay.
+/// Highest median for building a context, in milliseconds. Like the two below, it is about twice the median that was
+/// measured when replies were first sent without delay.
 const MAX_CONTEXT_MS: f64 = 2.0;
+/// Highest median for reading a document again, in milliseconds.
 const MAX_CACHED_READ_MS: f64 = 4.0;
+/// Highest median for reading a new document, in milliseconds.
 const MAX_NEW_READ_MS: f64 = 25.0;
 
 /// Measures the calls of a resolver whose conversions run in workers of `dray`.

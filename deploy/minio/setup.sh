@@ -8,7 +8,7 @@ grant() {
     identity=$1
     mc admin user add store "$identity" "$2"
     mc admin policy create store "$identity" "/etc/minio/policies/$identity.json"
-    # Attaching a policy again is an error; look first.
+    # Attaching a policy again is an error, so the script looks for it first.
     case "$(mc admin user info --json store "$identity")" in
         *"\"policyName\":\"$identity\""*) ;;
         *) mc admin policy attach store "$identity" --user "$identity" ;;

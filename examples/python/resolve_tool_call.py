@@ -191,7 +191,8 @@ async def print_missed_outcomes(js, options):
                 is_resolved = isinstance(event, toolcall_pb2.ToolCallResolved)
                 line = {"operation": operation, "tool": event.tool, "resolved": is_resolved}
                 print(json.dumps(line), flush=True)
-            # Acknowledged after it is printed: without an acknowledgement, the outcome is delivered again.
+            # The message is acknowledged after it is printed: without an acknowledgement, the outcome is delivered
+            # again.
             await message.ack()
 
 
@@ -225,8 +226,8 @@ async def main(argv):
         if options.missed:
             await print_missed_outcomes(js, options)
             return 0
-        # Subscribed before the call is published, so that no event is missed. A publisher may subscribe to the live
-        # events of its tenant, but may not create consumers on the stream.
+        # The subscription begins before the call is published, so that no event is missed. A publisher may subscribe to
+        # the live events of its tenant, but may not create consumers on the stream.
         events = await connection.subscribe(f"dray.event.toolcall.v1.*.{options.tenant}")
         await connection.flush()
         if options.arguments is not None:

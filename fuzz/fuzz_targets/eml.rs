@@ -1,4 +1,4 @@
-//! Messages of the internet: the converter neither panics nor stalls and keeps to its limits.
+//! Mail messages (EML): the converter neither panics nor stalls and keeps to its limits.
 
 #![no_main]
 

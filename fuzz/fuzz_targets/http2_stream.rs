@@ -1,8 +1,8 @@
 //! A stream of HTTP/2 between a client of the proxy and the strict reader of HTTP/1.1.
 //!
-//! `q`: fields of a head (`name 0x1f value 0x1e …`) and, after `0x1d`, a body. The strict reader reads exactly the request that
-//! the client sent, and nothing behind it, or the request is refused. `p`: bytes of the proxy. The client gets exactly the
-//! response that they are, or no whole response.
+//! `q`: fields of a head (`name 0x1f value 0x1e …`) and, after `0x1d`, a body. The strict reader reads exactly the
+//! request that the client sent, and nothing behind it, or the request is refused. `p`: bytes of the proxy. The client
+//! gets exactly the response that they are, or no whole response.
 
 #![no_main]
 
@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 /// The preface of a client and its empty settings (RFC 9113, section 3.4).
 const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// Capacity of each direction of the connection in memory.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Time in which every stream ends; the clock is paused.
 const END_TIMEOUT: Duration = Duration::from_mins(1);
@@ -403,7 +404,7 @@ fn assert_is_response(mut sent: &[u8], head: &http::response::Parts, body: &[u8]
         assert_eq!(body, chunks);
     } else if has(b"content-length") && !has(b"transfer-encoding") {
         assert!(sent.starts_with(body), "another body");
-        // Compared as numbers: `00` is a length, too (RFC 9110, section 8.6).
+        // The values are compared as numbers: `00` is a length, too (RFC 9110, section 8.6).
         let is_length = |(name, value): &Field| {
             let text = str::from_utf8(value).unwrap_or_default();
             name == b"content-length" && text.parse() == Ok(body.len())

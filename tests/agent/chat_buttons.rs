@@ -13,11 +13,13 @@ use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, user};
 use super::rest_endpoint::FakeEndpoint;
 
-/// Ids of people who may answer.
+/// Discord id of a person who may answer.
 const DISCORD_APPROVER: &str = "77";
+/// Slack id of a person who may answer.
 const SLACK_APPROVER: &str = "U77";
-/// Ids of people who may not answer.
+/// Discord id of a person who may not answer.
 const DISCORD_STRANGER: &str = "78";
+/// Slack id of a person who may not answer.
 const SLACK_STRANGER: &str = "U78";
 
 /// The body of a tool's result in the answer of the scripted model.

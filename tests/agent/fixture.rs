@@ -275,7 +275,7 @@ impl AgentFixture {
         self.process_of(service, settings, None).await
     }
 
-    /// As [`Self::process`], with the settings of a file, which the service reads again when it changes.
+    /// Like [`Self::process`], with the settings of a file, which the service reads again when it changes.
     pub(crate) async fn process_of(
         &self,
         service: &str,

@@ -19,7 +19,9 @@ const NPM_PACKAGES: [&str; 9] = [
     "@langchain/openai@1.5.8",
     "zod@4.6.7",
 ];
+/// Answer of the model about the weather.
 const MODEL_ANSWER: &str = "It is sunny in Paris.";
+/// Answer of the model to a greeting.
 const MODEL_GREETING: &str = "Hello to you.";
 
 /// An agent whose model calls the tool `weather` of the client, and answers with JSON where that is wanted.

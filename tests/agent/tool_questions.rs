@@ -81,7 +81,7 @@ async fn a_press_of_a_named_person_answers_a_server_and_every_other_press_change
             press_reply.contains("not one of the people"),
             "{press_reply}"
         );
-        // Forged buttons: another question, an option that it does not have, and the button of an approval.
+        // The buttons are forged: they name another question, an option that it does not have, or an approval.
         let data = question.buttons[0].data.strip_suffix(":1").unwrap();
         for (forged, notice) in [
             ("dray:apr_0:1".to_owned(), "does not exist"),

@@ -138,9 +138,9 @@ fn outbound_rules(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]
         .chain(&openings.ports)
         .copied()
         .collect();
-    let open = joined(open.iter());
-    let v4 = joined(servers.iter().filter(|server| server.is_ipv4()));
-    let v6 = joined(servers.iter().filter(|server| server.is_ipv6()));
+    let open = join_items(open.iter());
+    let v4 = join_items(servers.iter().filter(|server| server.is_ipv4()));
+    let v6 = join_items(servers.iter().filter(|server| server.is_ipv6()));
     format!(
         "{leaving}tcp dport != {{ 53, {open} }} counter name other_port\n\
          {leaving}udp dport != 53 counter name other_datagram\n\
@@ -166,7 +166,7 @@ fn family(network: &str) -> &'static str {
     if network.contains(':') { "ip6" } else { "ip" }
 }
 
-fn joined(items: impl Iterator<Item = impl ToString>) -> String {
+fn join_items(items: impl Iterator<Item = impl ToString>) -> String {
     items
         .map(|item| item.to_string())
         .collect::<Vec<_>>()

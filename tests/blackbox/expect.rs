@@ -64,14 +64,14 @@ pub(crate) fn judge(
     outcome: &FetchOutcome,
 ) -> Result<(), String> {
     match expect {
-        FetchExpectation::Resolved(text) => resolved(outcome, text),
-        FetchExpectation::Rejected => rejected(outcome),
+        FetchExpectation::Resolved(text) => check_resolved(outcome, text),
+        FetchExpectation::Rejected => check_rejected(outcome),
         FetchExpectation::NoStart => does_not_start(outcome),
-        _ => fetched(fetch, expect, outcome),
+        _ => check_fetch(fetch, expect, outcome),
     }
 }
 
-fn fetched(
+fn check_fetch(
     fetch: &FetchCommand,
     expect: &FetchExpectation,
     outcome: &FetchOutcome,
@@ -93,12 +93,12 @@ fn fetched(
     })?;
     keeps_the_query(fetch, outcome)?;
     match expect {
-        FetchExpectation::Content(content) => allowed(&line, outcome, content),
+        FetchExpectation::Content(content) => check_allowed(&line, outcome, content),
         FetchExpectation::Reached(address) => {
-            allowed(&line, outcome, format!("reached {address}\n").as_bytes())
+            check_allowed(&line, outcome, format!("reached {address}\n").as_bytes())
         }
         FetchExpectation::Denied(code) => {
-            denied(&line, outcome, Some(code), &fetch.url)?;
+            check_denied(&line, outcome, Some(code), &fetch.url)?;
             let message = line["message"].as_str().unwrap_or_default();
             let urls = possible_urls(&fetch.url);
             demand(
@@ -111,8 +111,8 @@ fn fetched(
                 },
             )
         }
-        FetchExpectation::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
-        FetchExpectation::Refused => denied(&line, outcome, None, &fetch.url),
+        FetchExpectation::Coded(code) => check_denied(&line, outcome, Some(code), &fetch.url),
+        FetchExpectation::Refused => check_denied(&line, outcome, None, &fetch.url),
         FetchExpectation::Resolved(_) | FetchExpectation::Rejected | FetchExpectation::NoStart => {
             Ok(())
         }
@@ -130,7 +130,7 @@ fn does_not_start(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
 }
 
-fn resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
+fn check_resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
     demand(outcome.status.success(), || {
         format!("it ended with {}", outcome.status)
     })?;
@@ -141,7 +141,7 @@ fn resolved(outcome: &FetchOutcome, text: &str) -> Result<(), String> {
     })
 }
 
-fn rejected(outcome: &FetchOutcome) -> Result<(), String> {
+fn check_rejected(outcome: &FetchOutcome) -> Result<(), String> {
     demand(outcome.status.code() == Some(1), || {
         format!("it ended with {}", outcome.status)
     })?;
@@ -150,7 +150,7 @@ fn rejected(outcome: &FetchOutcome) -> Result<(), String> {
     })
 }
 
-fn allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), String> {
+fn check_allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), String> {
     demand(line["verdict"] == "allow", || {
         format!("it was not allowed: {line}")
     })?;
@@ -173,7 +173,7 @@ fn allowed(line: &Value, outcome: &FetchOutcome, content: &[u8]) -> Result<(), S
     })
 }
 
-fn denied(
+fn check_denied(
     line: &Value,
     outcome: &FetchOutcome,
     code: Option<&str>,

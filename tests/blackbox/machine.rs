@@ -81,7 +81,7 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    succeeded(command, output)
+    output_of_success(command, output)
 }
 
 /// Like [`run`], with text on standard input.
@@ -100,10 +100,10 @@ pub(crate) fn feed(command: &mut Command, input: &str) -> Vec<u8> {
         .write_all(input.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    succeeded(command, output)
+    output_of_success(command, output)
 }
 
-fn succeeded(command: &Command, output: Output) -> Vec<u8> {
+fn output_of_success(command: &Command, output: Output) -> Vec<u8> {
     assert!(
         output.status.success(),
         "{command:?} failed, {}:\n{}",

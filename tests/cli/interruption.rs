@@ -94,7 +94,7 @@ async fn an_interrupted_put_leaves_no_parts_in_the_store() {
     let mut command = home.dray(&["artifact", "put", "-", "--state", &state_option]);
     let command = command.stdin(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    // Kept open, so that the command waits for more.
+    // The pipe stays open, so that the command waits for more.
     let mut input = child.stdin.take().unwrap();
     input.write_all(&vec![7; STAGED_BYTES]).unwrap();
     let uploads = state.join("store/uploads");
@@ -179,7 +179,7 @@ async fn signals_end_commands_that_read_all_of_their_input() {
         let mut command = home.dray(arguments);
         let command = command.stdin(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // Kept open, so that the command waits for more.
+        // The pipe stays open, so that the command waits for more.
         let mut input = child.stdin.take().unwrap();
         input.write_all(&vec![b' '; INPUT_BYTES]).unwrap();
         assert_eq!(end_by(signal, &mut child).await, Some(code));
@@ -242,7 +242,7 @@ async fn a_signal_ends_servers_whose_sandbox_does_not_respond_while_it_is_bound(
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // Kept open, as by a client that waits.
+        // The pipe stays open, as that of a client that waits.
         let input = child.stdin.take();
         let silent = engine.accept().unwrap();
         assert_eq!(end_by("-TERM", &mut child).await, Some(0), "{arguments:?}");

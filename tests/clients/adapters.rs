@@ -74,7 +74,7 @@ fn newest_deepagents() -> PathBuf {
             .args(NEWEST_DEEPAGENTS)
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     );
-    // Written last, so that an interrupted installation has no such file.
+    // The file is written last, so that an interrupted installation has no such file.
     std::fs::write(&stamp, package_list).unwrap();
     directory
 }

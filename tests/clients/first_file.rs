@@ -30,7 +30,7 @@ struct ReaderMachine {
 /// The system of step 2, which ends with the test.
 struct ForegroundSystem {
     process: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     messages: Option<BufReader<ChildStderr>>,
 }
 

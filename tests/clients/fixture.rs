@@ -53,14 +53,14 @@ impl ClientFixture {
         self.start_secured_with(&[])
     }
 
-    /// As [`Self::start_secured`], with more settings.
+    /// Like [`Self::start_secured`], with more settings.
     pub(crate) fn start_secured_with(&self, extra: &[String]) -> (UpServer, Value) {
         let server = self.start(&[&self.secure(&[]), extra].concat());
         let scenario = self.scenario(&server);
         (server, scenario)
     }
 
-    /// As [`Self::start_secured`], with further `[[identity]]` entries.
+    /// Like [`Self::start_secured`], with further `[[identity]]` entries.
     pub(crate) fn start_secured_for(&self, identities: &[String]) -> (UpServer, Value) {
         let server = self.start(&self.secure(identities));
         let scenario = self.scenario(&server);

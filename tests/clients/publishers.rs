@@ -32,8 +32,9 @@ const MAX_KILL_DELAY_MS: u64 = 300;
 const OUTCOME_TIMEOUT: Duration = Duration::from_mins(6);
 /// A file whose content does not arrive until the first replicas have been killed.
 const STALLED_FILE: &str = "acme/stalled.txt";
-/// A file that is larger than a message when it is resolved.
+/// Path of a file that is larger than a message when it is resolved.
 const LARGE_FILE: &str = "acme/large.bin";
+/// Size of [`LARGE_FILE`] in bytes.
 const LARGE_FILE_BYTES: usize = 100_000;
 
 /// The parameters of a run.

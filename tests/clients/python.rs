@@ -19,7 +19,7 @@ fn client_python() -> Command {
     client_python_with("grpc, nats, hatchling, mypy")
 }
 
-/// As [`client_python`], with other modules.
+/// Like [`client_python`], with other modules.
 pub(crate) fn client_python_with(modules: &str) -> Command {
     let mut command = Command::new(python::interpreter(modules));
     command

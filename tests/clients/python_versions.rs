@@ -13,8 +13,8 @@ use super::python::client_directory;
 use crate::support;
 use crate::support::python_environment::{environment, required_packages};
 
-/// Prints the newest interpreter of each version from 3.10 on, as an object from version to path: of `PATH`, and of pyenv.
-/// The upper bound is the last version for which `grpcio` of the list has wheels.
+/// Prints the newest interpreter of each version from 3.10 on, as an object from version to path: of `PATH`, and of
+/// pyenv. The upper bound is the last version for which `grpcio` of the list has wheels.
 const FIND_INTERPRETERS: &str = r#"
 import glob, json, os, shutil, subprocess
 found = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3"))

@@ -31,7 +31,7 @@ const provider = new Provider(issuer, {
     post_logout_redirect_uris: [redirect.replace(/return$/, "ended")],
   }],
   claims: { openid: ["sub"], profile: ["name", "groups"] },
-  // The default of the package: claims of scopes are at the userinfo endpoint alone.
+  // This is the default of the package: claims of scopes are at the userinfo endpoint alone.
   conformIdTokenClaims: true,
   findAccount: (_, account) => ({
     accountId: account,

@@ -36,7 +36,7 @@ pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
 
 /// Every service, and fakes of the servers around them.
 struct DeployedSystem {
-    /// The first field, so that the processes end before the directory of their logs is removed.
+    /// This field is the first, so that the processes end before the directory of their logs is removed.
     replicas: Vec<ServiceProcess>,
     system: DistributedSystem,
     telegram: Telegram,
@@ -198,7 +198,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
 
 fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
-    // Repeated, so that every replica is likely to respond once.
+    // The requests are repeated, so that every replica is likely to respond once.
     for _ in 0..4 {
         let resolved = fixture.system.ask(&["resolve", "--arguments", arguments]);
         assert!(resolved.status.success(), "{resolved:?}");

@@ -1,5 +1,5 @@
-//! Checks of `deploy/` with Checkov, which finds unsafe settings. Every finding is in the table of `deploy/README.md`, with
-//! its reason, and every row of the table is still a finding.
+//! Checks of `deploy/` with Checkov, which finds unsafe settings. Every finding is in the table of `deploy/README.md`,
+//! with its reason, and every row of the table is still a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,18 +12,18 @@ use super::{helm, read};
 use crate::support::python_environment::environment;
 
 /// It has dependencies that do not go together with those of the other tests.
-const PACKAGE: &str = "checkov==3.3.30";
+const CHECKOV_PACKAGE: &str = "checkov==3.3.30";
 
 /// Objects by the id of a check that they fail.
 type Findings = BTreeMap<String, BTreeSet<String>>;
 
 /// The report of Checkov about the files of a directory: a list with one part for each kind of files.
 fn report(directory: &Path) -> Vec<Value> {
-    let python = environment("python-checkov", Path::new("python3"), &[PACKAGE]);
+    let python = environment("python-checkov", Path::new("python3"), &[CHECKOV_PACKAGE]);
     let output = Command::new(python.with_file_name("checkov"))
         .args(["--directory", "."])
         .args(["--framework", "kubernetes", "dockerfile"])
-        // Without any request: policies and databases of its makers are not downloaded.
+        // No request is made: policies and databases of its makers are not downloaded.
         .args([
             "--skip-download",
             "--quiet",

@@ -14,7 +14,7 @@ use crate::support;
 /// `dray console` with a login, until it is dropped.
 pub(super) struct ConsoleProcess {
     process: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     _messages: BufReader<ChildStderr>,
     base_url: String,
     cookies: PathBuf,

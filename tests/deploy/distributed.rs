@@ -35,8 +35,8 @@ pub(super) struct DistributedSystem {
 }
 
 impl DistributedSystem {
-    /// Starts bus and store, without the topology.
-    async fn bare() -> Self {
+    /// Starts the bus and the store, without streams and consumers.
+    async fn without_topology() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, options) = EmbeddedS3::with_keys(&directory.path().join("store"), &keys())
             .await
@@ -54,7 +54,7 @@ impl DistributedSystem {
     }
 
     pub(super) async fn start() -> Self {
-        let system = Self::bare().await;
+        let system = Self::without_topology().await;
         system.provision();
         system
     }
@@ -363,7 +363,7 @@ async fn three_processes_are_one_system_and_end_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_topology_no_process_is_ready_and_the_reason_is_reported() {
-    let system = DistributedSystem::bare().await;
+    let system = DistributedSystem::without_topology().await;
     let mut environment = system.environment("egress-fetcher");
     environment.insert("DRAY_BUS__WAIT_FOR_TOPOLOGY".to_owned(), "0s".to_owned());
     let output = command(&environment)
@@ -397,7 +397,7 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
-    // Started and stopped, so that the addresses are known.
+    // The system was started and stopped, so that the addresses are known.
     let mut system = DistributedSystem::start().await;
     system.server = None;
     system.store.take().unwrap().stop().await;

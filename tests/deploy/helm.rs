@@ -30,7 +30,7 @@ fn rendered_chart(values: &Value) -> Objects {
     by_name(objects.into_iter().map(without_helm).collect())
 }
 
-/// As [`rendered_chart`], unchanged and in the order of the chart.
+/// Like [`rendered_chart`], unchanged and in the order of the chart.
 pub(super) fn chart_objects(values: &Value) -> Vec<Value> {
     let output = chart_output("render", values);
     let errors = String::from_utf8_lossy(&output.stderr);

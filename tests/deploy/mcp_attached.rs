@@ -16,7 +16,7 @@ use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
 pub(super) struct AttachedSystem {
-    /// The first field, so that the processes end before the directory of their logs is removed.
+    /// This field is the first, so that the processes end before the directory of their logs is removed.
     replicas: BTreeMap<&'static str, ServiceProcess>,
     pub(super) system: DistributedSystem,
     sandbox: PathBuf,
@@ -279,7 +279,7 @@ async fn a_separate_ticket_endpoint_works_under_the_identity_tickets() {
 /// `dray ticket serve` until it is dropped.
 struct TicketProcess {
     process: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     _messages: BufReader<ChildStderr>,
     url: String,
 }

@@ -1,5 +1,5 @@
-//! Clients of others in the network of a container that has no way out. Each one gets what the allowed host has through
-//! the proxy, shows the refusal of every other host, and no packet goes elsewhere.
+//! Clients of other vendors in the network of a container that has no way out. Through the proxy, each one gets the
+//! content of the allowed host and shows the refusal of every other host. No packet goes elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -204,12 +204,13 @@ async fn undici_of_node_fetches_from_the_allowed_host_and_shows_refusals() {
     fixture.assert_no_other_packet();
 }
 
-/// An extension that signs in to the proxy: Chromium takes no password from its command line.
+/// Manifest of an extension that signs in to the proxy: Chromium takes no password from its command line.
 const EXTENSION_MANIFEST: &str = r#"{
   "manifest_version": 3, "name": "login", "version": "1",
   "permissions": ["webRequest", "webRequestAuthProvider"], "host_permissions": ["<all_urls>"],
   "background": {"service_worker": "login.js"}
 }"#;
+/// Background script of the extension.
 const EXTENSION_SCRIPT: &str = "
 const { username, password } = new URL('PROXY');
 chrome.webRequest.onAuthRequired.addListener(
@@ -227,10 +228,10 @@ async fn chromium_shows_a_page_of_the_allowed_host_and_refusals() {
         command
             .args(["--headless=new", "--no-sandbox", "--disable-gpu"])
             .args(["--no-first-run", "--virtual-time-budget=10000"])
-            // It asks for https first otherwise.
+            // Without this switch, Chromium asks for https first.
             .arg("--disable-features=HttpsUpgrades,HttpsFirstBalancedModeAutoEnable")
             .arg(format!("--proxy-server=http://{PROXY_ADDRESS}:3128"))
-            // It would try addresses of this link, such as 169.254.169.254, without the proxy.
+            // Without this switch, Chromium tries link-local addresses, such as 169.254.169.254, without the proxy.
             .arg("--proxy-bypass-list=<-loopback>")
             .arg(format!(
                 "--load-extension={}",

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 /// The only bucket that the endpoint can serve.
 const SERVED_BUCKET: &str = "drayage";
 
-/// The shortest user name and the shortest secret that `MinIO` accepts.
+/// The shortest user name that `MinIO` accepts.
 const MIN_USER_CHARACTERS: usize = 3;
+/// The shortest secret that `MinIO` accepts.
 const MIN_SECRET_CHARACTERS: usize = 8;
 
 /// The operations that `mc` requests from the server.

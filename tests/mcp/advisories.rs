@@ -64,7 +64,7 @@ impl AdvisoryFixture {
             format!("{root}-old/{name}"),
             // server-filesystem: GHSA-q66q-fx2p-7w4m; DesktopCommander (issue 219).
             format!("directory-link/{name}"),
-            // Encoded once and twice, and with the separator of another system.
+            // The separator is encoded once and twice, or is that of another system.
             format!("..%2f{name}"),
             format!("%2e%2e/{name}"),
             format!("..%252f{name}"),

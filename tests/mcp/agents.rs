@@ -15,8 +15,9 @@ use self::model::{FINAL_TEXT, RehearsedModel};
 use super::McpFixture;
 use crate::support::{self, node};
 
-/// The request of the model to each agent, and the content of the file.
+/// The request of the model to each agent.
 const QUESTION_TEXT: &str = "What is in notes.txt?";
+/// The content of the file.
 const FILE_TEXT: &str = "The answer is 42.";
 
 /// The package of Codex is its launcher, which contains the program. The others are packages with the program alone:
@@ -69,7 +70,7 @@ impl AgentRun {
             .env_clear()
             .env("HOME", self.fixture.path("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            // A directory without the file: only the server is given the directory that has it.
+            // The directory does not have the file: only the server is given the directory that has it.
             .current_dir(self.fixture.path("out"));
         command
     }

@@ -150,8 +150,9 @@ async fn the_structured_content_of_every_tool_has_the_declared_schema() {
     assert_eq!(validate(&[wrong]).len(), 1);
 }
 
-/// The rules of `server.schema.json` of 2025-12-11 (<https://static.modelcontextprotocol.io/schemas/2025-12-11>) for the
-/// members that this program writes, and no other members. The registry requires `version` and `fileSha256` of a bundle.
+/// The rules of `server.schema.json` of 2025-12-11 (<https://static.modelcontextprotocol.io/schemas/2025-12-11>) for
+/// the members that this program writes, and no other members. The registry requires `version` and `fileSha256` of a
+/// bundle.
 fn registry_rules() -> Value {
     let text = |min: u64, max: u64| json!({"type": "string", "minLength": min, "maxLength": max});
     let object = |required: &[&str], properties: Value| {

@@ -146,7 +146,7 @@ async fn run_scenario(
         issuer_trust: IssuerTrust::Any,
         ..OAuthOptions::default()
     };
-    // Removed with its file when the scenario is over.
+    // The value removes its file when the scenario is over.
     let workload = workload_token(&context, url)?;
     if let Some((_, token)) = &workload {
         let tokens = &mut options.oauth.workload_tokens;

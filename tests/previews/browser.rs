@@ -225,7 +225,7 @@ fn start_console(home: &Path, settings: &[String]) -> (UpServer, String) {
     start_console_with(home, &options)
 }
 
-/// As [`start_console`], with any options.
+/// Like [`start_console`], with any options.
 fn start_console_with(home: &Path, options: &[&str]) -> (UpServer, String) {
     let options = [&["--console", "127.0.0.1:0"], options].concat();
     let server = UpServer::start(home, &options, "console: ");

@@ -33,7 +33,7 @@ class Bot(discord.Client):
             button = discord.ui.Button(label=label, custom_id=data)
             button.callback = self.handle_press
             view.add_item(button)
-        # Added before the message is sent, because a press can arrive before the response to the message.
+        # The view is added before the message is sent, because a press can arrive before the response to the message.
         self.add_view(view)
         await self.get_channel(int(self.channel)).send("May I?", view=view)
 

@@ -39,7 +39,7 @@ class Bot(discord.Client):
 
     async def on_message(self, message):
         files = []
-        # Added before the files are read, so that the order is that of the events.
+        # The message is added before the files are read, so that the order is that of the events.
         self.messages.append([str(message.channel.id), message.content, str(message.author.id), files])
         for attachment in message.attachments:
             files += [attachment.filename, (await attachment.read()).decode()]

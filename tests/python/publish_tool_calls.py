@@ -1,8 +1,8 @@
 """Publishes tool calls that name pages, as the publisher of a tenant does: publish_tool_calls.py COUNT PAGES.
 
-The pages are PAGES/0, PAGES/1 and so on. Prints a line of JSON for each final event of a call,
-repeated events included, and ends when each call has one. The password is in the variable NATS_PASSWORD. The functions
-of examples/python/resolve_tool_call.py use the bus.
+The pages are PAGES/0, PAGES/1 and so on. Prints a line of JSON for each final event of a call, even a repeated one, and
+ends when each call has one. The password is in the variable NATS_PASSWORD. The functions that use the bus are those of
+examples/python/resolve_tool_call.py.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
     // Tests may run as separate processes; the first one installs the packages, and the others wait.
     let lock = File::create(directory.join("lock")).unwrap();
     lock.lock().unwrap();
-    // Written last, so that an interrupted installation has no stamp.
+    // The file is written last, so that an interrupted installation has no stamp.
     let stamp = directory.join("installed");
     let package_list = packages.join(" ");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_list) {

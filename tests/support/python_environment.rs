@@ -15,7 +15,7 @@ pub(crate) fn environment(name: &str, python: &Path, packages: &[&str]) -> PathB
     lock.lock().unwrap();
     let environment = directory.join("environment");
     let interpreter = environment.join("bin/python");
-    // Written last, so that an interrupted installation has no stamp.
+    // The file is written last, so that an interrupted installation has no stamp.
     let stamp = directory.join("installed");
     let package_list = packages.join(" ");
     let is_installed = fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_list);

@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// `dray up` with its endpoints on free ports, until it is dropped.
+/// A process of `dray up` with its endpoints on free ports. Dropping this value kills it.
 pub(crate) struct UpServer {
     process: Child,
-    /// Kept open: a process that cannot write its messages would end.
+    /// The pipe stays open, because a process that cannot write its messages ends.
     _messages: BufReader<ChildStderr>,
     /// The text after the label for which the test waits.
     pub(crate) url: String,

@@ -53,13 +53,13 @@ fn path(chat: &str) -> String {
     format!("/hooks/{chat}")
 }
 
-fn quoted(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     format!("'{text}'")
 }
 
 /// A timeout longer than a kill and a restart, so that the next process finds requests that have not ended.
 fn answer_timeout() -> (&'static str, String) {
-    ("answer_timeout", quoted("6s"))
+    ("answer_timeout", quote_text("6s"))
 }
 
 /// A fake server of every platform.
@@ -104,37 +104,37 @@ impl FakePlatforms {
             (
                 "tg.telegram".to_owned(),
                 vec![
-                    ("token", quoted(self.telegram.token().expose())),
-                    ("base_url", quoted(&self.telegram.url())),
-                    ("poll_wait", quoted("2s")),
-                    ("idle_timeout", quoted("6s")),
+                    ("token", quote_text(self.telegram.token().expose())),
+                    ("base_url", quote_text(&self.telegram.url())),
+                    ("poll_wait", quote_text("2s")),
+                    ("idle_timeout", quote_text("6s")),
                     answer_timeout(),
                 ],
             ),
             (
                 "dc.discord".to_owned(),
                 vec![
-                    ("token", quoted(self.discord.token().expose())),
-                    ("base_url", quoted(&self.discord.url())),
+                    ("token", quote_text(self.discord.token().expose())),
+                    ("base_url", quote_text(&self.discord.url())),
                     answer_timeout(),
                 ],
             ),
             (
                 "sl.slack".to_owned(),
                 vec![
-                    ("token", quoted(self.slack.token().expose())),
-                    ("signing_secret", quoted(SIGNING_SECRET)),
-                    ("base_url", quoted(&self.slack.url())),
-                    ("share_wait", quoted("3s")),
+                    ("token", quote_text(self.slack.token().expose())),
+                    ("signing_secret", quote_text(SIGNING_SECRET)),
+                    ("base_url", quote_text(&self.slack.url())),
+                    ("share_wait", quote_text("3s")),
                     answer_timeout(),
                 ],
             ),
             (
                 "wa.whatsapp".to_owned(),
                 vec![
-                    ("token", quoted(self.whatsapp.token().expose())),
-                    ("phone_number_id", quoted(PHONE_NUMBER_ID)),
-                    ("base_url", quoted(&self.whatsapp.url())),
+                    ("token", quote_text(self.whatsapp.token().expose())),
+                    ("phone_number_id", quote_text(PHONE_NUMBER_ID)),
+                    ("base_url", quote_text(&self.whatsapp.url())),
                     answer_timeout(),
                 ],
             ),
@@ -146,8 +146,8 @@ impl FakePlatforms {
         (
             format!("wh.webhook.hooks.box{number}"),
             vec![
-                ("url", quoted(hook.url.expose())),
-                ("secret", quoted(hook.secret.expose())),
+                ("url", quote_text(hook.url.expose())),
+                ("secret", quote_text(hook.secret.expose())),
                 ("allow_http", "true".to_owned()),
             ],
         )
@@ -158,26 +158,29 @@ impl FakePlatforms {
         vec![
             (
                 "wh.webhook".to_owned(),
-                vec![("inbound_secret", quoted(SHARED_SECRET)), answer_timeout()],
+                vec![
+                    ("inbound_secret", quote_text(SHARED_SECRET)),
+                    answer_timeout(),
+                ],
             ),
             (
                 "mx.matrix".to_owned(),
                 vec![
-                    ("token", quoted(self.matrix.token().expose())),
-                    ("homeserver", quoted(&self.matrix.url())),
-                    ("poll_wait", quoted("2s")),
+                    ("token", quote_text(self.matrix.token().expose())),
+                    ("homeserver", quote_text(&self.matrix.url())),
+                    ("poll_wait", quote_text("2s")),
                     answer_timeout(),
                 ],
             ),
             (
                 "em.email".to_owned(),
                 vec![
-                    ("host", quoted(&email.host)),
+                    ("host", quote_text(&email.host)),
                     ("port", email.port.to_string()),
-                    ("security", quoted("none")),
-                    ("username", quoted(&email.username)),
-                    ("password", quoted(email.password.expose())),
-                    ("from", quoted(&email.from)),
+                    ("security", quote_text("none")),
+                    ("username", quote_text(&email.username)),
+                    ("password", quote_text(email.password.expose())),
+                    ("from", quote_text(&email.from)),
                     answer_timeout(),
                 ],
             ),

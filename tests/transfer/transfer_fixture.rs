@@ -90,7 +90,7 @@ impl TransferFixture {
         self.configure_roots(&[&self.sandbox()], sections);
     }
 
-    /// As [`Self::configure`], with these directories as sandboxes.
+    /// Like [`Self::configure`], with these directories as sandboxes.
     pub(crate) fn configure_roots(&self, roots: &[&Path], sections: &str) {
         let text = format!(
             "[platform-delivery]\nallow_targets = true\n\
@@ -206,7 +206,7 @@ impl TransferFixture {
         self.up_with(service, &[]).await
     }
 
-    /// As [`Self::up`], with further flags.
+    /// Like [`Self::up`], with further flags.
     pub(crate) async fn up_with(&self, service: &str, flags: &[&str]) -> ServiceProcess {
         // Services refuse to start on another topology than the standard one.
         self.provision(None).await;

@@ -32,7 +32,7 @@ pub(crate) const SERVICE_AREAS: [(&str, &str); 13] = [
 ];
 
 /// Generated files by path, relative to the workspace root.
-type Files = BTreeMap<String, Vec<u8>>;
+type GeneratedFiles = BTreeMap<String, Vec<u8>>;
 
 /// Pages of `docs/` that the binary writes, by their names in `dray reference`.
 const GENERATED_PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
@@ -68,10 +68,10 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
     }
     stale.extend(extra.clone());
     if check {
-        return up_to_date(&stale);
+        return ensure_up_to_date(&stale);
     }
-    // Removes files that are no longer generated. The directories contain only generated files, so no hand-written
-    // file is lost.
+    // The directories contain only generated files, so removing those that are no longer generated loses no
+    // hand-written file.
     for path in extra {
         fs::remove_file(root.join(path))?;
     }
@@ -80,7 +80,7 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
 
 /// Generates the reference pages and the files of `deploy/` with this binary.
 pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
-    let mut files = Files::new();
+    let mut files = GeneratedFiles::new();
     for page in GENERATED_PAGES {
         let text = step::program_step(binary)
             .args(["reference", page])
@@ -99,7 +99,7 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
     let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
     stale.extend(policies.clone());
     if check {
-        return up_to_date(&stale);
+        return ensure_up_to_date(&stale);
     }
     // Only the policies are removed: the other files are among pages that people write.
     for path in policies {
@@ -109,7 +109,7 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
 }
 
 /// The files of `deploy/` with the permissions of the bus and of the store, as this binary writes them.
-fn deployment_files(binary: &Path) -> anyhow::Result<Files> {
+fn deployment_files(binary: &Path) -> anyhow::Result<GeneratedFiles> {
     let text = step::program_step(binary)
         .args(["reference", "deployment"])
         .output()?;
@@ -121,17 +121,17 @@ fn deployment_files(binary: &Path) -> anyhow::Result<Files> {
 }
 
 /// Fails if generated files are stale, and names them.
-fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
+fn ensure_up_to_date(stale: &[String]) -> anyhow::Result<()> {
     if !stale.is_empty() {
         bail!(
-            "not up to date, run `cargo xtask generate`: {}",
+            "run `cargo xtask generate`; these files are not up to date: {}",
             stale.join(", ")
         );
     }
     Ok(())
 }
 
-fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
+fn write_all(root: &Path, files: &GeneratedFiles) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
         if fs::read(&path).is_ok_and(|current| current == *content) {
@@ -147,7 +147,7 @@ fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
 }
 
 /// Paths whose content on disk differs from the generated content.
-fn stale_files(root: &Path, files: &Files) -> Vec<String> {
+fn stale_files(root: &Path, files: &GeneratedFiles) -> Vec<String> {
     files
         .iter()
         .filter(|(path, content)| {
@@ -159,7 +159,11 @@ fn stale_files(root: &Path, files: &Files) -> Vec<String> {
 }
 
 /// Files of a directory that are not among the generated ones.
-fn extra_files(root: &Path, directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
+fn extra_files(
+    root: &Path,
+    directory: &Path,
+    files: &GeneratedFiles,
+) -> anyhow::Result<Vec<String>> {
     let mut extra = Vec::new();
     if directory.exists() {
         for entry in fs::read_dir(directory)? {
@@ -186,18 +190,18 @@ pub(crate) fn compile_descriptors(root: &Path) -> anyhow::Result<FileDescriptorS
 }
 
 /// Rust types, the descriptor set, the Python and the TypeScript types of `proto/`.
-fn compile_proto(root: &Path) -> anyhow::Result<Files> {
+fn compile_proto(root: &Path) -> anyhow::Result<GeneratedFiles> {
     let descriptors = compile_descriptors(root)?;
     let out = tempfile::tempdir()?;
     let mut config = Config::new();
     config
         .enable_type_names()
-        // Up to 64 KiB of content, which `Bytes` shares instead of copying.
+        // These fields have up to 64 KiB of content, which `Bytes` shares instead of copying.
         .bytes([".dray.v1.Content.inline", ".dray.v1.DocumentSource.inline"])
         .out_dir(out.path())
         .service_generator(Box::new(CallGenerator))
         .compile_fds(descriptors.clone())?;
-    let mut files = Files::new();
+    let mut files = GeneratedFiles::new();
     let generated = "crates/dray-proto/src/generated";
     files.insert(
         format!("{generated}/dray.v1.rs"),
@@ -266,7 +270,7 @@ pub(crate) fn kebab_case(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn files(names: &[&str]) -> Files {
+    fn files(names: &[&str]) -> GeneratedFiles {
         let file = |name: &&str| (format!("made/{name}"), name.as_bytes().to_vec());
         names.iter().map(file).collect()
     }
@@ -291,7 +295,7 @@ mod tests {
         assert_eq!(stale_files(root, &all), ["made/two"]);
         let extra = extra_files(root, &root.join("made"), &all).unwrap();
         assert_eq!(extra, ["made/three"]);
-        let message = up_to_date(&extra).unwrap_err().to_string();
+        let message = ensure_up_to_date(&extra).unwrap_err().to_string();
         assert!(
             message.contains("cargo xtask generate") && message.contains("made/three"),
             "{message}"

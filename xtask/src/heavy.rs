@@ -19,8 +19,9 @@ use crate::step;
 const MIN_SHOWN_SHARE: f64 = 0.015;
 /// Deepest level that is shown.
 const MAX_DEPTH: usize = 4;
-/// The tree is between these lines of CONTRIBUTING.md.
+/// Beginning of the line in CONTRIBUTING.md after which the tree begins.
 const BEGIN_MARKER: &str = "<!-- heavy:begin";
+/// Line in CONTRIBUTING.md before which the tree ends.
 const END_MARKER: &str = "<!-- heavy:end -->";
 
 /// Seconds of the compiler for each package, and the time from the first start to the last end.
@@ -56,7 +57,7 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let directory = root.join("target/heavy");
     if directory.exists() {
-        // Removed, because an incremental build would show only changed crates.
+        // The directory is removed, because an incremental build would show only changed crates.
         fs::remove_dir_all(&directory)?;
     }
     step::cargo_step(root)

@@ -155,7 +155,7 @@ enum XtaskCommand {
     New {
         /// Kind of the extension to add.
         kind: new::ExtensionKind,
-        /// The extension's name, as it will stand in configuration, addresses and crates.
+        /// The extension's name, as it appears in the configuration, in addresses and in the names of crates.
         name: String,
     },
     /// Write every generated file again.

@@ -23,7 +23,8 @@ pub(crate) fn ensure_environment(root: &Path) -> anyhow::Result<PathBuf> {
         return Ok(interpreter);
     }
     if directory.exists() {
-        // Created from scratch, because otherwise packages that were removed from the list would stay installed.
+        // The environment is created from scratch, because otherwise packages that were removed from the list would
+        // stay installed.
         fs::remove_dir_all(&directory)?;
     }
     step::program_step("python3")

@@ -305,7 +305,7 @@ fn method_table(files: &[FileDescriptorProto]) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn generated(source: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    fn generate_modules(source: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.proto");
         std::fs::write(
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn fields_get_the_types_of_their_contracts() {
-        let files = generated(
+        let files = generate_modules(
             "// A thing.\nmessage Thing {\n  // Its \"name\".\n  string name = 1;\n  repeated Thing parts = 2;\n  \
              optional uint64 size = 3;\n  Color color = 4;\n  Thing owner = 5;\n  repeated bytes raw = 6;\n  \
              string from = 7;\n}\n\
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn methods_have_a_grpc_path_and_a_subject() {
-        let files = generated(
+        let files = generate_modules(
             "message In {}\nmessage Out {}\nservice ToolCalls { rpc SubmitAll(In) returns (Out); }\n",
         )
         .unwrap();
@@ -368,7 +368,7 @@ mod tests {
             "message A { map<string, string> b = 1; }",
             "message In {}\nservice Unknown { rpc Do(In) returns (In); }",
         ] {
-            assert!(generated(source).is_err(), "{source}");
+            assert!(generate_modules(source).is_err(), "{source}");
         }
     }
 }

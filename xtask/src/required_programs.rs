@@ -266,7 +266,7 @@ pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
         bail!("{}", install_advice(&missing));
     }
     install_packages(&missing)?;
-    // Probed again, because a program can fail although its package is installed.
+    // The programs are probed again, because one can fail although its package is installed.
     let unusable = self::missing_programs(missing);
     if !unusable.is_empty() {
         bail!(

@@ -1,6 +1,6 @@
-//! (n) `dray sandbox get` and `put` compared with `docker cp`: with a container that has `BusyBox` alone, whose `sha256sum`
-//! uses no instructions of the processor, and with one that has the programs of Debian, `openssl` and `python3` among them, as
-//! the images of agents do.
+//! (n) `dray sandbox get` and `put` compared with `docker cp`: with a container that has `BusyBox` alone, whose
+//! `sha256sum` uses no instructions of the processor, and with one that has the programs of Debian, `openssl` and
+//! `python3` among them, as the images of agents do.
 
 use std::path::{Path, PathBuf};
 

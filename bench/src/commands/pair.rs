@@ -105,7 +105,7 @@ fn median_of(mut values: Vec<f64>) -> f64 {
 /// Runs one command to its end.
 pub(super) fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
     let mut command = Command::new("python3");
-    // Isolated and without `site`, so that Python starts quickly and reads no user settings.
+    // Python runs isolated and without `site`, so that Python starts quickly and reads no user settings.
     command.args(["-I", "-S", "-c", USAGE_SCRIPT]);
     if private {
         command.arg("--private");

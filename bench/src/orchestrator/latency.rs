@@ -10,8 +10,9 @@ use crate::print_line;
 const ROUND_COUNT: usize = 500;
 /// Rounds before the measurement, which are not counted.
 const WARM_UP_ROUNDS: usize = 50;
-/// Targets for the median of the added time, in milliseconds.
+/// Target for the median of the time added to the first token, in milliseconds.
 const FIRST_TOKEN_TARGET: f64 = 2.0;
+/// Target for the median of the time added to a call of a tool, in milliseconds.
 const TOOL_TARGET: f64 = 3.0;
 
 /// Measures plain turns and turns with one call of a tool.
@@ -65,7 +66,7 @@ fn print_row(
     let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| value_of(ours)).collect();
     let mut added: Vec<f64> = timings
         .iter()
-        // The difference within one round: both ran under the same conditions.
+        // Differences are taken within a round, because both turns of a round ran under the same conditions.
         .map(|(model, ours)| value_of(ours) - value_of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
@@ -84,7 +85,7 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
-        // The three steps of the orchestrator, one after the other, without it.
+        // The orchestrator makes these three calls within its turn; here they are made one after the other without it.
         let first_call = fixture.run_turn(&direct, &question).await?.whole;
         let tool = fixture.call().await?;
         let final_call = fixture.run_turn(&direct, &after).await?.whole;

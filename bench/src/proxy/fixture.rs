@@ -18,8 +18,9 @@ use tokio::process::Child;
 use super::client::{ClientProtocol, ProxyRoute};
 use super::target::READY_LINE;
 
-/// The two ends of the pair of interfaces.
+/// End of the pair of interfaces on the side of the host.
 const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// End of the pair of interfaces on the side of the target.
 pub(super) const TARGET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Start of the names of namespaces; the id of the measuring process follows.
 const NAMESPACE_PREFIX: &str = "dray-bench-";
@@ -32,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Limit of file descriptors that is requested for each program. The machine may refuse it.
 const DESCRIPTOR_LIMIT: u64 = 65_536;
 
-/// The policy file: everything to the two ports, and nothing else.
+/// The policy file: it allows every host on the two ports, and nothing else.
 const POLICY: &str = r#"
 default = "deny"
 [[role]]
@@ -75,7 +76,7 @@ impl StartedProgram {
                 if let Some(status) = started.process.try_wait()? {
                     anyhow::bail!("{name} ended: {status}");
                 }
-                // Polled, because another program does not report when it listens.
+                // The port is polled, because another program does not report when it listens.
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
@@ -135,8 +136,8 @@ impl ProxyFixture {
     }
 }
 
-/// `dray up` with the one service, as it is shipped, and with TLS where there is a certificate. Its log, with a line for each
-/// event, goes into a file.
+/// `dray up` with the egress fetcher alone, and with TLS if there is a certificate. Its log, with a line for each event,
+/// goes into a file.
 pub(super) fn dray_command(
     dray: &Path,
     home: &Path,
@@ -274,7 +275,7 @@ fn remove_abandoned_namespaces() {
     }
 }
 
-/// This program as the target, in the namespace.
+/// Starts this program as the target, in the namespace.
 async fn start_target(namespace: &TargetNamespace) -> anyhow::Result<Child> {
     let mut command = tokio::process::Command::new("ip");
     command
@@ -294,7 +295,7 @@ async fn start_target(namespace: &TargetNamespace) -> anyhow::Result<Child> {
     Ok(target)
 }
 
-/// Raises the limit of file descriptors of this process, which its children inherit; the limit afterwards.
+/// Raises the limit of file descriptors of this process, which its children inherit. Returns the limit afterwards.
 fn raise_descriptors() -> anyhow::Result<u64> {
     let id = std::process::id().to_string();
     let hard_limit = descriptor_limit()?.1;

@@ -31,8 +31,9 @@ use crate::print_line;
 
 /// Name in the certificate of the proxy.
 const PROXY_NAME: &str = "127.0.0.1";
-/// Windows of the client for one stream and for all, as Chromium has them.
+/// Window of the client for one stream, as Chromium has it.
 const STREAM_WINDOW_BYTES: u32 = 6 << 20;
+/// Window of the client for all streams of a connection, as Chromium has it.
 const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
 /// Most streams that the proxy allows on a connection.
 const MAX_STREAMS: usize = 100;

@@ -84,7 +84,7 @@ async fn measure_busy(
         .collect();
     tokio::time::sleep(BUSY_DELAY).await;
     let during = fixture.dray.resident_bytes();
-    // Read before the tunnels end, and reported after all have ended well.
+    // The values are read before the tunnels end, and reported after all have ended well.
     is_over.store(true, Ordering::Relaxed);
     for tunnel in busy {
         tunnel.await??;

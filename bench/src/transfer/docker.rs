@@ -77,7 +77,7 @@ pub(super) async fn measure_put(
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
     let source = fixture.create_file("docker-in", size)?;
-    // Stored before the measurement, which is only of the transfer into the sandbox.
+    // The content is stored before the measurement, which is only of the transfer into the sandbox.
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
     fixture.container.sh("mkdir -p /workspace/in");

@@ -52,7 +52,8 @@ pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow:
             access_key: options.access_key.expose().to_owned(),
             secret_key: options.secret_key.expose().to_owned(),
         };
-        // A process for each direction: memory that an allocator keeps after one would hide the other's.
+        // Each direction has a process of its own, because memory that an allocator keeps after one would hide the
+        // other's.
         let status = tokio::process::Command::new(std::env::current_exe()?)
             .args(["--transfer-once", &serde_json::to_string(&order)?])
             .status()

@@ -64,7 +64,7 @@ pub(super) async fn measure_put(
     let source = path_text(&source)?;
     let host_directory = fixture.sshd.home().join("in");
     std::fs::create_dir_all(&host_directory)?;
-    // Created by this process, but written by the user that logs in.
+    // This process creates the directory, but the user that logs in writes to it.
     std::os::unix::fs::chown(&host_directory, home_owner(fixture)?, None)?;
     let directory = path_text(&host_directory)?;
     let times = side_by_side(

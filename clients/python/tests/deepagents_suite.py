@@ -92,7 +92,7 @@ def test_a_slow_command_is_ended_with_its_output(box: DrayageSandbox) -> None:
 def test_failures_contain_advice_and_are_not_empty_results() -> None:
     for token, advice in [
         (SCENARIO["narrow_token"], "Ask the operator to add the method to the scopes of the identity."),
-        (SCENARIO["other_token"], "An operator allows it in `sandbox-transfer.commands.allow`."),
+        (SCENARIO["other_token"], "Ask an operator to allow it in `sandbox-transfer.commands.allow`."),
     ]:
         with connect(token) as dray:
             for run in [lambda box: box.execute("true"), lambda box: box.ls("/")]:

@@ -32,7 +32,7 @@ from drayage import (
 SCENARIO = json.loads(os.environ["DRAYAGE_SCENARIO"])
 BOX = Path(SCENARIO["box"])
 ADDRESS = f"local:{BOX}"
-# Larger than a message, and not a multiple of any chunk.
+# The size is above that of a message and not a multiple of any chunk.
 LARGE = os.urandom(5 * 1024 * 1024 + 17)
 # Writes in rounds. Each round waits for a file, which the test creates when it has the output of the round before.
 STEPPED_SCRIPT = r"""printf '\377'; wc -c | tr -d ' \n'; printf '\376' >&2; for name in one two; do

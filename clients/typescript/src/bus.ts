@@ -121,7 +121,7 @@ export class EndingEvents {
       this.#confirmed = undefined;
     }
     this.#subscription ??= this.#connection.subscribe(this.#subject, { callback });
-    // Confirmed by the server before a call is published, so that its end is not missed.
+    // The server confirms the subscription before a call is published, so that its end is not missed.
     this.#confirmed ??= this.#connection.flush();
     try {
       await this.#confirmed;
@@ -248,7 +248,8 @@ export class Publisher {
     checkOptionNames("settings", settings, MISSED_OUTCOMES_SETTINGS);
     const waitMs = messageTime("waitMs", settings.waitMs ?? 2_000);
     for (;;) {
-      // One at a time: the server would deliver others again while the caller works on the first ones.
+      // One message is requested at a time, because the server would deliver others again while the caller works on the
+      // first ones.
       const message = await this.#nextEvent(waitMs);
       if (message === undefined) return;
       let isTaken = false;
@@ -267,10 +268,11 @@ export class Publisher {
   /** The next event of the durable consumer; `undefined` if there is none within `waitMs`. */
   async #nextEvent(waitMs: number): Promise<Msg | undefined> {
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${EVENT_STREAM}.publisher-${this.#settings.tenant}`;
-    // Sent as a plain message: the client of JetStream first requests information on the consumer, which a publisher
-    // may not. Without a time the server would wait without end.
+    // The request is a plain message: the client of JetStream first requests information on the consumer, which a
+    // publisher may not. Without a time the server would wait without end.
     const request = JSON.stringify({ batch: 1, expires: Math.max(1, waitMs) * 1_000_000 });
-    // A separate subscription: events arrive with their own subject, by which the shared one finds no request.
+    // Events have a subscription of their own: they arrive with their own subject, by which the shared one finds no
+    // request.
     const options = { timeout: waitMs + REPLY_TIMEOUT_MS, noMux: true };
     let reply: Msg;
     try {

@@ -13,7 +13,7 @@ export interface ResolveSettings {
   readonly nested?: boolean;
   /** Most bytes of one file; the operator's default when unset. */
   readonly sizeLimitBytes?: number;
-  /** Whether the app allows to fetch external URLs. When unset, the request contains no policy of the app. */
+  /** Whether the app allows fetching external URLs. When unset, the request contains no policy of the app. */
   readonly allowExternalUrls?: boolean;
 }
 

@@ -7,7 +7,7 @@ const SAMPLED_FLAG = 1;
 
 type TraceApi = typeof import("@opentelemetry/api");
 
-// Loaded once: a process without the package must not look for it with every request.
+// The package is loaded once: a process without the package must not look for it with every request.
 let loading: Promise<TraceApi | undefined> | undefined;
 
 function loadTraceApi(): Promise<TraceApi | undefined> {

@@ -225,7 +225,7 @@ function addressParts(address: string): URL {
     const parts = new URL(`https://${address}`);
     if (parts.pathname === "/" && address !== "") return parts;
   } catch {
-    // Reported below.
+    // The error is reported below.
   }
   throw new TypeError(`\`${address}\` is not an address such as files.example.org:50051, without a scheme or a path`);
 }

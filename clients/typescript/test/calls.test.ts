@@ -129,7 +129,7 @@ test("names that no tool has are refused before a call is published", async (t) 
     await assert.rejects(publisher.publishToolCall(tool, {}, settings), { name: "TypeError", message });
   }
   assert.equal(endpoint.seen.length, 0);
-  // Sent to an endpoint that has no such method.
+  // This endpoint has no such method.
   await assert.rejects(dray.publishToolCall("ü".repeat(256), {}, { toolCallId: "c" }), { name: "UnsupportedError" });
 });
 

@@ -28,7 +28,7 @@ import * as v1 from "@drayage/client/v1";
 const SCENARIO = JSON.parse(process.env.DRAYAGE_SCENARIO ?? "{}") as Record<string, string>;
 const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = SCENARIO;
 const ADDRESS = `local:${box}`;
-// Larger than a message, and not a multiple of any chunk.
+// The size is above that of a message and not a multiple of any chunk.
 const LARGE = randomBytes(5 * 1024 * 1024 + 17);
 
 function connect(t: TestContext, secret: string | undefined): Dray {

@@ -27,8 +27,9 @@ const MAX_TITLE_CHARS: usize = 200;
 const MAX_LINK_TEXT_BYTES: usize = 1_024;
 /// Shortest name of a file that is looked for in an answer, in characters. Shorter names may be ordinary words.
 const MIN_NAME_CHARS: usize = 3;
-/// Members of JSON objects that have the address of a page, and its title.
+/// Members of JSON objects that have the address of a page.
 const URL_MEMBERS: [&str; 5] = ["url", "link", "href", "uri", "source"];
+/// Members of JSON objects that have the title of a page.
 const TITLE_MEMBERS: [&str; 2] = ["title", "name"];
 
 /// A page or a file that an answer may cite.

@@ -78,7 +78,8 @@ fn time_line(message: &Message) -> Option<String> {
     let recorded = state.get(METADATA_KEY)?.get("timestamp")?;
     let iso = recorded.get("response_timestamp")?.as_str()?;
     let zone = recorded.get("timezone_name").and_then(Value::as_str);
-    // The state came back through the client: `get` also refuses text that is too short or cut inside a character.
+    // The state came back through the client, so it may be any text: `get` also refuses text that is too short or cut
+    // inside a character.
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
     Some(format!(
         "\n[Timestamp: {date} {time} {}]",
@@ -90,7 +91,7 @@ fn time_line(message: &Message) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn noted(id: &str) -> Message {
+    fn message_with_id(id: &str) -> Message {
         let mut message = Message::new(Role::Tool, "r");
         message.tool_call_id = Some(id.to_owned());
         note_time(
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_time_is_noted_once_and_shown_in_copies() {
-        let mut message = noted("call_1");
+        let mut message = message_with_id("call_1");
         let noted = message.clone();
         note_time(
             &mut message,
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_time_is_not_added_twice() {
-        let mut copies = [noted(&format!("s_{CLOCK_TOOL}_abcdef_012345"))];
+        let mut copies = [message_with_id(&format!("s_{CLOCK_TOOL}_abcdef_012345"))];
         annotate_times(&mut copies);
         assert_eq!(copies[0].content, Some(Content::Text("r".to_owned())));
     }
@@ -145,7 +146,7 @@ mod tests {
                 ..clock_pair("now")
             };
             let [call, _] = pair.messages_as("synthetic_0123456789ab".to_owned());
-            let mut copies = [call, noted("synthetic_0123456789ab")];
+            let mut copies = [call, message_with_id("synthetic_0123456789ab")];
             annotate_times(&mut copies);
             copies[1].content.clone()
         };
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn parts_are_not_annotated() {
-        let mut message = noted("call_1");
+        let mut message = message_with_id("call_1");
         message.content = Some(Content::Parts(Vec::new()));
         let mut copies = [message.clone()];
         annotate_times(&mut copies);

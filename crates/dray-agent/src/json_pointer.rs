@@ -2,7 +2,7 @@
 
 /// The segment of a JSON pointer for the member `name` of an object.
 pub fn escape_segment(name: &str) -> String {
-    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
+    // `~` is replaced first (RFC 6901, section 3); otherwise the escape of `/` would be escaped again.
     name.replace('~', "~0").replace('/', "~1")
 }
 

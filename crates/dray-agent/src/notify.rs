@@ -66,7 +66,7 @@ impl FileNotice {
         let removed = last_seen_urls
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
-        // Removed files come last, each once: the next notice no longer counts them as known.
+        // The removed files come last, each once: the next notice no longer counts them as known.
         entries.extend(removed.map(|old| FileEntry {
             status: Some(FileStatus::Removed),
             ..old

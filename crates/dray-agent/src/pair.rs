@@ -72,7 +72,7 @@ impl CallPair {
             kind: "function".to_owned(),
             function: FunctionCall {
                 name: self.tool.clone(),
-                // Sorted as for the id, so that equal pairs give equal bytes (quickapps 44.4 R16).
+                // The members are sorted as for the id, so that equal pairs give equal bytes (quickapps 44.4 R16).
                 arguments: sort_members(&self.arguments).to_string(),
                 rest: Map::new(),
             },
@@ -93,7 +93,7 @@ fn unused_id(id: String, messages: &[Message]) -> String {
     }
     let mut later = (2_u32..).map(|count| format!("{id}_{count}"));
     let unused = later.find(|id| !used_ids.contains(id.as_str()));
-    // Required by the compiler only: there are more candidates than messages.
+    // Only the compiler requires the default: there are more candidates than messages.
     unused.unwrap_or(id)
 }
 
@@ -101,7 +101,7 @@ fn unused_id(id: String, messages: &[Message]) -> String {
 pub fn is_synthetic(id: &str, tool: &str) -> bool {
     let parts = id
         .strip_prefix("s_")
-        // Compared with the complete name, because names of tools may contain underscores.
+        // The id is compared with the complete name, because names of tools may contain underscores.
         .and_then(|id| id.strip_prefix(tool))
         .and_then(|id| id.strip_prefix('_'));
     let mut parts = parts.into_iter().flat_map(|parts| parts.split('_'));
@@ -131,7 +131,7 @@ pub fn insert_pair(
     position: PairPosition,
     frequency: PairFrequency,
 ) {
-    // Computed only once, because it is a digest of the content.
+    // The id is computed only once, because it is a digest of the content.
     let id = pair.id();
     match frequency {
         PairFrequency::Once => {
@@ -165,7 +165,8 @@ pub fn newest_result<'a>(
 ) -> Option<&'a str> {
     let is_same = |call: &&ToolCall| {
         let given = serde_json::from_str::<Value>(&call.function.arguments);
-        // Compared as values: models write the same arguments in another order and with other spacing.
+        // The arguments are compared as values: models write the same arguments in another order and with other
+        // spacing.
         call.function.name == tool && given.is_ok_and(|given| given == *arguments)
     };
     let (index, call) = messages

@@ -114,7 +114,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
         return;
     };
-    // Read by an inserted call or by a call of the model.
+    // An inserted call or a call of the model has read the skill.
     if was_read(messages) {
         return;
     }
@@ -131,7 +131,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     );
 }
 
-/// Whether [`FILE_PARAMETERS`] was read before, also with the former name of the tool.
+/// Whether [`FILE_PARAMETERS`] was read before, even with the former name of the tool.
 fn was_read(messages: &[Message]) -> bool {
     let mut calls = messages.iter().flat_map(Message::calls);
     calls.any(|call| {

@@ -41,13 +41,13 @@ pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<V
             resolve_tool_template(layers, tool);
         }
     }
-    // Done after the templates were resolved, because they may contain credentials.
+    // This comes after the templates were resolved, because they may contain credentials.
     hide_credentials(&mut body);
     Some(body)
 }
 
 fn resolve_tool_template(layers: &LayerSet, tool: &mut Value) {
-    // Bounded, since a template may name itself.
+    // The depth is bounded, since a template may name itself.
     for _ in 0..MAX_TEMPLATE_DEPTH {
         let Some(read) = tool_template(layers, tool) else {
             return;

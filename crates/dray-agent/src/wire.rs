@@ -360,7 +360,7 @@ fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
 
 /// Adds the details of the tokens within the totals, which DIAL's API does not have.
 fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
-    // Omitted unless the model's service counts these tokens, because 0 would be wrong.
+    // The counts are omitted unless the model's service counts these tokens, because 0 would be wrong.
     let prompt = [
         ("cached_tokens", tokens.cached),
         ("cache_write_tokens", tokens.cache_written),

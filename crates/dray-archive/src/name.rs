@@ -29,7 +29,8 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     for part in name.split(|byte| *byte == b'/') {
         match part {
             b"." => {}
-            // Refused and not normalised: `a//b` and `a/../b` mean different things to different unpackers.
+            // Such a name is refused and not normalised: `a//b` and `a/../b` mean different things to different
+            // unpackers.
             b"" | b".." => return Err(UnsafeName),
             part if part.len() > MAX_PART_BYTES => return Err(UnsafeName),
             part => parts.push(part),
@@ -38,7 +39,7 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     Ok(parts)
 }
 
-/// As [`relative_parts`], for a name that stays in its directory on every system: a drive letter would lead elsewhere
+/// Like [`relative_parts`], for a name that stays in its directory on every system: a drive letter would lead elsewhere
 /// on Windows.
 ///
 /// # Errors

@@ -319,9 +319,11 @@ impl Backend {
 
 /// Longest wait for the acknowledgement of a key's write.
 const KEY_WAIT: Duration = Duration::from_secs(5);
+/// Header with the revision that a key must still have when it is written.
 const EXPECTED_REVISION_HEADER: &str = crate::headers::EXPECTED_REVISION;
-/// Header and value that mark a deleted key.
+/// Header that names the operation of a message in a key-value bucket.
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
+/// Value of [`KV_OPERATION`] that marks a deleted key.
 pub(crate) const KV_DELETE: &str = "DEL";
 
 fn check_message_size(message: &OutgoingMessage, limit: usize) -> Result<()> {

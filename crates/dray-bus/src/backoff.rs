@@ -1,5 +1,5 @@
-//! Waiting with jitter, so that callers that failed together do not return together (thundering herd), and how many
-//! retries a dependency may get (retry budget).
+//! Waits with jitter, so that callers that failed together do not return together (thundering herd), and limits the
+//! retries of a dependency (retry budget).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -29,12 +29,12 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::default()).await
     }
 
-    /// As [`Bus::call`], for requests that may take minutes: the responder sends a heartbeat every few seconds. A
+    /// Like [`Bus::call`], for requests that may take minutes: the responder sends a heartbeat every few seconds. A
     /// responder without a heartbeat for half a minute counts as dead, so the request goes to another responder long
     /// before the deadline (C-6, C-8).
     ///
     /// # Errors
-    /// As [`Bus::call`].
+    /// Those of [`Bus::call`].
     pub async fn call_watched<C: Call>(
         &self,
         meta: &Meta,
@@ -43,12 +43,12 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::watched()).await
     }
 
-    /// As [`Bus::call_watched`], for requests that the responder itself retries when that helps: its response is final,
-    /// even a fault with retry advice. The request goes to another responder only when none accepted it, or when the
-    /// one that accepted it is dead or restarting.
+    /// Like [`Bus::call_watched`], for requests that the responder itself retries when that helps: its response is
+    /// final, even a fault with retry advice. The request goes to another responder only when none accepted it, or when
+    /// the one that accepted it is dead or restarting.
     ///
     /// # Errors
-    /// As [`Bus::call`].
+    /// Those of [`Bus::call`].
     pub async fn call_once<C: Call>(
         &self,
         meta: &Meta,
@@ -57,10 +57,10 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::once()).await
     }
 
-    /// As [`Bus::call`], and passes the payload of every progress reply to `observe` (C-8).
+    /// Like [`Bus::call`], and passes the payload of every progress reply to `observe` (C-8).
     ///
     /// # Errors
-    /// As [`Bus::call`].
+    /// Those of [`Bus::call`].
     pub async fn call_with_progress<C: Call>(
         &self,
         meta: &Meta,
@@ -70,11 +70,11 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::observed(observe)).await
     }
 
-    /// As [`Bus::call`], on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities
+    /// Like [`Bus::call`], on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities
     /// that may speak for one tenant only.
     ///
     /// # Errors
-    /// As [`Bus::call`].
+    /// Those of [`Bus::call`].
     pub async fn call_for_tenant<C: Call>(
         &self,
         meta: &Meta,
@@ -83,12 +83,12 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::on_tenant_subject()).await
     }
 
-    /// As [`Bus::call_once`], for calls with a stream of replies: all but the final one go to `chunks`, in order and
+    /// Like [`Bus::call_once`], for calls with a stream of replies: all but the final one go to `chunks`, in order and
     /// without a gap. A receiver that does not read delays the responder; a dropped one cancels the call. Once the
     /// first reply has come, the request is never repeated.
     ///
     /// # Errors
-    /// As [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost.
+    /// Those of [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost.
     pub async fn call_streaming<C: StreamingCall>(
         &self,
         meta: &Meta,

@@ -111,7 +111,7 @@ impl Bus {
         if tokio::time::timeout(DRAIN_WAIT, replies).await.is_err() {
             tracing::warn!("replies were still under way when the bus was closed");
         }
-        // Closed after the replies were sent: a draining connection cannot publish.
+        // The connection closes after the replies were sent: a draining connection cannot publish.
         self.inner.backend.close().await;
     }
 

@@ -177,7 +177,7 @@ impl<'a> CallAttempt<'a> {
         let span = request_span(&message);
         // All attempts share the span: they are one request to the trace (C-13).
         trace::join_trace(&span, &mut message.headers);
-        // Measured with the headers of the trace: the responder measures them too.
+        // The size includes the headers of the trace: the responder measures them too.
         let size = message.size();
         if size > MESSAGE_LIMIT {
             return Err(CallError::TooLarge {
@@ -190,7 +190,7 @@ impl<'a> CallAttempt<'a> {
             return Err(CallError::Timeout(message.subject));
         }
         let area = bus.area(C::AREA);
-        // Checked last: it may take the only probe of an open circuit, which only an outcome returns.
+        // This check is last: it may take the only probe of an open circuit, which only an outcome returns.
         if !area.admit_call() {
             return Err(CallError::CircuitOpen(C::AREA.to_owned()));
         }

@@ -1,7 +1,7 @@
 //! `CloudEvents` 1.0 in the NATS protocol binding. Events carry the attributes in their headers (binary content mode);
-//! their payload is unchanged, so readers that do not support `CloudEvents` are not affected. Work may be published with
-//! the attributes instead of the headers of the envelope: in headers, or in a JSON payload (structured content mode).
-//! Batches are not read.
+//! their payload is unchanged, so readers that do not support `CloudEvents` are not affected. Work may be published
+//! with the attributes instead of the headers of the envelope: in headers, or in a JSON payload (structured content
+//! mode). Batches are not read.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Reading streams in order, for operators and tests.
+//! Reads streams in order, for operators and tests.
 
 use dray_proto::Event;
 
@@ -193,7 +193,7 @@ impl EventStream {
         if start < self.next {
             tracing::warn!(
                 stream = self.stream,
-                "the stream has lost messages or was created again, and is read from its begin"
+                "the stream has lost messages or was created again, and is read from its beginning"
             );
             self.replayed_before = self.next;
             self.next = start;

@@ -20,8 +20,8 @@ pub const APP_HEADER: &str = "Dray-App";
 pub const OUTCOME_HEADER: &str = "Dray-Outcome";
 /// `Dray-Progress: 1` on replies before the final one.
 pub const PROGRESS_HEADER: &str = "Dray-Progress";
-/// `Dray-Chunk`: number of a reply of a stream, from 1; on its acknowledgement the same number, and on the last reply the
-/// number of all before it.
+/// `Dray-Chunk`: number of a reply of a stream, from 1; on its acknowledgement the same number, and on the last reply
+/// the number of all before it.
 pub const CHUNK_HEADER: &str = "Dray-Chunk";
 /// `Dray-Watched: 1` on a request whose caller wants heartbeats: progress replies without a payload.
 pub const HEARTBEAT_HEADER: &str = "Dray-Watched";

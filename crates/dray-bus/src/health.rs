@@ -61,13 +61,13 @@ impl ConnectionHealth {
     pub(crate) fn record_refusal(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
-        // Bounded: a subject can contain an operation's key, so with a wrong permission every message may add a new
-        // subject.
+        // The list is bounded: a subject can contain an operation's key, so with a wrong permission every message may
+        // add a new subject.
         if refused.len() < MAX_REFUSED_SUBJECTS && !refused.contains(&subject) {
             refused.push(subject);
         }
         drop(refused);
-        // Sent after the lock is released, because each woken waiter takes the lock.
+        // The count changes after the lock is released, because each woken waiter takes the lock.
         self.shared.refusals.send_modify(|count| *count += 1);
     }
 
@@ -95,7 +95,7 @@ impl ConnectionHealth {
 
     /// Returns once the server has refused `subject`.
     pub(crate) async fn refusal_of(&self, subject: &str) {
-        // Subscribed before the first check; otherwise a refusal between the two would be missed.
+        // The subscription begins before the first check; otherwise a refusal between the two would be missed.
         let mut refusals = self.shared.refusals.subscribe();
         while !self.lock().iter().any(|refused| refused == subject) {
             if refusals.changed().await.is_err() {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_connection_gives_others_their_time_before_its_return_is_reported() {
+    async fn a_lost_connection_extends_leases_of_others_before_its_return_is_reported() {
         let health = ConnectionHealth::default();
         let lease = Duration::from_secs(6);
         health.record_connected();

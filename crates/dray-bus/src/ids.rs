@@ -17,7 +17,7 @@ pub(crate) fn message_id(
 
 /// The count of deliberate restarts in an id; 0 for ids of any other form.
 pub(crate) fn redrive_count(id: &str, operation: &OperationId, step: &str) -> u32 {
-    // Split from the end, because an operation id of another publisher may contain `:` and `/`.
+    // The id is split from the end, because an operation id of another publisher may contain `:` and `/`.
     id.rsplit_once(':')
         .and_then(|(head, count)| {
             let head = head.strip_suffix(step)?.strip_suffix(':')?;

@@ -146,7 +146,7 @@ impl Ledger {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            // Read before the write: two concurrent writes may be confirmed in any order.
+            // The revision is read before the write: two concurrent writes may be confirmed in any order.
             let known = self.health.ledger_revision();
             let written = if expected == 0 {
                 self.keys.create(key.as_str(), value.clone()).await

@@ -103,7 +103,7 @@ impl Meta {
     ///
     /// [`InvalidEnvelope`] for a missing or malformed header, and for a header that controls the server (E-1).
     pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
-        // Checked first: a message with such a header may have changed its stream (F-16).
+        // Reserved headers are checked first: a message with such a header may have changed its stream (F-16).
         if let Some(name) = headers.reserved() {
             return Err(InvalidEnvelope::Reserved(name.to_owned()));
         }

@@ -272,7 +272,7 @@ impl Permissions {
             .with_stream(&format!("KV_{bucket}"))
     }
 
-    /// As [`Self::uses_keys`], and reads the keys of the bucket one after the other, without knowing their names.
+    /// Like [`Self::uses_keys`], and reads the keys of the bucket one after the other, without knowing their names.
     #[must_use]
     pub fn lists_keys(self, bucket: &str) -> Self {
         self.uses_keys(bucket)

@@ -1,4 +1,4 @@
-//! Publishing into streams: one id per message, retries until the deadline, backpressure (messaging-reliability 5).
+//! Publishes into streams: one id per message, retries until the deadline, backpressure (messaging-reliability 5).
 
 use std::time::Duration;
 
@@ -112,8 +112,8 @@ impl Bus {
         audit: &A,
     ) -> Result<PublishReceipt, PublishError> {
         let subject = audit_subject::<A>(&meta.tenant);
-        // The only id with a random part: equal audit events are separate facts and must not be merged. Retries of one
-        // publish keep the id.
+        // This is the only id with a random part: equal audit events are separate facts and must not be merged. Retries
+        // of one publish keep the id.
         let step = format!(
             "{}.{}.{:032x}",
             A::AREA,
@@ -173,7 +173,7 @@ impl Bus {
         deadline: Deadline,
     ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
-        // Done before the size is measured, because it may add headers.
+        // This comes before the size is measured, because it may add headers.
         trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {

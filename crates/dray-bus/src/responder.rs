@@ -48,7 +48,7 @@ impl Responder {
         };
         let area = subject::call_area(name)
             .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
-        // Subscribed before the requests, because a cancellation may follow its request immediately.
+        // The subscription begins before the requests, because a cancellation may follow its request immediately.
         let cancellations = backend
             .subscribe(&subject::cancel_subject(area), None)
             .await
@@ -201,8 +201,8 @@ impl IncomingRequest {
                 .map_err(Fault::from)
                 .and_then(|meta| check_tenant(&message.subject, meta))
         };
-        // Registered here and not by the service, so that a cancellation that arrives before the service handles the
-        // request is not lost.
+        // The operation is registered here and not by the service, so that a cancellation that arrives before the
+        // service handles the request is not lost.
         let running_operation = meta
             .as_ref()
             .ok()
@@ -269,7 +269,7 @@ impl IncomingRequest {
     /// Sends the final reply. If it is too large for the bus, the caller gets a fault instead (C-7).
     pub async fn answer<M: prost::Message>(mut self, result: Result<M, Fault>) {
         let message = outcome_reply(result);
-        // Taken, so that dropping the request afterwards sends nothing.
+        // The reply address is taken, so that dropping the request afterwards sends nothing.
         if let Some(reply) = self.reply.take() {
             send_reply(&self.bus, &reply, message).await;
         }

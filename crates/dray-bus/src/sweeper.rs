@@ -162,7 +162,8 @@ impl WorkSweeper {
             ..LetterFilter::default()
         };
         let letters = self.bus.dead_letters();
-        // Read before the letters: a letter that arrives in between has a higher sequence and is not skipped.
+        // The sequence is read before the letters: a letter that arrives in between has a higher sequence and is not
+        // skipped.
         let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
@@ -238,8 +239,8 @@ impl WorkSweeper {
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
-                // Checked periodically although the deadline is known, because an advisory or an outcome may arrive
-                // earlier.
+                // The next check comes periodically although the deadline is known, because an advisory or an outcome
+                // may arrive earlier.
                 job::retry_delivery_later(pulled, delay.min(MAX_CHECK_DELAY)).await;
             }
             Err(error) => {
@@ -355,7 +356,7 @@ pub fn plan_sweep(
     now_ms: u64,
     time_left: Duration,
 ) -> SweepPlan {
-    // The most frequent case first: most of the stream is work that has ended and been reported.
+    // The most frequent case comes first: most of the stream is work that has ended and been reported.
     if record::is_over(record, redrives) {
         return SweepPlan::Forget;
     }

@@ -41,7 +41,7 @@ pub async fn connect(options: &NatsOptions) -> Bus {
     connected.unwrap()
 }
 
-/// As [`connect`], on a new server without logins, whose standard streams and buckets it creates.
+/// Like [`connect`], on a new server without logins, whose standard streams and buckets it creates.
 pub async fn connect_provisioned(url: &str) -> Bus {
     let bus = connect(&NatsOptions::at(url)).await;
     provision(&bus, &Topology::new(1, TEST_STORE_BYTES)).await;

@@ -93,7 +93,7 @@ mod tests {
     const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
     /// Runs `work` under a subscriber that records spans, and returns those in the order of their ends.
-    fn recorded(work: impl FnOnce()) -> Vec<SpanData> {
+    fn record_spans(work: impl FnOnce()) -> Vec<SpanData> {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder()
             .with_simple_exporter(exporter.clone())
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_send_outside_any_span_joins_the_trace_of_its_message_and_the_message_names_the_send() {
         let mut sent = message();
-        let spans = recorded(|| join_trace(&tracing::info_span!("send"), &mut sent));
+        let spans = record_spans(|| join_trace(&tracing::info_span!("send"), &mut sent));
         assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
         let own = &spans[0].span_context;
         assert_eq!(own.trace_id().to_string(), TRACE_ID);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_send_below_a_span_of_its_trace_stays_below_it() {
-        let spans = recorded(|| {
+        let spans = record_spans(|| {
             let handler = tracing::info_span!("work");
             set_parent(&handler, &TraceContext::new(PARENT_TRACE, ""));
             handler.in_scope(|| join_trace(&tracing::info_span!("send"), &mut message()));

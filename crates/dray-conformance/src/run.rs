@@ -31,7 +31,7 @@ pub async fn run_cases<C: Copy, R: Future<Output = Result<(), CaseEnd>>>(
     let mut report = ConformanceReport::default();
     let mut failures = CaseFailures::default();
     for (name, case) in cases {
-        // One at a time: cases share a sandbox or an account, and some change what others check.
+        // Cases run one at a time, because they share a sandbox or an account, and some change what others check.
         match tokio::time::timeout(CASE_TIMEOUT, run(name, *case)).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),

@@ -100,7 +100,7 @@ mod tests {
         assert!(!accepts_gzip(&HeaderMap::new()));
     }
 
-    async fn compressed(media_type: &'static str, text: &str, accepts: bool) -> Response {
+    async fn compressed_response(media_type: &'static str, text: &str, accepts: bool) -> Response {
         let response = with_type(
             http::StatusCode::OK,
             media_type,
@@ -112,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn pages_are_compressed_and_streams_and_short_texts_are_not() {
         let page = "<tr><td>row</td></tr>".repeat(1000);
-        let response = compressed("text/html; charset=utf-8", &page, true).await;
+        let response = compressed_response("text/html; charset=utf-8", &page, true).await;
         assert_eq!(response.headers().get("content-encoding").unwrap(), "gzip");
         assert_eq!(response.headers().get("vary").unwrap(), "accept-encoding");
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await;
@@ -128,7 +128,7 @@ mod tests {
             ("text/event-stream", page.as_str(), true),
             ("application/octet-stream", page.as_str(), true),
         ] {
-            let response = compressed(media_type, text, accepts).await;
+            let response = compressed_response(media_type, text, accepts).await;
             assert_eq!(response.headers().get("content-encoding"), None);
             let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await;
             assert_eq!(bytes.unwrap(), text, "{media_type}");

@@ -50,7 +50,7 @@ impl FromRequest<ConsoleState> for ActionForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
-        // Checked before the form is read: no field is read of a form that a login may not send.
+        // The session is checked before the form is read: no field is read of a form that a login may not send.
         let session = session_of(&request).ok_or_else(forged_form)?;
         if !session.can_act() {
             return Err(acting_refused());

@@ -190,7 +190,7 @@ fn letter_table(session: &ConsoleSession, letters: &[DeadLetterSummary]) -> Mark
                     caption { "Oldest first" }
                     thead { tr {
                         th scope="col" {
-                            // Shown by the script, which alone can act on it.
+                            // Only the script shows it, because only the script can act on it.
                             @if session.can_act() { input type="checkbox" data-choose-all aria-label="Choose all letters of this page" hidden; " " }
                             "Letter"
                         }
@@ -305,7 +305,7 @@ fn payload_text(letter: &v1::DeadLetter) -> String {
         .iter()
         .find(|header| header.name == SCHEMA_HEADER)
         .map_or("", |header| header.value.as_str());
-    // Hidden after decoding, because the position of a secret in the encoded message is not known.
+    // Secrets are hidden after decoding, because the position of a secret in the encoded message is not known.
     let mut message = message_json(schema, &letter.payload);
     hide_secrets(&mut message);
     format!("{message:#}")

@@ -147,7 +147,7 @@ impl LinkVerifier {
         if now_ms > expires_ms || is_older || link.issued_ms > now_ms.saturating_add(skew_ms) {
             return Err(LinkError::Expired);
         }
-        // Checked after the age, so that only the holder of a link that could work learns about roles.
+        // The role is checked after the age, so that only the holder of a link that could work learns about roles.
         if link.role > self.highest_role {
             return Err(LinkError::RoleNotOffered);
         }

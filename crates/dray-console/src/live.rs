@@ -186,7 +186,7 @@ fn table_since<'a>(
 
 fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
-        // The script removes the mark of a begin event when the row of the end event comes.
+        // The script removes the mark of a start event when the row of the end event comes.
         tr data-id=(row.id) data-begun=[row.open_key()] data-ended=[row.ended_key()] {
             td data-label="Time" { (time_element(row.time_ms)) }
             @if let Some(begin_ms) = begin_ms {
@@ -306,7 +306,8 @@ impl LiveReader {
             {
                 return None;
             }
-            // Marked as seen before the rows are read, so that a row that comes in between wakes the next wait.
+            // The state is marked as seen before the rows are read, so that a row that comes in between wakes the next
+            // wait.
             self.newest.borrow_and_update();
             let slice = self
                 .state
@@ -339,7 +340,7 @@ impl LiveReader {
                 .push_back(Event::default().event("ended").data(keys));
         }
         if !slice.rows.is_empty() {
-            // Newest first, as on the page: the script puts each batch before the rows that it has.
+            // The newest row comes first, as on the page: the script puts each batch before the rows that it has.
             let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
             let event = Event::default().event("rows").data(rows.into_string());
             self.queued.push_back(event);

@@ -152,7 +152,8 @@ async fn send(
     conversation: &Arc<Conversation>,
     message: ChatMessage,
 ) -> Result<(), Fault> {
-    // Asked before each turn: the orchestrator at this address may be another one than that of the page.
+    // The list is requested before each turn: the orchestrator at this address may be another one than that of the
+    // page.
     agents.agents(&state.tenant).await?;
     let ChatMessage {
         operation,
@@ -372,7 +373,7 @@ async fn read_file(mut part: Field<'static>, max_bytes: usize) -> Result<ChosenF
     let name = part.file_name().unwrap_or_default().to_owned();
     let mut content = Vec::new();
     while let Some(bytes) = next_part(part.chunk()).await? {
-        // Counted while it arrives: the length that a browser announces is not trusted.
+        // The size is counted while it arrives: the length that a browser announces is not trusted.
         if content.len() + bytes.len() > max_bytes {
             return Err(files_too_large());
         }

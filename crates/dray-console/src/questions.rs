@@ -29,7 +29,7 @@ const ANSWER_TIMES: [(&str, Duration, &str); 4] = [
     ("longest", Duration::ZERO, "as long as the operator allows"),
 ];
 
-/// `GET /questions`: those that wait, with those that are answered where the query says so.
+/// `GET /questions`: lists the questions that wait; with `all`, also those that are answered.
 pub(crate) async fn list_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -41,7 +41,7 @@ pub(crate) async fn list_page(
         include_answered,
         after: query.get("after").to_owned(),
     };
-    // Asked for each view: a question that was answered elsewhere must not look open here.
+    // The answer is read for each view: a question that was answered elsewhere must not look open here.
     let reply = state.read(&request).await;
     let status = reply.as_ref().map_or_else(list_status, |_| StatusCode::OK);
     let filter = if include_answered { "all=1" } else { "" };
@@ -49,7 +49,7 @@ pub(crate) async fn list_page(
         p { "A rule of the egress policy asks a person before a session may reach these hosts. An answer holds for one session, \
              host and port, and can be changed." }
         form.filters method="get" action="/questions" {
-            label { input type="checkbox" name="all" value="1" checked[include_answered]; " Also those that are answered" }
+            label { input type="checkbox" name="all" value="1" checked[include_answered]; " Include answered questions" }
             button { "Show" }
         }
         @match &reply {
@@ -82,7 +82,7 @@ fn question_table(session: &ConsoleSession, questions: &[v1::EgressQuestion]) ->
         @if questions.is_empty() { p { "No question waits." } }
         @else {
             table {
-                caption { "Those that were asked first in front" }
+                caption { "Oldest questions first" }
                 thead { tr {
                     th scope="col" { "Host" } th scope="col" { "Session" } th scope="col" { "Asked" }
                     th scope="col" { "State" }
@@ -205,7 +205,7 @@ async fn record_answer(
     Ok(reply.question.unwrap_or_default())
 }
 
-/// The milliseconds of a request; 0 for as long as the operator allows. A time that is not offered is the shortest.
+/// The milliseconds of a request; 0 for as long as the operator allows. A time that is not offered counts as the shortest.
 fn answer_time_ms(value: &str) -> u64 {
     let [(_, shortest, _), ..] = ANSWER_TIMES;
     let mut times = ANSWER_TIMES.iter();

@@ -185,7 +185,7 @@ async fn copy_in(
     max_bytes: u64,
 ) -> Result<(), Fault> {
     while let Some(bytes) = next_part(file.chunk()).await? {
-        // Counted while it arrives: the length that a browser announces is not trusted.
+        // The size is counted while it arrives: the length that a browser announces is not trusted.
         if writer.size() + bytes.len() as u64 > max_bytes {
             return Err(Fault::new(
                 FaultCode::TooLarge,

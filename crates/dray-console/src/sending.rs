@@ -78,7 +78,7 @@ fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -
             (token_field(session)) (location.hidden_fields(&location.path))
             (operation_field())
             label { "Message beside the file" textarea name="message" rows="3" maxlength=(MAX_MESSAGE_CHARACTERS) {} }
-            label { input type="checkbox" name="as_document" value="1"; " As a document, also a picture or a film" }
+            label { input type="checkbox" name="as_document" value="1"; " As a document, even a picture or a video" }
             button { "Send to " (chat) }
         }
         p { a href=(location.page_path()) { "Look at the directory instead" } }

@@ -145,7 +145,7 @@ impl SessionStore {
             sessions.remove(&key);
             return None;
         }
-        // Set after the check; otherwise a request would reopen an expired session.
+        // The time is set after the check; otherwise a request would reopen an expired session.
         entry.used_ms = now_ms;
         Some(entry.session.clone())
     }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(sessions.find(&secret, START_MS), Some(session.clone()));
         assert_eq!(sessions.find("other", START_MS), None);
         let hour_ms = 3_600_000;
-        // Used every hour, so that only its age ends it.
+        // The session is used every hour, so that only its age ends it.
         for hour in 1..=12 {
             assert!(sessions.find(&secret, START_MS + hour * hour_ms).is_some());
         }

@@ -34,7 +34,7 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
         .map_or_else(|| unix_ms.to_string(), |time| time.to_string())
 }
 
-/// An instant, in UTC to the second; nothing for 0.
+/// An instant, in UTC to the second; a dash for 0.
 pub(crate) fn time_element(unix_ms: u64) -> Markup {
     if unix_ms == 0 {
         return html! { span.muted { "–" } };

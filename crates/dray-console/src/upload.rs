@@ -51,7 +51,7 @@ impl<const MAX_FIELD_BYTES: usize> FromRequest<ConsoleState> for ActionUpload<MA
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
-        // The role first: nothing is read of a form that a login may not send.
+        // The role is checked first: nothing is read of a form that a login may not send.
         let session = form::session_of(&request).ok_or_else(form::forged_form)?;
         if !session.can_act() {
             return Err(form::acting_refused());

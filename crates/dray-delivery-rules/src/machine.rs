@@ -244,7 +244,7 @@ impl ReadyStep {
 
     /// Uncounts an attempt that only made the delivery wait.
     pub const fn uncount_attempt(&mut self) {
-        // Saturating, because an older version may have counted fewer attempts.
+        // The subtraction saturates, because an older version may have counted fewer attempts.
         self.data.attempts = self.data.attempts.saturating_sub(1);
     }
 

@@ -136,7 +136,7 @@ impl ChatClient {
         deployment: &str,
         body: Value,
     ) -> Result<ChatStream, ChatError> {
-        // Serialised into bytes: `Value`'s `Display` checks and copies each fragment once more.
+        // The body is serialised into bytes: `Value`'s `Display` checks and copies each fragment once more.
         let body = serde_json::to_vec(&body)
             .map_err(|_| ChatError::new(ChatKind::Malformed, "the request is not JSON"))?;
         self.send_body(caller, headers, deployment, body.into())
@@ -184,7 +184,7 @@ impl ChatClient {
                 return Err(error.into());
             }
         }
-        // Required by the compiler only: the retry policy ends the loop.
+        // Only the compiler requires this line: the retry policy ends the loop.
         Err(ChatError::new(ChatKind::Connect, "no attempt is left"))
     }
 

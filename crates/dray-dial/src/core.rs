@@ -283,7 +283,7 @@ impl DialClient {
                 other => return other,
             }
         }
-        // Required by the compiler only: the retry policy ends the loop.
+        // Only the compiler requires this line: the retry policy ends the loop.
         Err(Error::new(ErrorKind::Request, "no attempt is left"))
     }
 

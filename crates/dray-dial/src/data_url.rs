@@ -60,7 +60,7 @@ pub fn decode_data_url(url: &str, limit: u64) -> Result<InlineData, InvalidDataU
     let decoded = percent_decode_str(body);
     let bytes = if is_base64 {
         let plain = without_white_space(decoded);
-        // Checked before decoding, so that an excessive size uses no memory.
+        // The size is checked before decoding, so that an excessive size uses no memory.
         let least = u64::try_from(plain.len() / 4 * 3).unwrap_or(u64::MAX);
         if least.saturating_sub(3) > limit {
             return Err(InvalidDataUrl::TooLarge { size: least });

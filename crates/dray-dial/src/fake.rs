@@ -169,7 +169,7 @@ fn entry_of(url: &str, bytes: &Bytes) -> FileMetadata {
 }
 
 /// A missing script gives a specific error and not a panic in the code under test.
-fn unscripted() -> Error {
+fn missing_script() -> Error {
     Error::new(ErrorKind::Broken, "no response is scripted")
 }
 
@@ -214,7 +214,7 @@ impl DialPort for FakeDial {
             body: body.clone(),
         });
         let scripted = lock(&self.chat_responses).pop_front();
-        let chunks = stream::iter(scripted.unwrap_or_else(|| Err(unscripted()))?);
+        let chunks = stream::iter(scripted.unwrap_or_else(|| Err(missing_script()))?);
         let chunks = if *lock(&self.chats_hang) {
             chunks.chain(stream::pending()).boxed()
         } else {
@@ -236,7 +236,7 @@ impl DialPort for FakeDial {
         lock(&self.interpreter_requests).push((action, body.clone()));
         let (expected, response) = lock(&self.interpreter_responses)
             .pop_front()
-            .ok_or_else(unscripted)?;
+            .ok_or_else(missing_script)?;
         assert_eq!(action, expected, "another action is scripted");
         response
     }
@@ -310,7 +310,7 @@ impl DialPort for FakeDial {
     ) -> Result<FileMetadata, Error> {
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next().await {
-            bytes.extend_from_slice(&chunk.map_err(|_| unscripted())?);
+            bytes.extend_from_slice(&chunk.map_err(|_| missing_script())?);
         }
         let mut files = lock(&self.files);
         let known = files.get(file.as_str());

@@ -203,7 +203,7 @@ impl DialOrigin {
 
 /// The class of a URL. Without an origin every http(s) URL is external.
 pub fn classify_url(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
-    // Checked first: only a URL that contains its content may exceed the limit.
+    // This check is first: only a URL that contains its content may exceed the limit.
     if strip_path_prefix(text.trim_start_matches(' '), "data:").is_some() {
         return UrlClass::Data;
     }
@@ -227,7 +227,7 @@ pub fn encode_path(path: &str) -> String {
 pub(crate) fn canonical_path(prefix: &str, path: &str) -> Option<String> {
     let mut canonical = prefix.to_owned();
     for segment in path.split('/') {
-        // Decoded before the check: `%2e%2e` and `%2F` climb as well (path traversal).
+        // The segment is decoded before the check: `%2e%2e` and `%2F` climb as well (path traversal).
         let decoded = percent_decode_str(segment).decode_utf8().ok()?;
         let is_plain = !matches!(decoded.as_ref(), "" | "." | "..")
             && !decoded

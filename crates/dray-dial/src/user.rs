@@ -34,11 +34,11 @@ impl DialClient {
         self.recent(caller, "v1/user/info").await
     }
 
-    /// As [`Self::bucket`], at most 30 s old.
+    /// Like [`Self::bucket`], at most 30 s old.
     ///
     /// # Errors
     ///
-    /// As [`Self::user_info`].
+    /// Those of [`Self::user_info`].
     pub async fn user_bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
         self.recent(caller, "v1/bucket").await
     }

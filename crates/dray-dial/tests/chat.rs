@@ -125,7 +125,7 @@ async fn every_part_of_a_chunk_arrives() {
 
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-async fn a_stream_ends_well_or_says_why_not() {
+async fn a_stream_ends_completely_or_with_an_error() {
     let (fake_server, chat, caller) = start().await;
     let hi = r#"data: {"choices":[{"delta":{"content":"Hi"}}]}"#;
     let end = r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}]}"#;

@@ -54,7 +54,7 @@ impl<'i> Compound<'i> {
             else {
                 return Ok(None);
             };
-            // Counted like inflated bytes: chains of sectors may overlap, so streams can be larger than their
+            // The bytes count like inflated bytes: chains of sectors may overlap, so streams can be larger than their
             // file.
             budget.inflated(read)?;
             if bytes.len() as u64 > budget.limits().max_part_bytes {
@@ -70,7 +70,7 @@ impl<'i> Compound<'i> {
     ///
     /// # Errors
     ///
-    /// As [`Compound::stream`], and [`Damage::MissingPart`].
+    /// Those of [`Compound::stream`], and [`Damage::MissingPart`].
     pub(crate) fn needed(
         &mut self,
         path: impl AsRef<Path>,

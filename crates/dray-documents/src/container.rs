@@ -106,7 +106,7 @@ impl<'a> Container<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Container::part`], and [`Damage::MissingPart`].
+    /// Those of [`Container::part`], and [`Damage::MissingPart`].
     pub fn needed(&mut self, name: &str) -> Result<Vec<u8>, Failure> {
         self.part(name)?
             .ok_or(Failure::Corrupt(Damage::MissingPart))
@@ -117,7 +117,7 @@ impl<'a> Container<'a> {
 ///
 /// # Errors
 ///
-/// As [`Container::open`].
+/// Those of [`Container::open`].
 pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn Input>, Failure> {
     let mut head = [0; 8];
     let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -137,7 +137,7 @@ pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn
 ///
 /// # Errors
 ///
-/// As [`Container::part`], and the limit of the ratio.
+/// Those of [`Container::part`], and the limit of the ratio.
 pub(crate) fn read_zip_entry(
     zip: &mut zip::ZipArchive<&mut dyn Input>,
     index: usize,
@@ -145,7 +145,7 @@ pub(crate) fn read_zip_entry(
     max_ratio: Option<u64>,
     budget: &Budget,
 ) -> Result<Vec<u8>, Failure> {
-    // Checked before it is opened, because the library does not support every kind of encryption.
+    // The entry is checked before it is opened, because the library does not support every kind of encryption.
     let raw = zip.by_index_raw(index);
     if raw.map_err(|error| entry_failure(&error))?.encrypted() {
         return Err(Failure::Encrypted);

@@ -40,7 +40,7 @@ impl DetectedEncoding {
 
 /// The encoding of the byte-order mark at the start of `bytes`, and the length of the mark in bytes.
 pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
-    // Checked before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
+    // This check comes before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
     if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
         return Some((DetectedEncoding::Utf32Le, 4));
     }

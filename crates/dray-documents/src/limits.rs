@@ -1,4 +1,4 @@
-//! Limits of a conversion, and the budget that counts towards them (read-attachment 8).
+//! Limits of a conversion, and the budget that counts what it uses (read-attachment 8).
 //!
 //! Every loop of a converter counts here: elements, bytes of text, bytes inflated, depth. The time limit is
 //! checked every 256 elements and every 256 KiB inflated. Sizes that a file claims are never trusted, only used to
@@ -27,9 +27,9 @@ pub struct Limits {
     pub max_member_bytes: u64,
     /// Most entries of a ZIP that are read.
     pub max_entries: u64,
-    /// Nesting of XML, HTML, JSON, PDF objects, tables.
+    /// Levels of nesting in XML, HTML, JSON, PDF objects and tables.
     pub max_depth: u32,
-    /// Address space of the worker process, bytes.
+    /// Address space of the worker process, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl Default for Limits {
 pub enum Limit {
     /// [`Limits::max_elements`] was reached, or a container has more entries than it may.
     Element,
-    /// Bytes of text or bytes inflated.
+    /// [`Limits::max_text_bytes`] or a limit of inflated bytes was reached.
     Size,
     /// [`Limits::wall_ms`] passed; noticed at the next check of the time limit.
     Time,
@@ -63,7 +63,7 @@ pub enum Limit {
     Depth,
     /// [`Limits::memory_bytes`] was reached; only the parent of the worker process can find that out.
     Memory,
-    /// Unpacked bytes for each packed byte of an archive.
+    /// An archive unpacks to too many bytes for each packed byte.
     Ratio,
 }
 
@@ -240,7 +240,7 @@ impl Budget {
         if depth > self.limits.max_depth {
             return Err(Limit::Depth);
         }
-        // Set after the check, so a level that was refused needs no `leave`.
+        // The depth is set after the check, so a level that was refused needs no `leave`.
         self.depth.set(depth);
         Ok(())
     }

@@ -136,7 +136,7 @@ const TEXT_FRAGMENTS: &[&str] = &[
     "\0",
 ];
 
-fn converted(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted {
+fn convert_text(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted {
     let hint = ConversionHint {
         mime: kind.0.to_owned(),
         extension: kind.1.to_owned(),
@@ -151,7 +151,7 @@ fn converted(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted
 }
 
 fn check(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) {
-    let conversion = converted(kind, bytes, max_text_bytes);
+    let conversion = convert_text(kind, bytes, max_text_bytes);
     let text = &conversion.markdown;
     assert!(
         text.is_empty() || text.ends_with('\n') && !text.ends_with("\n\n"),

@@ -140,7 +140,7 @@ fn limits(hostile: bool) -> Limits {
     }
 }
 
-fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
+fn convert_document(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
     let bytes = std::fs::read(directory.join(&expected.name)).unwrap();
     let hint = ConversionHint {
         mime: expected
@@ -239,7 +239,7 @@ fn check(kind: &str) {
         let mut markdown = BTreeMap::new();
         let all = expectations(&directory);
         for expected in &all {
-            let conversion = converted(&directory, expected, limits(kind == "hostile"));
+            let conversion = convert_document(&directory, expected, limits(kind == "hostile"));
             for line in differences(expected, &conversion) {
                 report.push(format!("{}: {line}", expected.name));
             }

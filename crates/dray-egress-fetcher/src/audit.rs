@@ -235,7 +235,7 @@ impl AuditedFetch {
 
     /// Writes the line. A task of the service publishes the event, so that it outlives the caller.
     fn record_once(&mut self) -> (PendingPublish, QueueOutcome) {
-        // Set first, so that `drop` does not record the fetch a second time.
+        // The flag is set first, so that `drop` does not record the fetch a second time.
         self.recorded = true;
         let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
         self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
@@ -249,7 +249,7 @@ impl Drop for AuditedFetch {
         if !self.recorded {
             drop(self.record_once());
         }
-        // Counted only here, so that a cancelled fetch is counted, too, and no fetch is counted twice.
+        // The fetch is counted only here, so that a cancelled fetch is counted, too, and no fetch is counted twice.
         self.auditor.inner.metrics.ended(&self.record);
     }
 }

@@ -169,7 +169,7 @@ async fn decode_chunk<S: ByteSink>(
         let progress = decoder.step(input, buffer).map_err(decode_failure)?;
         input = input.get(progress.read..).unwrap_or_default();
         let output = buffer.get(..progress.written).unwrap_or_default();
-        // Copied: the buffer is reused while the sink may still hold the chunk.
+        // The bytes are copied: the buffer is reused while the sink may still hold the chunk.
         store.put(Bytes::copy_from_slice(output), counts).await?;
         // The decoder leaves room in the buffer only when the input is used up.
         if progress.written < buffer.len() {
@@ -200,7 +200,7 @@ impl<S: ByteSink> BoundedSink<'_, S> {
         self.first_bytes.extend(chunk.iter().take(missing));
         // The sink's time counts for the whole fetch, not as silence of the peer.
         self.budget
-            .whole(self.sink.write(chunk))
+            .within_total(self.sink.write(chunk))
             .await?
             .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         counts.stored += size;

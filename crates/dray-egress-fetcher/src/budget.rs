@@ -65,7 +65,7 @@ impl TimeBudget {
     }
 
     /// Waits for `future` until the end of the whole fetch.
-    pub async fn whole<F: Future>(&self, future: F) -> Result<F::Output, FetchError> {
+    pub async fn within_total<F: Future>(&self, future: F) -> Result<F::Output, FetchError> {
         timeout_at(self.end, future)
             .await
             .map_err(|_| FetchError::timeout(FetchPhase::Total))

@@ -1,8 +1,8 @@
 //! The typed configuration of the service (egress-security 20).
 //!
 //! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks
-//! the values when the configuration is loaded, and converts them into the types of the fetcher. The operator's policy is
-//! read once, so a change needs a rollout; `reload` applies changes of credentials, keys, times and limits.
+//! the values when the configuration is loaded, and converts them into the types of the fetcher. The operator's policy
+//! is read once, so a change needs a rollout; `reload` applies changes of credentials, keys, times and limits.
 
 mod aliases;
 mod audit_file;
@@ -150,9 +150,9 @@ pub struct Config {
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
     /// its part of every quota, at least 1.
     pub policy_replicas: u32,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed credentials, keys
-    /// of tokens, times and most limits apply to later fetches and connections; the log names changes that need a restart.
-    /// Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed credentials,
+    /// keys of tokens, times and most limits apply to later fetches and connections; the log names changes that need a
+    /// restart. Default `2s`.
     pub reload_interval: Period,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,

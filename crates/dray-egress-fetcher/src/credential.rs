@@ -63,7 +63,7 @@ impl Credential {
             // Some servers separate parameters by semicolons too.
             query.split(['&', ';']).any(|pair| {
                 let written = pair.split('=').next().unwrap_or_default();
-                // Decoded as servers do: `k%65y` is `key`.
+                // The name is decoded as servers do: `k%65y` is `key`.
                 percent_decode_str(written).eq(name.bytes())
             })
         })

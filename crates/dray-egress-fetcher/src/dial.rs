@@ -133,7 +133,7 @@ pub async fn race_addresses(
 ///
 /// # Errors
 ///
-/// As [`race_addresses`]; `AddrNotAvailable` without attempts.
+/// Those of [`race_addresses`]; `AddrNotAvailable` without attempts.
 async fn race_attempts<T, A>(attempts: Vec<A>) -> io::Result<T>
 where
     A: Future<Output = io::Result<T>>,
@@ -148,7 +148,7 @@ where
     loop {
         tokio::select! {
             biased;
-            // Polled first (`biased`): an established connection wins before another SYN is sent.
+            // This branch is polled first (`biased`): an established connection wins before another SYN is sent.
             Some(attempt) = running.next(), if !running.is_empty() => match attempt {
                 Ok(winner) => return Ok(winner),
                 Err(error) => {

@@ -188,7 +188,7 @@ impl Fetcher {
         if own == judge.config().own_addresses {
             return Ok(judge);
         }
-        // Kept for later hops too, so the judge is built again only when an address changed.
+        // The judge is kept for later hops too, so it is built again only when an address changed.
         self.set_judge(judge.with_own_addresses(own));
         Ok(self.judge())
     }
@@ -332,7 +332,7 @@ impl Fetcher {
                 .next(&failure, can_resume, remaining)
                 .filter(|_| !is_refused)
             else {
-                // Counted once for all attempts: the threshold of the circuit breaker counts fetches.
+                // The failure counts once for all attempts: the threshold of the circuit breaker counts fetches.
                 self.count_target_failure(chain.current(), &failure);
                 return Err(failure);
             };
@@ -341,7 +341,10 @@ impl Fetcher {
                 code = %failure.code, phase = %failure.phase, delay_ms = whole_millis(delay),
                 "retrying the fetch"
             );
-            context.budget.whole(tokio::time::sleep(delay)).await?;
+            context
+                .budget
+                .within_total(tokio::time::sleep(delay))
+                .await?;
         }
     }
 

@@ -121,7 +121,7 @@ impl ReuseTerms {
 
 #[derive(Debug, Default)]
 struct CacheDirectives {
-    /// Whether the response has `no-store` or `private`, also with names of fields.
+    /// Whether the response has `no-store` or `private`, even with names of fields.
     forbids_storing: bool,
     /// Whether the response has `no-cache`, with or without names of fields.
     needs_revalidation: bool,

@@ -102,8 +102,8 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// # Errors
 ///
-/// As [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue the
-/// body, including another 416.
+/// Those of [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue
+/// the body, including another 416.
 pub fn judge_rest(
     parts: &Parts,
     limit: u64,
@@ -202,7 +202,8 @@ pub(crate) fn body_framing(version: Version, headers: &HeaderMap) -> Result<Body
                 .map(BodyFraming::Length)
                 .ok_or(Code::MalformedResponse)
         }
-        // Compared exactly: hyper lets `xchunked` and `chunked, gzip` pass and delivers the framing as content.
+        // The coding is compared exactly: hyper lets `xchunked` and `chunked, gzip` pass and delivers the framing as
+        // content.
         ([encoding], None) if encoding == b"chunked" && version == Version::HTTP_11 => {
             Ok(BodyFraming::Chunked)
         }

@@ -106,7 +106,7 @@ impl HopError {
     }
 
     fn in_head(error: hyper::Error) -> Self {
-        // Checked first: hyper wraps the error of this program's own limit like an error of the connection.
+        // This check is first: hyper wraps the error of this program's own limit like an error of the connection.
         if let Some(limit) = caused_by_limit(&error) {
             return Self::from_wire_limit(limit, error.into());
         }
@@ -120,7 +120,7 @@ impl HopError {
     }
 
     fn in_body(error: hyper::Error) -> Self {
-        // Checked first here too: the same error would count as a body that broke off, and be resumed.
+        // This check is first here too: the same error would count as a body that broke off, and be resumed.
         if let Some(limit) = caused_by_limit(&error) {
             return Self::from_wire_limit(limit, error.into());
         }

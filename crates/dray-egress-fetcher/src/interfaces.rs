@@ -19,8 +19,8 @@ pub const PROC_NET: &str = "/proc/net";
 /// Longest time for which addresses are kept, for a change that was not reported.
 const MAX_ADDRESS_AGE: Duration = Duration::from_secs(1);
 /// Groups of netlink(7) that report changes of addresses and of the routes from which `fib_trie` is printed:
-/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of an
-/// address comes before its route exists, so the routes are needed too.
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of
+/// an address comes before its route exists, so the routes are needed too.
 const CHANGE_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// Most notices that are received before the tables are read.
 const MAX_NOTICES: usize = 64;
@@ -58,10 +58,10 @@ impl InterfaceWatch {
     ///
     /// # Errors
     ///
-    /// As [`local_addresses`].
+    /// Those of [`local_addresses`].
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken before the read: a change after it is noticed by the next call.
+        // The notices are taken before the read: a change after it is noticed by the next call.
         let has_changed = self.take_notices();
         if let Some(known) = &*known
             && !has_changed
@@ -69,7 +69,7 @@ impl InterfaceWatch {
         {
             return Ok(known.addresses.clone());
         }
-        // Cleared first, so that the next call reads again when this read fails.
+        // The list is cleared first, so that the next call reads again when this read fails.
         *known = None;
         let since = Instant::now();
         let addresses = interface_addresses(&self.proc_net)?;
@@ -132,7 +132,7 @@ pub fn local_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
 ///
 /// # Errors
 ///
-/// As [`local_addresses`].
+/// Those of [`local_addresses`].
 pub fn interface_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     let mut addresses = local_addresses(proc_net)?;
     addresses.retain(|address| !address.is_loopback());

@@ -180,7 +180,7 @@ fn latin1_or_utf8(value: &[u8]) -> String {
 
 /// Removes what could make a name a path or change how the text around it reads.
 fn sanitise_name(name: &str) -> String {
-    // Filtered before the trimming: a removed character may precede a dot.
+    // Characters are filtered before the trimming: a removed character may precede a dot.
     let cleaned: String = name
         .chars()
         .filter(|character| !is_harmful(*character))

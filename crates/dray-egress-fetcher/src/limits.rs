@@ -92,7 +92,7 @@ impl FetchAdmission {
     /// [`QueueFull`] with twice as many commands as may run and wait.
     pub fn enter(&self) -> Result<CommandGuard, QueueFull> {
         let before = self.commands.fetch_add(1, Ordering::Relaxed);
-        // Made before the check, so that a refused command is counted down as well.
+        // The guard is made before the check, so that a refused command is counted down as well.
         let guard = CommandGuard(Arc::clone(&self.commands));
         if before >= self.max_commands.load(Ordering::Relaxed) {
             return Err(QueueFull);
@@ -119,7 +119,7 @@ impl FetchAdmission {
     ///
     /// # Errors
     ///
-    /// As [`FetchAdmission::slot`].
+    /// Those of [`FetchAdmission::slot`].
     pub async fn slot_with_address(
         &self,
         request: SlotRequest,

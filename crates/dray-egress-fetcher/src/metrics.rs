@@ -246,7 +246,7 @@ impl EgressMetrics {
         self.judged(record);
     }
 
-    /// Counts the results of DNS and of the judge, also for connections of the proxy, which are not fetches.
+    /// Counts the results of DNS and of the judge, and those for connections of the proxy, which are not fetches.
     pub fn judged(&self, record: &FetchRecord) {
         self.counters
             .pin_mismatches

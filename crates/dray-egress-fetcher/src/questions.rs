@@ -124,10 +124,10 @@ impl SessionQuestions {
 /// The reason why a question could not be asked or answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QuestionError {
-    /// The records cannot be reached, or a key is not one.
+    /// The records cannot be reached, or a key is not valid.
     #[error("the records of questions cannot be reached")]
     Keys(#[from] KeyError),
-    /// A record is not one of a session, or of another session.
+    /// A record is not valid, or is that of another session.
     #[error("a record of questions cannot be read")]
     InvalidRecord,
     /// The tenant or session of the caller is not valid.
@@ -139,13 +139,13 @@ pub(crate) enum QuestionError {
     /// There is no such question of the tenant, or its time is over.
     #[error("the question does not exist any more")]
     Gone,
-    /// The request has no answer, or a name that is not one.
+    /// The request has no answer, or the name of the person is not valid.
     #[error("the answer is not valid: {0}")]
     InvalidAnswer(&'static str),
     /// The question has an answer, and the caller wants to answer one that waits.
     #[error("the question is answered already")]
     Answered,
-    /// The audit event was not stored, so the answer does not hold.
+    /// The audit event was not stored, so the answer is not valid.
     #[error("the audit event of an answer was not stored")]
     Audit(#[source] dray_bus::PublishError),
 }
@@ -160,7 +160,7 @@ impl From<QuestionError> for Fault {
             )
             .detail("invalid_question_record")
             .advice(
-                "An operator removes the session's key from the bucket `dray_egress_questions`.",
+                "Ask an operator to remove the session's key from the bucket `dray_egress_questions`.",
             ),
             QuestionError::InvalidCaller => Self::internal(),
             QuestionError::Contended => Self::new(
@@ -187,7 +187,7 @@ impl From<QuestionError> for Fault {
             .detail("question_answered"),
             QuestionError::Audit(_) => Self::new(
                 FaultCode::Unavailable,
-                "The answer cannot be recorded at the moment, so it does not hold.",
+                "The answer cannot be recorded at the moment, so it is not valid.",
             )
             .detail("question_not_audited")
             .retry_after(Duration::from_secs(1)),
@@ -199,10 +199,10 @@ impl From<QuestionError> for Fault {
 #[derive(Clone, Debug)]
 pub(crate) struct GivenAnswer {
     pub(crate) is_allowed: bool,
-    /// How long it holds; cut to the longest time of the configuration.
+    /// How long it is valid; at most the longest time of the configuration.
     pub(crate) valid_for: Option<Duration>,
     pub(crate) principal: String,
-    /// Whether an earlier answer stays.
+    /// Whether an earlier answer must not be replaced.
     pub(crate) only_waiting: bool,
 }
 
@@ -277,7 +277,8 @@ impl QuestionStore {
         let mut is_audited = false;
         for _ in 0..MAX_ATTEMPTS {
             let now_ms = self.clock.now_ms();
-            // Read again in each attempt: another answer, or the end of the question, may have overtaken this one.
+            // The record is read again in each attempt: another answer, or the end of the question, may have overtaken
+            // this one.
             let (mut record, revision) = self.read(&key, now_ms).await?;
             let mut questions = record.questions.iter_mut();
             let question = questions.find(|question| question.number == number);
@@ -295,7 +296,7 @@ impl QuestionStore {
             });
             let question = question.clone();
             let shown = record.to_proto(&key, &question);
-            // Audited once for all attempts to store the answer, because they are one decision.
+            // One audit event stands for all attempts to store the answer, because they are one decision.
             if !is_audited {
                 self.audit(meta, EgressQuestionStage::Answered, &shown)
                     .await

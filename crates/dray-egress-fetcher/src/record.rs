@@ -265,7 +265,7 @@ impl FetchRecord {
     /// way; `None` when it had ended before.
     pub(crate) fn ended(&mut self) -> Option<FetchPhase> {
         let now = Instant::now();
-        // Taken, so that a second call changes nothing.
+        // The instant is taken, so that a second call changes nothing.
         if let Some(began) = self.began.take() {
             self.times.total = now - began;
         }

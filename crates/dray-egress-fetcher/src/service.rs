@@ -154,7 +154,8 @@ impl EgressFetcher {
         network: NetworkAccess,
         servers: Vec<std::net::IpAddr>,
     ) -> Result<Self, StartError> {
-        // Logged before anything can fail, so that the log of a failed start has the configuration.
+        // The configuration is logged before anything can fail, so that the log of a failed start has the
+        // configuration.
         log_effective_config(config, &compiled);
         let tls = tls_client(config).await?;
         let limits = FetchAdmission::new(compiled.sizes);
@@ -235,7 +236,7 @@ impl EgressFetcher {
             attempt.finish(Duration::ZERO, self.audit_required).await;
             return Err(with_trace(denied.fault, &meta));
         };
-        // Boxed: a fetch is a large future, and the attempt must outlive it when both are dropped.
+        // The future is boxed: a fetch is a large future, and the attempt must outlive it when both are dropped.
         let result = Box::pin(self.fetcher.fetch(&command, &mut sink, &mut attempt.record)).await;
         let audited = self.audit(attempt, until).await;
         match result {

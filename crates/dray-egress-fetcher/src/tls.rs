@@ -84,7 +84,7 @@ impl TlsClient {
         Self::for_protocol(bundle, b"http/1.1")
     }
 
-    /// As [`Self::new`] for another protocol, by its name in ALPN.
+    /// Like [`Self::new`] for another protocol, by its name in ALPN.
     pub(crate) fn for_protocol(bundle: Option<&str>, protocol: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore {
             roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
@@ -96,7 +96,7 @@ impl TlsClient {
                     .map_err(|error| TlsError::Bundle(Box::new(error)))?;
             }
         }
-        // Selected here: the process-wide default depends on the features that other crates enable.
+        // The provider is selected here: the process-wide default depends on the features that other crates enable.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -133,8 +133,8 @@ impl TlsClient {
         shake_hands(&self.connector, io, host).await
     }
 
-    /// As [`Self::handshake`], and offers HTTP/2 where the operator allows it. [`TlsSession::is_http2`] has the choice
-    /// of the server.
+    /// Like [`Self::handshake`], and offers HTTP/2 where the operator allows it. [`TlsSession::is_http2`] has the
+    /// choice of the server.
     pub async fn handshake_for_fetch(
         &self,
         io: Box<dyn Io>,

@@ -28,8 +28,9 @@ pub(crate) struct CollectRules<'a> {
 pub(crate) struct FoundFile {
     /// Index in its id (section 4, step 5).
     pub(crate) index: usize,
-    /// The file's index if `data:` URLs count, and if they do not count. The older generations differ in that.
+    /// The file's index if `data:` URLs count. The older generations differ in that.
     pub(crate) index_with_data_urls: usize,
+    /// The file's index if `data:` URLs do not count.
     pub(crate) index_without_data_urls: usize,
     /// The URL as the request has it.
     pub(crate) raw: String,
@@ -145,7 +146,7 @@ impl<'a> CollectRules<'a> {
                 continue;
             }
             let indexes = (index, index_without_data_urls);
-            // Counted before the type is known, so ids may have gaps (section 4, step 6).
+            // The index counts before the type is known, so ids may have gaps (section 4, step 6).
             index += 1;
             index_without_data_urls += usize::from(!url.starts_with("data:"));
             let refused = refusal.filter(|refusal| self.is_left_out(*refusal, turn));
@@ -183,7 +184,7 @@ impl<'a> CollectRules<'a> {
             Some(attachment) => attachment.file_type,
             None => self.type_of(&part, &url)?,
         };
-        // Checked after the index is assigned (section 4, step 7).
+        // This check comes after the index is assigned (section 4, step 7).
         if self.generation == ContractGeneration::G2 && !file_type.is_document() {
             return None;
         }
@@ -295,7 +296,7 @@ fn file_candidates<'a>(
             .position(|attachment| is_file_of_part(attachment, part));
         candidates.push(FileCandidate {
             part: part.clone(),
-            // Removed: two parts with the same URL must not share one persisted file.
+            // The attachment is removed: two parts with the same URL must not share one persisted file.
             attachment: index.map(|index| unmatched.remove(index)),
         });
     }

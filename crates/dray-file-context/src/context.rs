@@ -129,7 +129,7 @@ impl<'a> BuildState<'a> {
             let name = found.hint.clone();
             return Err(BuildError::Refused { name, reason });
         }
-        // Hidden history gets names, too, because ids must not depend on the window.
+        // The hidden history gets names, too, because ids must not depend on the window.
         let histories: Vec<_> = stored
             .iter()
             .map(|item| match item.obj {

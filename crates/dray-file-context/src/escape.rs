@@ -1,4 +1,4 @@
-//! Escaping of untrusted text, so that no name, URL or content can close the wrapper.
+//! Escapes untrusted text, so that no name, URL or content can close the wrapper.
 
 /// The tag around everything that is reported about files.
 pub const WRAPPER_TAG: &str = "system-reminder";

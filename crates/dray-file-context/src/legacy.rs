@@ -86,7 +86,7 @@ fn number_files(current: Vec<FoundFile>, history: Vec<FoundFile>) -> Vec<Catalog
     let mut names = BTreeSet::new();
     let mut entries = Vec::new();
     for (turn, found) in current.chain(history) {
-        // Checked before a number is assigned, because a repeated name gets none (18.3).
+        // The name is checked before a number is assigned, because a repeated name gets none (18.3).
         if !names.insert(found.hint.clone()) {
             continue;
         }

@@ -13,7 +13,7 @@ pub fn clean_name(name: &str, index: usize) -> String {
         .chars()
         .filter(|character| !character.is_control())
         .collect();
-    // Trimmed again, because removing a control character can leave a blank at an end.
+    // The name is trimmed again, because removing a control character can leave a blank at an end.
     match plain.trim() {
         "" | "." | ".." => format!("file-{index}"),
         plain => shorten_stem(plain),

@@ -48,7 +48,7 @@ pub fn remember_messages(answer: &mut ChatItem, node_id: &str, messages: Value) 
     }
 }
 
-/// The record of a turn, also of one that failed: the partial answer, the error, and the memory, which is always
+/// The record of a turn, even of one that failed: the partial answer, the error, and the memory, which is always
 /// saved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRecord {

@@ -228,7 +228,7 @@ impl ReferenceTable {
     fn insert_reference(&mut self, reference: FileReference, old: Option<&str>) -> usize {
         let identity = reference.identity.clone();
         let urls = [Some(reference.url.clone()), old.map(str::to_owned)];
-        // The same identity again: one reference, and both URLs lead to it (16.2).
+        // The identity is known: there is one reference, and both URLs lead to it (16.2).
         let index = *self.by_identity.entry(identity).or_insert_with(|| {
             self.references.push(reference);
             self.references.len() - 1

@@ -90,7 +90,7 @@ pub enum RenewalRefusal {
     #[error("The file is no longer available: its link could not be renewed")]
     Unsigned,
     /// The key is not the name of a file.
-    #[error("The name is not one of a file that can be opened")]
+    #[error("No file with this name can be opened")]
     Name,
     /// The text is not a URL, or its host is not allowed.
     #[error("Invalid workflow file URL")]

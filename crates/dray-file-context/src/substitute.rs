@@ -49,7 +49,7 @@ fn replace_strings(
 ) -> Value {
     match value {
         Value::String(text) => Value::String(change(text).unwrap_or_else(|| text.clone())),
-        // Bounded, since arguments come from a model and the walk is recursive.
+        // The depth is bounded, since arguments come from a model and the walk is recursive.
         Value::Array(items) if depth > 0 => {
             let items = items
                 .iter()

@@ -161,7 +161,7 @@ impl Section for Config {
                 "is not a tenant's name",
             );
             require(
-                // Checked at the start; otherwise the first request of that tenant would fail.
+                // The key is checked at the start; otherwise the first request of that tenant would fail.
                 is_header_value(&credentials.api_key)
                     && is_header_value(&credentials.authorization),
                 &field,

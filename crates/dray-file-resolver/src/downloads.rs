@@ -84,7 +84,7 @@ impl DownloadKey {
             scope,
             target,
             limit,
-            // Hashed, so that no credential stays in memory as part of an index.
+            // The material is hashed, so that no credential stays in memory as part of an index.
             authority: *Sha256Digest::of(&material).as_bytes(),
         }
     }
@@ -127,6 +127,7 @@ struct DownloadMap {
 #[derive(Debug)]
 struct DownloadEntry {
     cell: Arc<OnceCell<KeptDownload>>,
+    /// Number of the last lookup that found it.
     last_used: u64,
 }
 

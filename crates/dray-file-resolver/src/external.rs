@@ -57,14 +57,14 @@ fn load_error(error: CallError, url: &str) -> LoadError {
                     trace_id: String::new(),
                     ..fault
                 }),
-                None => failed(display_name, CallError::Fault(fault)),
+                None => fetch_failure(display_name, CallError::Fault(fault)),
             }
         }
-        error => failed(display_name, error),
+        error => fetch_failure(display_name, error),
     }
 }
 
-fn failed(url: DisplayName, source: CallError) -> LoadError {
+fn fetch_failure(url: DisplayName, source: CallError) -> LoadError {
     LoadError::Failed(ResolveError::Egress {
         url,
         source: Box::new(source),

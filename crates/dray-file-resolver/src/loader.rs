@@ -157,7 +157,7 @@ impl FileLoader {
 
     /// Loads a file, waits for a running load, or uses the result of an earlier one.
     pub async fn load(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
-        // Boxed, because otherwise every outer future would contain its 4 KiB, ten times in total.
+        // The future is boxed, because otherwise every outer future would contain its 4 KiB, ten times in total.
         let fetch = Box::pin(self.fetch(target));
         let load = self.downloads.get_or_load(self.key(target), fetch);
         match target {

@@ -61,7 +61,7 @@ impl ResolverMetrics {
         };
         let outcome = match filled {
             Ok(file) => {
-                // Counted with the outcome, so a failed file adds no bytes.
+                // The bytes are counted with the outcome, so a failed file adds no bytes.
                 self.loaded
                     .add(file.size, &[KeyValue::new("source", source)]);
                 "ok"

@@ -161,7 +161,7 @@ impl ToolCallResolver {
             .await
     }
 
-    /// Reads the text of the arguments, at most as long as the operator allows.
+    /// Reads the text of the arguments, up to the operator's limit.
     async fn read_arguments(
         &self,
         job: &ResolveJob,

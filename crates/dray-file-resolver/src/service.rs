@@ -45,7 +45,7 @@ impl Service for FileResolver {
     type Config = Config;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The call is written out, so that it is compiled here.
         ServicePlan::of::<Self>()
     }
 
@@ -199,7 +199,7 @@ impl FileResolver {
             Some(v1::content::Body::Claim(claim)) => claim.clone(),
             Some(v1::content::Body::Inline(_)) | None => return Ok(resolved),
         };
-        // Minted last, so that its lifetime is not spent on loading (L-1).
+        // The URL is minted last, so that its lifetime is not spent on loading (L-1).
         resolved.url = Some(self.presign(meta, claim).await?);
         Ok(resolved)
     }

@@ -86,7 +86,7 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
         };
         let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(resolved.arguments.unwrap())
         else {
-            panic!("not a claim");
+            panic!("the content must be a claim");
         };
         assert_eq!(claim.artifact.size, FILE_BYTES.div_ceil(3) * 4 + 14);
     }

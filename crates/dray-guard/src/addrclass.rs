@@ -78,7 +78,7 @@ fn classify_v6(address: Ipv6Addr) -> Class {
     {
         return Class::Blocked(block.name);
     }
-    // Refused only around a blocked address: the identifier may follow any global prefix (8.3).
+    // The address is refused only around a blocked address: the identifier may follow any global prefix (8.3).
     match isatap_address(address).map(classify_v4) {
         // The class is named after the outer form: the audit event shows the address that DNS returned.
         Some(Class::Blocked(_)) => Class::Blocked("isatap"),

@@ -63,7 +63,8 @@ impl CanonicalUrl {
     }
 
     fn read(text: &str) -> Result<Self, Code> {
-        // U-2 before any parser: the WHATWG parser strips tabs, line ends and outer blanks without reporting it.
+        // U-2 is checked before any parser, because the WHATWG parser strips tabs, line ends and outer blanks without
+        // reporting it.
         check_text(text)?;
         // U-13: the `url` crate keeps the host of other schemes as opaque text, also `gopher://127.0.0.1`.
         let (https, rest) = split_scheme(text)?;
@@ -189,7 +190,8 @@ fn check_text(text: &str) -> Result<(), Code> {
 
 /// Characters that some parser strips, trims or treats as a separator (U-2).
 pub(crate) const fn is_forbidden(character: char) -> bool {
-    // The backslash: host `a` for the WHATWG parser and host `127.0.0.1` for curl in `http://a\@127.0.0.1/`.
+    // The backslash is refused: `http://a\@127.0.0.1/` has the host `a` for the WHATWG parser and host `127.0.0.1` for
+    // curl in `http://a\@127.0.0.1/`.
     matches!(
         character,
         '\0'..=' ' | '\\' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffd}'

@@ -65,10 +65,10 @@ impl Chain {
         Self::observed(text, policy, &mut ())
     }
 
-    /// As [`Self::start`], with an observer of the steps.
+    /// Like [`Self::start`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn observed(
         text: &str,
         policy: Arc<EffectivePolicy>,
@@ -77,10 +77,10 @@ impl Chain {
         Self::of_parsed(CanonicalUrl::parse(text), policy, steps)
     }
 
-    /// As [`Self::observed`], with the URL that the text was read as.
+    /// Like [`Self::observed`], with the URL that the text was read as.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn of_parsed(
         parsed: Result<CanonicalUrl, Code>,
         policy: Arc<EffectivePolicy>,
@@ -148,7 +148,8 @@ impl Chain {
             policy: Arc::new(EffectivePolicy::clone(&self.policy).with_rules(None)),
             current: self.current.join("/robots.txt")?,
             followed: 0,
-            // Kept, because a page that redirects into an opened range must not make this request either (8.6).
+            // The network is kept, because a page that redirects into an opened range must not make this request either
+            // (8.6).
             previous_network: self.previous_network,
             current_network: None,
         })

@@ -247,7 +247,8 @@ impl Judge {
             0 => return refuse(Code::DnsNotFound, judged),
             total if count(Network::Public) == total => Network::Public,
             total if count(Network::Opened) == total => Network::Opened,
-            // A mixture too: in a DNS rebinding attack, a response pairs a public address with an internal one.
+            // A mixture is refused, too: in a DNS rebinding attack, a response pairs a public address with an internal
+            // one.
             _ => return refuse(Code::SsrfBlocked, judged),
         };
         // Otherwise any web page could direct the fetcher to internal addresses (8.6).

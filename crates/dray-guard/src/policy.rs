@@ -155,10 +155,10 @@ impl EffectivePolicy {
         Self::observed(admin, app, &mut ())
     }
 
-    /// As [`Self::new`], with an observer of the steps.
+    /// Like [`Self::new`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Those of [`Self::new`].
     pub fn observed(
         admin: &AdminPolicy,
         app: &AppPolicy,
@@ -230,10 +230,10 @@ impl EffectivePolicy {
         self.check_observed(url, &mut ())
     }
 
-    /// As [`Self::check`], with an observer of the steps.
+    /// Like [`Self::check`], with an observer of the steps.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Those of [`Self::check`].
     pub fn check_observed(
         &self,
         url: &CanonicalUrl,
@@ -389,7 +389,7 @@ impl AdminPolicy {
 /// SHA-256 in hexadecimal over both policies, in a form that does not depend on how they were written. Exists for
 /// invalid and switched-off policies too, so that refusals can be audited.
 pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
-    // Destructured without `..`, so that a new setting does not compile until it is part of the digest.
+    // The policy is destructured without `..`, so that a new setting does not compile until it is part of the digest.
     let AdminPolicy {
         enabled,
         host_allowlist,

@@ -109,7 +109,7 @@ where
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            // Cancel safe: a dropped permit is released, and `accept` loses no connection.
+            // This is cancellation safe: a dropped permit is released, and `accept` loses no connection.
             accepted = accept_connection(&listener, &permits, &limits) => accepted,
         };
         match accepted {
@@ -127,7 +127,7 @@ where
             }
         }
     }
-    // Closed before the drain, so that new connections are refused instead of waiting in the backlog.
+    // The listener closes before the drain, so that new connections are refused instead of waiting in the backlog.
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     match limits.drain_timeout {
@@ -149,8 +149,8 @@ async fn accept_connection(
     permits: &Arc<Semaphore>,
     limits: &ConnectionLimits,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    // Acquired before `accept`, so that connections above the limit wait in the backlog of the kernel, without a
-    // descriptor.
+    // The permit is acquired before `accept`, so that connections above the limit wait in the backlog of the kernel,
+    // without a descriptor.
     let permit = Arc::clone(permits).acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (socket, _) = listener.accept().await?;

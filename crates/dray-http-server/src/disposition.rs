@@ -24,12 +24,12 @@ pub fn attachment_disposition(name: &str) -> String {
     full_disposition("attachment", name)
 }
 
-/// As [`attachment_disposition`], for content that browsers show, with the name under which a person may save it.
+/// Like [`attachment_disposition`], for content that browsers show, with the name under which a person may save it.
 pub fn inline_disposition(name: &str) -> String {
     full_disposition("inline", name)
 }
 
-/// As [`attachment_disposition`], but only in the extended form, which all browsers support (RFC 6266 section 5).
+/// Like [`attachment_disposition`], but only in the extended form, which all browsers support (RFC 6266 section 5).
 pub fn extended_attachment(name: &str) -> String {
     let visible = download_name(name);
     if visible.is_empty() {

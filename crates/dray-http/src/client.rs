@@ -200,7 +200,7 @@ fn root_store(authorities: &TrustedAuthorities) -> Result<RootCertStore, crate::
         TrustedAuthorities::Only(file) => (false, Some(file)),
     };
     if public {
-        // Compiled in: the system's store is chosen by environment variables.
+        // The roots are compiled in: the system's store is chosen by environment variables.
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     if let Some(path) = file {
@@ -218,7 +218,7 @@ fn root_store(authorities: &TrustedAuthorities) -> Result<RootCertStore, crate::
 }
 
 fn tls_config(authorities: &TrustedAuthorities) -> Result<ClientConfig, crate::Cause> {
-    // Named, because the feature `rustls-no-provider` leaves no default.
+    // The provider is named, because the feature `rustls-no-provider` leaves no default.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

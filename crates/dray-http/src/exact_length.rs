@@ -20,7 +20,7 @@ pub fn exact_length_stream<E: Send + 'static>(
     length_error: impl Fn(u64) -> E + Send + 'static,
 ) -> FallibleStream<E> {
     stream::unfold(Some((body, 0_u64, length_error)), move |state| async move {
-        // `None` after an error: the stream ends and the rest of the body is dropped.
+        // The state is `None` after an error: the stream ends and the rest of the body is dropped.
         let (mut body, received, length_error) = state?;
         match body.next().await {
             Some(Ok(chunk)) => {

@@ -288,7 +288,7 @@ async fn serve_connections<S: Send + 'static>(
     shared: Arc<SharedState<S>>,
     response: Arc<impl RequestHandler<S>>,
 ) {
-    // Owned by this task: dropping the server ends it, and with it every connection.
+    // This task owns the set: dropping the server ends it, and with it every connection.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         // Removes ended connections, or the set would grow with every request.
@@ -301,7 +301,7 @@ async fn serve_connections<S: Send + 'static>(
         }
         connections.spawn(async move {
             let service = service_fn(move |mut request: http::Request<Incoming>| {
-                // Called before the request is destructured, because it removes its handle from the extensions.
+                // The call comes before the request is destructured, because it removes its handle from the extensions.
                 let upgrade = hyper::upgrade::on(&mut request);
                 let (head, body) = request.into_parts();
                 let received = ReceivedRequest {

@@ -44,7 +44,7 @@ impl Resolve for GuardedResolver {
             // There is no other lookup: the connector gets only the addresses that are checked here.
             let resolved = tokio::net::lookup_host((host, 0)).await?;
             let resolved = resolved.map(|address| address.ip()).collect();
-            // Called with the complete DNS response: a guard may refuse a name because of one of its addresses.
+            // The guard gets the complete DNS response: a guard may refuse a name because of one of its addresses.
             let allowed = guard.check_addresses(host, resolved)?;
             // Port 0 means the port of the URL.
             let allowed = allowed

@@ -126,7 +126,8 @@ impl MultipartForm {
         let media_type = format!("multipart/form-data; boundary={}", self.boundary);
         let parts = self.parts.into_iter().map(|part| match part {
             FormPart::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
-            // Each file separately: otherwise missing bytes of one file could be hidden by extra bytes of another.
+            // Each file is checked separately: otherwise missing bytes of one file could be hidden by extra bytes of
+            // another.
             FormPart::Stream(size, body) => announced_length_stream(size, body),
         });
         (

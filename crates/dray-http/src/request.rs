@@ -76,7 +76,7 @@ impl RequestBuilder {
             (Ok(name), Ok(value)) => {
                 self.headers.append(name, value);
             }
-            // The name alone, here and below: the value may be a secret.
+            // The message has only the name, here and below: the value may be a secret.
             _ => self.mistake = Some(format!("header {name}")),
         }
         self
@@ -237,7 +237,7 @@ impl RequestBuilder {
             .headers(self.headers);
         if let Some(RequestBody { size, bytes, .. }) = self.body {
             request = request
-                // Set by hand: a wrapped stream has no known length and would be sent in chunks.
+                // The length is set by hand: a wrapped stream has no known length and would be sent in chunks.
                 .header(CONTENT_LENGTH, size)
                 .body(reqwest::Body::wrap_stream(gauge.clone().track(size, bytes)));
         } else {
@@ -379,7 +379,7 @@ impl BodyGauge {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // Checked first, because the HTTP stack also reports a failed body as a broken connection.
+        // The body is checked first, because the HTTP stack also reports a failed body as a broken connection.
         if let Some(cause) = body {
             return HttpError::before(FailureKind::Body(cause));
         }

@@ -66,7 +66,7 @@ impl HttpResponse {
         // (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            // `without_url`, here and below: some platforms carry their token in the path.
+            // `without_url` is necessary, here and below: some platforms carry their token in the path.
             Ok(Err(error)) => Err(HttpError::after(FailureKind::Broken(
                 error.without_url().into(),
             ))),
@@ -81,7 +81,7 @@ impl HttpResponse {
     /// [`FailureKind::TooLong`], and the errors of [`HttpResponse::chunk`].
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
-        // Counted, because `Content-Length` may be absent or wrong.
+        // The bytes are counted, because `Content-Length` may be absent or wrong.
         while let Some(chunk) = self.chunk().await? {
             all.extend_from_slice(&chunk);
             if all.len() > limit {

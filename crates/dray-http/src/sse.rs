@@ -61,7 +61,7 @@ impl SseDecoder {
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             let stored_bytes = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
-            // Checked before the bytes are stored, because the peer decides how long a line is.
+            // The size is checked before the bytes are stored, because the peer decides how long a line is.
             if stored_bytes + head.len() > self.max_event_bytes {
                 return Err(EventTooLong(self.max_event_bytes));
             }

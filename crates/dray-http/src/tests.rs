@@ -40,10 +40,10 @@ async fn server(script: ResponseScript) -> (FakeHttpServer, String) {
 
 fn quiet(_: u64) {}
 
-fn body(pieces: usize, size: usize) -> (u64, ByteStream) {
+fn body(chunk_count: usize, size: usize) -> (u64, ByteStream) {
     let chunk = Bytes::from(vec![7; size]);
-    let all = (pieces * size) as u64;
-    (all, stream::iter(vec![chunk; pieces]).map(Ok).boxed())
+    let all = (chunk_count * size) as u64;
+    (all, stream::iter(vec![chunk; chunk_count]).map(Ok).boxed())
 }
 
 /// Number of bytes of a complete request, by its `Content-Length`; `None` before its head is complete.

@@ -12,7 +12,7 @@ pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
 const INVALID_TOKEN: TokenError = TokenError::Invalid("the token is not valid");
 const MISSING_CLAIM: TokenError =
-    TokenError::Invalid("the token lacks a claim: iss, aud, exp, sub");
+    TokenError::Invalid("the token lacks a claim; iss, aud, exp and sub are required");
 
 /// The issuer and the audiences that are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,12 @@ impl ClaimRules {
         let subject = take_text(&mut payload, "sub")?;
         let expiry = payload.remove("exp").ok_or(MISSING_CLAIM)?;
         let audiences = text_list(payload.get("aud").ok_or(MISSING_CLAIM)?)?;
-        // Compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect Core, section 2).
+        // The issuers are compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect
+        // Core, section 2).
         if issuer != self.issuer {
-            return Err(TokenError::Invalid("the token is of another issuer"));
+            return Err(TokenError::Invalid(
+                "the token was issued by another issuer",
+            ));
         }
         if !audiences
             .iter()
@@ -131,7 +134,7 @@ fn date_ms(value: &Value) -> Result<u64, TokenError> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the cast saturates, and the leeway is larger than what it rounds"
+        reason = "the cast saturates, and the fraction that it drops is smaller than the leeway"
     )]
     let seconds = seconds as u64;
     Ok(seconds.saturating_mul(1_000))

@@ -101,7 +101,7 @@ impl TokenVerifier {
 
 /// The signature alone: the library compares times with the machine's clock, which tests cannot set.
 fn signature_validation(algorithm: Algorithm) -> Validation {
-    // One algorithm: the library requires that all of them belong to the family of the key.
+    // Only one algorithm is set: the library requires that all of them belong to the family of the key.
     let mut validation = Validation::new(algorithm);
     validation.validate_exp = false;
     validation.validate_nbf = false;

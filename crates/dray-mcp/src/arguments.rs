@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::failure;
 use crate::options::ToolName;
 
-/// Most characters of the description of a problem, at its beginning and at its end each. It quotes the argument, which
-/// may be megabytes long, and names what was expected at its end.
+/// Most characters of the beginning, and of the end, of the description of a problem. It quotes the argument, which may
+/// be megabytes long, and names at its end what was expected.
 const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// The arguments of the tool `read`.
@@ -174,10 +174,10 @@ pub(crate) fn invalid_reason(error: serde_path_to_error::Error<serde_json::Error
     let reason = plain_reason(&error.into_inner().to_string());
     // The path of a missing or unknown member is that of the whole value.
     if path == "." || !reason.starts_with("invalid ") {
-        return shortened(&reason);
+        return shorten(&reason);
     }
     let path = shown_text(&path, MAX_QUOTED_CHARACTERS);
-    shortened(&format!("`{path}` has an {reason}"))
+    shorten(&format!("`{path}` has an {reason}"))
 }
 
 /// The reason of the parser, with the words of JSON for the types that it expected.
@@ -195,8 +195,8 @@ fn plain_reason(reason: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// The begin and the end of a long text.
-fn shortened(text: &str) -> String {
+/// The beginning and the end of a long text.
+fn shorten(text: &str) -> String {
     let count = text.chars().count();
     if count <= 2 * MAX_QUOTED_CHARACTERS {
         return shown_text(text, count);

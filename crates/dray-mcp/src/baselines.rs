@@ -1,4 +1,4 @@
-//! The first look at the resources of a subscription of 2026-07-28, before the subscription is acknowledged.
+//! The first read of the resources of a subscription of MCP 2026-07-28, before the subscription is acknowledged.
 //!
 //! A client may change a resource right after the acknowledgement, and `rmcp` calls the handler only after that. So the
 //! request is read before it reaches `rmcp`: over HTTP by a middleware, on the standard streams by a wrapper of the
@@ -30,35 +30,36 @@ use crate::{McpServer, failure};
 
 /// Header with the method of a request (MCP 2026-07-28).
 const METHOD_HEADER: &str = "mcp-method";
+/// Method of the request that opens a stream of notifications.
 const LISTEN_METHOD: &str = "subscriptions/listen";
 /// Most resources of one subscription that are read concurrently.
-const MAX_CONCURRENT_LOOKS: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// The watched resources of one subscription, or why none of those that it names can be watched.
-type LookOutcome = Result<Vec<ResourceWatch>, Fault>;
+type ReadOutcome = Result<Vec<ResourceWatch>, Fault>;
 
 /// The watched resources of one subscription, read before its acknowledgement. The first caller of [`Self::take`] gets
 /// them, and clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct SubscriptionBaselines(Arc<Mutex<Option<LookOutcome>>>);
+pub(crate) struct SubscriptionBaselines(Arc<Mutex<Option<ReadOutcome>>>);
 
 impl SubscriptionBaselines {
-    /// Reads all resources. A subscription that does not exist does not end the subscription to the others.
+    /// Reads all resources. A resource that cannot be read does not end the subscription to the others.
     pub(crate) async fn read(
         server: &McpServer,
         access: &ContentAccess,
         filter: &SubscriptionFilter,
     ) -> Self {
         let uris = subscriptions::accepted_uris(filter);
-        let looks = uris.into_iter().map(|uri| async move {
+        let reads = uris.into_iter().map(|uri| async move {
             let watches = server.watches();
             watches.watch(access, &uri).await
         });
-        let looks = stream::iter(looks).buffered(MAX_CONCURRENT_LOOKS);
-        let looks: Vec<_> = looks.collect().await;
+        let reads = stream::iter(reads).buffered(MAX_CONCURRENT_READS);
+        let reads: Vec<_> = reads.collect().await;
         let (mut begun, mut refused) = (Vec::new(), None);
-        for look in looks {
-            match look {
+        for read in reads {
+            match read {
                 Ok(watch) => begun.push(watch),
                 Err(fault) => refused = Some(fault),
             }

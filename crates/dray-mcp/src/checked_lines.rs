@@ -75,7 +75,7 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
                 sent.ok()?;
             }
             tokio::select! {
-                // Errors first: they were found before the end of the input.
+                // Errors come first: they were found before the end of the input.
                 biased;
                 Some(rejected) = self.rejected.recv() => {
                     let response = rejected.into_response();

@@ -86,7 +86,7 @@ impl ServiceClient {
         Ok(self.bus.call(&self.meta(timeout), request).await?)
     }
 
-    /// As [`Self::call`], without repeating a call on which the service decided.
+    /// Like [`Self::call`], without repeating a call on which the service decided.
     pub(crate) async fn call_once<C: Call>(
         &self,
         timeout: Duration,
@@ -95,8 +95,8 @@ impl ServiceClient {
         Ok(self.bus.call_once(&self.meta(timeout), request).await?)
     }
 
-    /// As [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call. The time
-    /// between two attempts is the one that the service names.
+    /// Like [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call. The
+    /// time between two attempts is the one that the service names.
     ///
     /// Agents make many calls concurrently, and a model would not try again.
     pub(crate) async fn call_in_turn<C: Call>(
@@ -122,7 +122,7 @@ impl ServiceClient {
         }
     }
 
-    /// As [`Self::call_once`], under an operation id of the caller's choice.
+    /// Like [`Self::call_once`], under an operation id of the caller's choice.
     pub(crate) async fn call_once_as<C: Call>(
         &self,
         operation: OperationId,
@@ -133,7 +133,7 @@ impl ServiceClient {
         Ok(self.bus.call_once(&meta, request).await?)
     }
 
-    /// As [`Self::call`], under an operation id of the caller's choice.
+    /// Like [`Self::call`], under an operation id of the caller's choice.
     pub(crate) async fn call_as<C: Call>(
         &self,
         operation: OperationId,

@@ -19,8 +19,9 @@ use crate::options::ToolName;
 const MAX_SHOWN_FILES: usize = 10;
 /// Longest name or message in a question, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 200;
-/// Keys of the questions.
+/// Key of the question for the chat.
 const CHAT_KEY: &str = "chat";
+/// Key of the question that confirms the delivery.
 const CONFIRM_KEY: &str = "confirm";
 
 /// A chat that a user may select if the session has none.
@@ -34,7 +35,7 @@ pub struct OfferedChat {
 
 /// The outcome of the questions.
 pub(crate) enum SendDecision {
-    /// The files may be sent, under this id where the question has decided it.
+    /// The files may be sent. After a confirmation, the delivery has this id.
     Send(Option<OperationId>),
     /// The client asks the user and repeats the request.
     Pending(InputRequiredResult),
@@ -110,14 +111,14 @@ impl SendQuestions<'_> {
         };
         let content = match self.gate.ask(self.context, self.round, question).await {
             Ok(InputAnswer::Accepted(content)) => content,
-            Ok(InputAnswer::Refused) => return Err(declined()),
+            Ok(InputAnswer::Refused) => return Err(declined_fault()),
             Ok(InputAnswer::Pending(result)) => return Ok(Err(SendDecision::Pending(result))),
-            Err(error) => return Ok(Err(refused(error))),
+            Err(error) => return Ok(Err(refused_decision(error))),
         };
         let chosen = content.get(CHAT_KEY).and_then(Value::as_str);
         let chosen = chats.iter().find(|chat| Some(chat.name.as_str()) == chosen);
         // The form is not trusted: only a chat in the list is accepted.
-        let chosen = chosen.ok_or_else(declined)?;
+        let chosen = chosen.ok_or_else(declined_fault)?;
         let request = v1::BindSessionRequest {
             session: self.client.session.as_str().to_owned(),
             chat: Some(chosen.target.clone()),
@@ -144,9 +145,9 @@ impl SendQuestions<'_> {
             Ok(InputAnswer::Accepted(content)) if is_confirmed(&content) => {
                 Ok(SendDecision::Send(self.confirmed_id()))
             }
-            Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined()),
+            Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined_fault()),
             Ok(InputAnswer::Pending(result)) => Ok(SendDecision::Pending(result)),
-            Err(error) => Ok(refused(error)),
+            Err(error) => Ok(refused_decision(error)),
         }
     }
 
@@ -168,11 +169,11 @@ fn is_confirmed(content: &Value) -> bool {
     content.get(CONFIRM_KEY) == Some(&Value::Bool(true))
 }
 
-fn refused(error: InputError) -> SendDecision {
+fn refused_decision(error: InputError) -> SendDecision {
     SendDecision::Refused(error.into())
 }
 
-fn declined() -> Fault {
+fn declined_fault() -> Fault {
     Fault::new(
         FaultCode::Denied,
         "The person at the client declined; nothing was sent.",
@@ -213,7 +214,9 @@ pub(crate) fn binding(
     tool: ToolName,
     arguments: Option<&Value>,
 ) -> String {
-    let arguments = arguments.map_or_else(String::new, |arguments| sorted(arguments).to_string());
+    let arguments = arguments.map_or_else(String::new, |arguments| {
+        canonical_value(arguments).to_string()
+    });
     let whole = json!([
         client.tenant.as_str(),
         client.session.as_str(),
@@ -224,18 +227,19 @@ pub(crate) fn binding(
     whole.to_string()
 }
 
-/// The value with the keys of objects in order: a client may write them in another order when it repeats a request.
-fn sorted(value: &Value) -> Value {
+/// A form of a value in which the order of keys does not count, because a client may write them in another order when
+/// it repeats a request: an object becomes a list of pairs in the order of their keys, an array a list after `null`.
+fn canonical_value(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_by_key(|(name, _)| *name);
             let pairs = fields
                 .into_iter()
-                .map(|(name, value)| json!([name, sorted(value)]));
+                .map(|(name, value)| json!([name, canonical_value(value)]));
             Value::Array(pairs.collect())
         }
-        Value::Array(items) => json!([null, items.iter().map(sorted).collect::<Vec<_>>()]),
+        Value::Array(items) => json!([null, items.iter().map(canonical_value).collect::<Vec<_>>()]),
         other => other.clone(),
     }
 }
@@ -249,14 +253,20 @@ mod tests {
         let one = json!({"files": ["a", "b"], "message": "x"});
         let other: Value =
             serde_json::from_str(r#"{"message": "x", "files": ["a", "b"]}"#).unwrap();
-        assert_eq!(sorted(&one).to_string(), sorted(&other).to_string());
+        assert_eq!(
+            canonical_value(&one).to_string(),
+            canonical_value(&other).to_string()
+        );
         for changed in [
             json!({"files": ["b", "a"], "message": "x"}),
             json!({"files": ["a", "b"], "message": ""}),
             json!({"files": ["a", "b"]}),
             json!({"files": [["a", "b"]], "message": "x"}),
         ] {
-            assert_ne!(sorted(&one).to_string(), sorted(&changed).to_string());
+            assert_ne!(
+                canonical_value(&one).to_string(),
+                canonical_value(&changed).to_string()
+            );
         }
     }
 

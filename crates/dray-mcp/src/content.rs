@@ -71,7 +71,7 @@ impl ContentAccess {
         self.root.as_ref().ok_or_else(|| {
             Fault::new(FaultCode::Denied, "This server uses no directory of its machine.")
                 .detail("no_root")
-                .advice("Give a URL, `sandbox:PATH` or a handle. The operator names a directory with --root.")
+                .advice("Give a URL, `sandbox:PATH` or a handle. Only an operator can name a directory, with --root.")
         })
     }
 
@@ -85,7 +85,7 @@ impl ContentAccess {
             .await
     }
 
-    /// As [`Self::store`], with another limit on a file of this machine.
+    /// Like [`Self::store`], with another limit on a file of this machine.
     pub(crate) async fn store_within(
         &self,
         location: &Location,
@@ -134,7 +134,7 @@ impl ContentAccess {
             check_size(path, copied_bytes, limit)?;
             let missing = HEAD_BYTES.saturating_sub(head.len()).min(buffer.len());
             head.extend_from_slice(buffer.get(..missing).unwrap_or_default());
-            // Split off, so that the buffer is reused without copying.
+            // The bytes are split off, so that the buffer is reused without copying.
             writer.write(buffer.split().freeze()).await?;
             progress.bytes(copied_bytes, size).await;
         }
@@ -338,7 +338,7 @@ fn add_enable_advice(fault: Fault) -> Fault {
         return fault;
     }
     fault.advice(
-        "Fetching is off by default. The user turns it on when this server starts, with `--set \
+        "Fetching is off by default. Ask the user to turn it on when this server starts, with `--set \
          egress-fetcher.enabled=true` or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
     )
 }

@@ -25,11 +25,11 @@ pub(crate) fn fault_text(fault: &Fault) -> String {
 
 /// The fault with advice for the user of this server, where the service advises a command that does not reach services
 /// inside this process.
-fn advised(fault: &Fault) -> Fault {
+fn with_advice(fault: &Fault) -> Fault {
     let fault = fault.clone();
     match fault.detail.as_str() {
         "no_session" => fault.advice(
-            "The user names a sandbox with --sandbox or a chat with --to when this server starts (--mcp-sandbox and \
+            "Ask the user to name a sandbox with --sandbox or a chat with --to when this server starts (--mcp-sandbox and \
              --mcp-to of `dray up`), or with `dray session bind` in a system with --nats.",
         ),
         _ => fault,
@@ -38,7 +38,7 @@ fn advised(fault: &Fault) -> Fault {
 
 /// A failed call of a tool. The model reads it and can act on it.
 pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
-    let fault = &advised(fault);
+    let fault = &with_advice(fault);
     // The fault is in `_meta` and not in the structured content, which has to match the output schema of the tool.
     let mut meta = rmcp::model::MetaObject::new();
     meta.0.insert("drayage/fault".to_owned(), fault_json(fault));
@@ -49,7 +49,7 @@ pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
 
 /// A failed request that is not a call of a tool, such as `resources/read`.
 pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
-    let fault = &advised(fault);
+    let fault = &with_advice(fault);
     let (message, data) = (fault_text(fault), Some(fault_json(fault)));
     match fault.code {
         FaultCode::NotFound => ErrorData::resource_not_found(message, data),
@@ -58,7 +58,7 @@ pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
     }
 }
 
-/// As [`protocol_error`], with the resource that the request named (SEP-2164).
+/// Like [`protocol_error`], with the resource that the request named (SEP-2164).
 pub(crate) fn resource_error(fault: &Fault, uri: &str) -> ErrorData {
     let mut error = protocol_error(fault);
     if let Some(Value::Object(data)) = &mut error.data {

@@ -116,7 +116,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
+    /// Like [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
     /// request without a session. Keys of an authorization server have to be in a file.
     pub async fn serve_each<H: ServerHandler>(
         self,
@@ -154,7 +154,7 @@ fn router<H: ServerHandler>(
     let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let config = StreamableHttpServerConfig::default()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES)
-        // Prevents DNS rebinding: a page under another name can reach the port, but cannot choose these headers.
+        // This prevents DNS rebinding: a page under another name can reach the port, but cannot choose these headers.
         .with_allowed_hosts(
             hosts
                 .into_iter()

@@ -121,7 +121,7 @@ impl InputGate {
     /// Signs the state of a request for [`Self::open`] with the same binding. The client can read it.
     pub fn seal(&self, state: &str, binding: &str) -> String {
         let options = SealOptions::new()
-            // Authenticated and not stored in the state: a state for one call does not open for another.
+            // The binding is authenticated and not stored in the state: a state for one call does not open for another.
             .associated_data(binding.as_bytes())
             .ttl(ANSWER_TIMEOUT);
         self.codec.seal_with(state.as_bytes(), &options)
@@ -151,8 +151,8 @@ impl InputGate {
         question: InputQuestion,
     ) -> Result<InputAnswer, InputError> {
         let capabilities = context.client_capabilities();
-        // Checked before a message is sent: a client without elicitation would respond with an error that looks like a
-        // bug of this server.
+        // The capability is checked before a message is sent: a client without elicitation would respond with an error
+        // that looks like a bug of this server.
         if capabilities.is_none_or(|capabilities| capabilities.elicitation.is_none()) {
             return Err(InputError::NotSupported);
         }

@@ -94,7 +94,8 @@ impl LocalRoot {
     /// The path leaves the root, or the file does not exist, is not a regular file, or may not be read.
     pub(crate) fn open_file(&self, path: &str) -> Result<(File, u64), Fault> {
         let beneath = self.beneath(path)?;
-        // Checked through a descriptor that does not open the file, because opening a device can have an effect.
+        // The file is checked through a descriptor that does not open the file, because opening a device can have an
+        // effect.
         let path_only = self.resolve(path, &beneath, OFlags::PATH)?;
         let checked = rustix::fs::fstat(&path_only).map_err(|error| file_fault(path, error))?;
         check_regular(path, checked.st_mode)?;
@@ -119,7 +120,7 @@ impl LocalRoot {
         self.list_matching(path, "", offset, limit)
     }
 
-    /// As [`Self::list`], only of entries whose name begins with `prefix`.
+    /// Like [`Self::list`], only of entries whose name begins with `prefix`.
     pub(crate) fn list_matching(
         &self,
         path: &str,
@@ -227,7 +228,7 @@ impl LocalRoot {
             return Ok(written_path.to_owned());
         }
         let mut names = self.inner.names.iter();
-        // Compared by components, so that `/srv/data-old` is not beneath `/srv/data`.
+        // The paths are compared by components, so that `/srv/data-old` is not beneath `/srv/data`.
         let relative = names.find_map(|root| written_path.strip_prefix(root).ok());
         let relative = relative.ok_or_else(|| outside_fault(path))?;
         Ok(if relative.as_os_str().is_empty() {
@@ -291,7 +292,7 @@ impl NewFile {
 
     /// Gives the file its name. An existing file is never replaced.
     pub(crate) fn finish(self) -> Result<(), Fault> {
-        // Synced before the rename: after a crash the name must not lead to a file without content.
+        // The file is synced before the rename: after a crash the name must not lead to a file without content.
         self.file
             .sync_all()
             .map_err(|error| write_fault(&self.shown, &error))?;

@@ -109,7 +109,7 @@ pub(crate) fn ticket_uri(id: &str) -> String {
 pub(crate) fn path_name_of_url(url: &str) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     let last = parsed.path_segments()?.next_back()?;
-    // Cleaned after it was decoded, because `%2F` is a separator in a name.
+    // The name is cleaned after it was decoded, because `%2F` is a separator in a name.
     let decoded: Vec<u8> = percent_decode_str(last).collect();
     (!decoded.is_empty()).then(|| name::clean_name(decoded))
 }

@@ -132,11 +132,13 @@ impl ServerHandler for McpServer {
         let result = tokio::select! {
             result = running => result,
             // The work ends with its future, which this branch drops.
-            () = context.ct.cancelled() => Err(cancelled()),
+            () = context.ct.cancelled() => Err(cancelled_fault()),
         };
         match result {
             Ok(ToolOutcome::Done(result)) => Ok((*result).into()),
-            Ok(ToolOutcome::Running(report)) => Ok(CallToolResponse::Task(tasks::created(&report))),
+            Ok(ToolOutcome::Running(report)) => {
+                Ok(CallToolResponse::Task(tasks::created_task(&report)))
+            }
             Ok(ToolOutcome::Pending(input)) => Ok(input.into()),
             Ok(ToolOutcome::Refused(error)) => Err(error),
             Err(fault) => Ok(failed_call(tool, &fault)),
@@ -229,7 +231,7 @@ impl ServerHandler for McpServer {
         let access = self.reading_access(context.request_context()).await?;
         let baselines = match SubscriptionBaselines::of_request(context.request_context()) {
             Some(baselines) => baselines,
-            // Reached only by a server without either transport of this crate.
+            // Only a server without either transport of this crate gets here.
             None => SubscriptionBaselines::read(self, &access, context.accepted()).await,
         };
         let watching = baselines.take()?;
@@ -338,7 +340,7 @@ impl ServerHandler for McpServer {
         let read = resources::read(&access, &request.uri, &mut progress);
         let result = tokio::select! {
             result = read => result,
-            () = context.ct.cancelled() => Err(cancelled()),
+            () = context.ct.cancelled() => Err(cancelled_fault()),
         };
         Ok(result
             .map_err(|fault| failure::resource_error(&fault, &request.uri))?
@@ -386,7 +388,7 @@ impl ServerHandler for McpServer {
         let running = transfer.run(&caller.access, ProgressReporter::new(&context));
         tokio::select! {
             result = running => result.map(CustomResult::new),
-            () = context.ct.cancelled() => Err(failure::protocol_error(&cancelled())),
+            () = context.ct.cancelled() => Err(failure::protocol_error(&cancelled_fault())),
         }
     }
 
@@ -428,7 +430,7 @@ fn failed_call(tool: ToolName, fault: &Fault) -> CallToolResponse {
     failure::failed_result(fault).into()
 }
 
-fn cancelled() -> Fault {
+fn cancelled_fault() -> Fault {
     Fault::new(FaultCode::Unavailable, "The call was cancelled.").detail("cancelled")
 }
 

@@ -51,14 +51,14 @@ const BUNDLED_SKILLS: &[SkillText] = &[
     },
 ];
 
-fn served(options: &ServerOptions) -> impl Iterator<Item = &'static SkillText> {
+fn served_skills(options: &ServerOptions) -> impl Iterator<Item = &'static SkillText> {
     BUNDLED_SKILLS
         .iter()
         .filter(|skill| skill.tools.iter().all(|tool| options.offers(*tool)))
 }
 
 fn find(options: &ServerOptions, uri: &str) -> Result<&'static SkillText, Fault> {
-    served(options)
+    served_skills(options)
         .find(|skill| skill.uri == uri)
         .ok_or_else(|| {
             failure::invalid(
@@ -94,7 +94,7 @@ fn frontmatter(text: &str) -> (&str, &str) {
 
 /// The skills whose tools are offered.
 pub(crate) fn list(options: &ServerOptions) -> ListSkillsResult {
-    ListSkillsResult::with_all_items(served(options).map(SkillText::entry).collect())
+    ListSkillsResult::with_all_items(served_skills(options).map(SkillText::entry).collect())
         .with_ttl_ms(SKILL_LIFETIME_MS)
         .with_cache_scope(CacheScope::Private)
 }
@@ -115,7 +115,7 @@ pub(crate) fn get(options: &ServerOptions, uri: &str) -> Result<GetSkillResult, 
 ///
 /// # Errors
 ///
-/// As [`get`].
+/// Those of [`get`].
 pub(crate) fn read(options: &ServerOptions, uri: &str) -> Result<ReadResourceResult, Fault> {
     let skill = find(options, uri)?;
     let contents = ResourceContents::text(skill.text, uri).with_mime_type("text/markdown");

@@ -23,7 +23,7 @@ pub(crate) const TASK_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const POLL_INTERVAL_MS: u64 = 2_000;
 
 /// The task of a delivery that is not over.
-pub(crate) fn created(report: &v1::DeliveryReport) -> CreateTaskResult {
+pub(crate) fn created_task(report: &v1::DeliveryReport) -> CreateTaskResult {
     CreateTaskResult::new(task(report))
 }
 
@@ -37,8 +37,8 @@ pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTa
     let report = tools::outcome(client, task_id, Duration::ZERO).await?;
     let payload = if !report.finished {
         TaskPayload::Working
-    // Checked before the result: a cancelled delivery has a result, too, but the protocol does not allow a payload for
-    // it.
+    // This check comes before the result: a cancelled delivery has a result, too, but the protocol does not allow a
+    // payload for it.
     } else if report.cancelled {
         TaskPayload::Cancelled
     } else {
@@ -136,7 +136,7 @@ mod tests {
             ],
             ..v1::DeliveryReport::default()
         };
-        let shown = serde_json::to_value(created(&report)).unwrap();
+        let shown = serde_json::to_value(created_task(&report)).unwrap();
         assert_eq!(shown["taskId"], "d1");
         assert_eq!(shown["status"], "working");
         assert_eq!(shown["resultType"], "task");

@@ -146,7 +146,7 @@ async fn run_with_lease(
         stored.renew(&client, progress.step());
         match stored.update(&client).await {
             Ok(()) => {}
-            // Cancelled, or another server took over: dropping the work stops it.
+            // The task was cancelled, or another server took over: dropping the work stops it.
             Err(KeyError::Stale) => return,
             Err(error) => {
                 tracing::warn!(task = %stored.id(), %error, "the lease of a transfer was not renewed");

@@ -2,7 +2,7 @@
 
 /// Bytes of an unknown type.
 pub const OCTET_STREAM: &str = "application/octet-stream";
-/// PDF, also with other bytes before its signature.
+/// PDF, even with other bytes before its signature.
 pub const PDF: &str = "application/pdf";
 /// Rich text, by the bytes `{\rtf`.
 pub const RTF: &str = "application/rtf";

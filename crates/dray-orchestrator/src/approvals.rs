@@ -6,8 +6,8 @@
 //! after the decision is recorded and audited. When its process dies in between, the approval is used up and the call
 //! is not made again.
 //!
-//! The record of a call about which a chat is asked is decided by the people of that chat, and then used by the turn: see
-//! `chats`.
+//! The record of a call about which a chat is asked is decided by the people of that chat, and then used by the turn:
+//! see `chats`.
 
 use std::time::Duration;
 

@@ -98,7 +98,8 @@ impl ClientFiles {
             expires_ms: created_ms.saturating_add(lifetime.as_millis()),
         };
         let id = random_id(FILE_ID_PREFIX);
-        // Deleted before the file, because an operator would believe that a file without search results is deleted.
+        // The record is deleted before the file, because an operator would believe that a file without search results
+        // is deleted.
         self.record_holder(principal, &id, &record).await?;
         let created = self
             .records
@@ -159,7 +160,7 @@ impl ClientFiles {
     ///
     /// # Errors
     ///
-    /// As [`ClientFiles::get`].
+    /// Those of [`ClientFiles::get`].
     pub(crate) async fn delete(&self, principal: &str, id: &str) -> Result<(), RequestFailure> {
         let found = self
             .records

@@ -175,7 +175,7 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// As [`Self::part_limit`]; the limit applies to all concurrent parts together.
+    /// Those of [`Self::part_limit`]; the limit applies to all concurrent parts together.
     pub(crate) async fn add_part(
         &self,
         principal: &str,
@@ -232,7 +232,8 @@ impl ClientUploads {
             // The response to the first request was lost.
             return Ok(found.object(id, self.now_ms()));
         }
-        // Read again for the newest revision: of two concurrent requests, the later update below fails as stale.
+        // The record is read again for the newest revision: of two concurrent requests, the later update below fails as
+        // stale.
         let mut record = self.open(principal, id).await?;
         let parts = named_parts(&record.value, part_ids)?;
         let claim = self.join(&record.value.announced, &parts, md5).await?;
@@ -406,7 +407,7 @@ fn named_parts(
     }
     let sizes = parts.iter().map(|part| part.content.size());
     let total = sizes.fold(0, u64::saturating_add);
-    // Checked after the ids, so that a part that is named twice is reported as such.
+    // The size is checked after the ids, so that a part that is named twice is reported as such.
     if total != record.announced.bytes {
         return Err(invalid_value(
             "part_ids",

@@ -177,9 +177,9 @@ pub struct Config {
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
-    /// section apply to later requests, except `listen`, `public_url`, `tenant`, `max_chats`, `drain`, `approval_timeout`,
-    /// `client_state_lifetime`, `response_lease` and this one. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
+    /// this section apply to later requests, except `listen`, `public_url`, `tenant`, `max_chats`, `drain`,
+    /// `approval_timeout`, `client_state_lifetime`, `response_lease` and this one. Default `2s`.
     pub reload_interval: Period,
 }
 

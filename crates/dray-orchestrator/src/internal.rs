@@ -41,7 +41,7 @@ pub(crate) fn offered_tools(offer: &ToolOffer<'_>) -> Vec<Arc<dyn Tool>> {
     if notify::is_active(contexts, offer.messages) {
         tools.push(Arc::new(context::ListFiles::new(contexts)));
     }
-    // Offered only to models that request files themselves (quickapps 16).
+    // The tools are offered only to models that request files themselves (quickapps 16).
     if let Some(types) = offer.lazy
         && content::is_useful(contexts, offer.messages, types)
     {

@@ -87,7 +87,7 @@ impl ManifestDirectory {
             cached: Mutex::default(),
         };
         for listed in manifests.files() {
-            // Refused ones are logged where they are read.
+            // `get` logs the manifests that it refuses.
             let _ = manifests.get(&listed.name);
         }
         Ok(manifests)

@@ -68,7 +68,7 @@ struct LabelNames {
 }
 
 /// A name for a label: the name itself while few are known.
-fn bounded(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
+fn bounded_label(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
     let mut shown_names = shown_names.lock().unwrap_or_else(PoisonError::into_inner);
     if !shown_names.contains(name) {
         if shown_names.len() >= MAX_NAMES {
@@ -176,8 +176,8 @@ impl OrchestratorMetrics {
     /// series.
     pub(crate) fn turn_labels(&self, agent: &str, client: &str) -> [KeyValue; 2] {
         [
-            KeyValue::new("agent", bounded(&self.names.agents, agent)),
-            KeyValue::new("client", bounded(&self.names.clients, client)),
+            KeyValue::new("agent", bounded_label(&self.names.agents, agent)),
+            KeyValue::new("client", bounded_label(&self.names.clients, client)),
         ]
     }
 
@@ -224,7 +224,10 @@ impl OrchestratorMetrics {
         vec![
             KeyValue::new("gen_ai.operation.name", "chat"),
             KeyValue::new("gen_ai.provider.name", provider),
-            KeyValue::new("gen_ai.request.model", bounded(&self.names.models, model)),
+            KeyValue::new(
+                "gen_ai.request.model",
+                bounded_label(&self.names.models, model),
+            ),
         ]
     }
 
@@ -316,9 +319,13 @@ mod tests {
         let known = Mutex::default();
         for number in 0..MAX_NAMES {
             let name = format!("model-{number}");
-            assert_eq!(bounded(&known, &name), name);
+            assert_eq!(bounded_label(&known, &name), name);
         }
-        assert_eq!(bounded(&known, "one-more"), OTHER_NAMES);
-        assert_eq!(bounded(&known, "model-3"), "model-3", "known names stay");
+        assert_eq!(bounded_label(&known, "one-more"), OTHER_NAMES);
+        assert_eq!(
+            bounded_label(&known, "model-3"),
+            "model-3",
+            "known names stay"
+        );
     }
 }

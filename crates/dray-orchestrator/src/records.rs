@@ -255,7 +255,7 @@ impl CallerRecords {
         }))
     }
 
-    /// As [`CallerRecords::get`], for callers that must not take a record that cannot be read for a missing one.
+    /// Like [`CallerRecords::get`], for callers that must not take a record that cannot be read for a missing one.
     ///
     /// # Errors
     ///

@@ -264,7 +264,7 @@ impl ResponseStore {
         self.record_or_report(principal, id, true).await
     }
 
-    /// As [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its
+    /// Like [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its
     /// lease may have ended since it was looked at, and another replica can finish it.
     async fn record_or_report(
         &self,
@@ -323,11 +323,11 @@ impl ResponseStore {
         self.poll(principal, id, true).await
     }
 
-    /// As [`ResponseStore::get`]; `reports` as in [`ResponseStore::record_or_report`].
+    /// Like [`ResponseStore::get`]; `reports` as in [`ResponseStore::record_or_report`].
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`].
+    /// Those of [`ResponseStore::get`].
     pub(crate) async fn poll(
         &self,
         principal: &str,
@@ -360,7 +360,8 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is connected.
+    /// Those of [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is
+    /// connected.
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;
@@ -392,7 +393,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`].
+    /// Those of [`ResponseStore::get`].
     pub(crate) async fn delete(&self, principal: &str, id: &str) -> Result<(), RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let record = self.record(principal, id).await?;
@@ -403,7 +404,8 @@ impl ResponseStore {
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
-                    // Removed here, because replicas look at a response that has ended only when its events are due.
+                    // The events are removed here, because replicas look at a response that has ended only when its
+                    // events are due.
                     if record.value.has_events && self.forget_events(principal, id).await {
                         self.forget_run(id).await;
                     }

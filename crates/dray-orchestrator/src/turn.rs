@@ -257,7 +257,7 @@ impl AgentEngine {
             .loader
             .load(&request.caller, &request.identity, &request.manifest)
             .await?;
-        // Boxed: the futures of a turn are large, and the future of each caller would contain them.
+        // The future is boxed: the futures of a turn are large, and the future of each caller would contain them.
         let opened = Box::pin(open::open_turn(
             &self.parts,
             request,

@@ -1,5 +1,5 @@
-//! Publishes the events about turns and their calls of tools, `dray.event.turn.v1.>` and `dray.event.turncall.v1.>`, in the
-//! background.
+//! Publishes the events about turns and their calls of tools, `dray.event.turn.v1.>` and `dray.event.turncall.v1.>`, in
+//! the background.
 //!
 //! A turn never waits for the bus. Its events go into a queue with a limit; an event that finds the queue full, or that
 //! the bus does not take in time, is lost and counted.
@@ -26,7 +26,7 @@ const MAX_QUEUED_EVENTS: usize = 1024;
 const RESERVED_PLACES: usize = 256;
 /// Time from an event to the end of the attempts to publish it.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the events that still wait may be published after the service was told to stop.
+/// How long the events that still wait may be published after the service was asked to stop.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An event about a turn.
@@ -177,7 +177,7 @@ impl TurnEventPublisher {
     ) {
         loop {
             let queued = tokio::select! {
-                // Queued events first: turns that the stop ended have just reported it.
+                // Queued events come first: turns that the stop ended have just reported it.
                 biased;
                 queued = receiver.recv() => queued,
                 () = stop.cancelled() => None,

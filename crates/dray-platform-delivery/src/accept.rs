@@ -44,7 +44,7 @@ impl RequestIntake {
             Deadline::after(self.context.clock.now_ms(), delivery_timeout).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
-        // Taken before the publication, so that the next request of the same caller gets a later place.
+        // The position is taken before the publication, so that the next request of the same caller gets a later place.
         let position = self.take_position(meta, &work).await?;
         let published = self.context.bus.publish_work(&envelope, &work).await;
         let is_repeated = published

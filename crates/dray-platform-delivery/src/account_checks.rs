@@ -77,7 +77,8 @@ impl AccountChecker {
         let started = Instant::now();
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
-            // Locked during the request, so that concurrent callers get its result instead of making their own request.
+            // The lock is held during the request, so that concurrent callers get its result instead of making their
+            // own request.
             let mut last = account.last_check.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
@@ -96,7 +97,7 @@ impl AccountChecker {
             Err(_elapsed) => {
                 let mut check = unchecked_account(&account);
                 check.set_credentials(CredentialState::Unreachable);
-                "The platform did not answer in time.".clone_into(&mut check.reason);
+                "The platform did not respond in time.".clone_into(&mut check.reason);
                 check.checked_at_ms = checked_at_ms;
                 check.milliseconds = milliseconds_since(started);
                 check

@@ -124,7 +124,7 @@ impl Platform for CliAccount {
             return Ok(ReconcileResult::NotSent);
         };
         for directory in self.directories(&send.delivery.target) {
-            // The partial file of an earlier attempt; no process writes to it.
+            // This is the partial file of an earlier attempt; no process writes to it.
             let _ = tokio::fs::remove_file(part_path(&directory, file, send.key)).await;
             for number in 1..=MAX_NUMBERED_NAMES {
                 let path = directory.join(numbered_name(&file.name, number));
@@ -192,7 +192,7 @@ async fn copy_file(
         Ok(()) => publish_part(directory, &part, &file.name).await,
         Err(error) => Err(error),
     };
-    // Removed in every case: a published part has a second name, and a failed one is of no use.
+    // The file is removed in every case: a published part has a second name, and a failed one is of no use.
     let _ = tokio::fs::remove_file(&part).await;
     published
 }
@@ -275,8 +275,9 @@ async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> 
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
 }
 
-/// Codes of failures of the directory itself.
+/// Failure code for a file system without space.
 const DIRECTORY_FULL: &str = "directory_full";
+/// Failure code for a directory in which no file can be created.
 const DIRECTORY_NOT_WRITABLE: &str = "directory_not_writable";
 
 /// The sentence about the directory for a code of this platform; `None` for other codes.

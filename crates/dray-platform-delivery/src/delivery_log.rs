@@ -18,7 +18,7 @@ impl DeliveryLog {
     /// write.
     ///
     /// # Errors
-    /// As [`RecordStore::write`].
+    /// Those of [`RecordStore::write`].
     pub(crate) async fn write(
         &self,
         key: &str,

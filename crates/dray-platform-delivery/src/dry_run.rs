@@ -125,7 +125,7 @@ pub async fn plan_delivery(
     };
     let limits = account.platform.limits(&delivery.target).await;
     let limits = limits.map_err(|error| refusal_fault(&error))?;
-    // The same order as for a real request: `allow_targets` makes the list irrelevant.
+    // The order is the same as for a real request: `allow_targets` makes the list irrelevant.
     let policy = if config.allow_targets {
         ChatPolicy::AnyChat
     } else if config.lists(&delivery.target) {

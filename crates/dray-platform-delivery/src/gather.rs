@@ -79,7 +79,7 @@ pub fn check_request(work: &v1::SendFileRequested, max_files: usize) -> Result<(
         let reason = format!("must have at most {MAX_TEXT_BYTES} bytes");
         return Err(InvalidMessage::field("message", reason));
     }
-    // Limited, because the record and every event repeat both names.
+    // Both lengths are limited, because the record and every event repeat both names.
     if work.turn.len() > 256 || work.session.len() > 128 {
         return Err(InvalidMessage::field(
             "turn",
@@ -133,7 +133,7 @@ impl Gatherer {
                     .map_err(|error| Fault::from(error).into()),
                 Err(error) => Err(self.refuse(&gather_request, &key, error).await),
             };
-            // Removed after a failure too, because the next attempt writes its own note.
+            // The gathering ends after a failure too, because the next attempt writes its own note.
             if work.paths.len() > 1 {
                 self.gatherings.end(&key).await;
             }
@@ -188,7 +188,7 @@ impl Gatherer {
             &target.account,
         )?;
         let key = records::record_key(&gather_request.meta.tenant, &gather_request.meta.operation);
-        // Taken before the files are copied, so that later requests do not overtake large files.
+        // The position is taken before the files are copied, so that later requests do not overtake large files.
         let position = self
             .places
             .position_of(&gather_request.meta.tenant, &key, &target)
@@ -319,7 +319,7 @@ impl Gatherer {
         };
         let start = DeliveryStart {
             delivery_id: gather_request.meta.operation.to_string(),
-            // Cut, because the request may have been refused for their length.
+            // The session is cut, because the request may have been refused for their length.
             session: work.session.chars().take(128).collect(),
             target: work.target.clone(),
             turn: work.turn.chars().take(128).collect(),

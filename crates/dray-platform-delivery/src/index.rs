@@ -92,7 +92,7 @@ impl DeliveryIndex {
         // Two readers would read the same revisions and could apply them in the wrong order.
         let _reading = self.reading.lock().await;
         let mut is_all = false;
-        // Bounded, so that a large bucket does not block the first caller until all of it is read.
+        // The loop is bounded, so that a large bucket does not block the first caller until all of it is read.
         for _ in 0..MAX_WATCH_BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
@@ -100,7 +100,7 @@ impl DeliveryIndex {
                 break;
             };
             let mut state = self.lock();
-            // Advanced before the record is decoded, so that a corrupt record is not read again forever.
+            // The position advances before the record is decoded, so that a corrupt record is not read again forever.
             state.next = change.revision + 1;
             match change.value.map(decode_record) {
                 Some(Ok(record)) => state.put(&change.key, change.revision, &record),
@@ -117,7 +117,7 @@ impl DeliveryIndex {
                 }
             }
         }
-        // Done once per refresh, because it sorts all finished entries.
+        // This happens once per refresh, because it sorts all finished entries.
         self.lock().forget();
         Ok(is_all)
     }

@@ -48,7 +48,8 @@ impl LeaseStore {
         let value = self.value(lifetime);
         let written = match self.keys.get(&key).await? {
             None => self.keys.create(&key, value).await,
-            // Updated at the revision that was read, so that only one of two replicas takes an expired lease.
+            // The lease is updated at the revision that was read, so that only one of two replicas takes an expired
+            // lease.
             Some(entry) if self.is_free(&entry.value) => {
                 self.keys.update(&key, value, entry.revision).await
             }

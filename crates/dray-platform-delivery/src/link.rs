@@ -52,7 +52,7 @@ pub fn preview_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_m
         bytes => format!(" ({})", size::human_size(bytes)),
     };
     format!(
-        "{}{size}, to look at until {} ({}):\n{url}",
+        "{}{size}, viewable until {} ({}):\n{url}",
         dray_presentation::caption::neutralise_mentions(&name::shown_name(file)),
         absolute_utc(expires_at_ms),
         relative_time(expires_at_ms.saturating_sub(now_ms)),

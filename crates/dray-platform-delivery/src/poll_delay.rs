@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The first delay: a small file is often delivered within it.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// The longest delay, by which a change is noticed too late at most.
+/// The longest delay: a change is noticed at most this much later.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// Delays that double from 10 ms to 200 ms: an early change is noticed early, and a long wait costs five reads per

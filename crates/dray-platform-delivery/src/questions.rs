@@ -103,13 +103,14 @@ impl QuestionService {
         })?;
         let remaining_time = meta.deadline.remaining(self.clock.now_ms());
         let remaining_time = remaining_time.min(MAX_ASK_TIME);
-        // Refused instead of a question after the deadline of its caller.
+        // The request is refused instead of a question after the deadline of its caller.
         let wait = self
             .reserve_message(&account, &target, remaining_time)
             .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
-        // Recorded before it is shown: after a crash of this process, another replica shows the question and ends it.
+        // The question is recorded before it is shown: after a crash of this process, another replica shows the
+        // question and ends it.
         let remaining_time = remaining_time.saturating_sub(wait);
         self.remember(request, &target, remaining_time).await;
         let shown = shown_question(request);

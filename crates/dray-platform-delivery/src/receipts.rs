@@ -26,11 +26,12 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest time for reading the changes of the index for a list: below the timeout of a page of the console.
 const INDEX_TIMEOUT: Duration = Duration::from_secs(3);
-/// When a caller may ask again for a list whose changes were not read in time.
+/// Delay after which a caller may ask again for a list whose changes were not read in time.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Receipts in a list without a limit, and most receipts in a list.
+/// Receipts in a list for which the request sets no limit.
 const DEFAULT_RECEIPTS: usize = 50;
+/// Most receipts in a list.
 const MAX_RECEIPTS: usize = 500;
 /// Most records that are read for one digest, newest first. Each costs one read.
 const MAX_SEARCHED_RECORDS: usize = 1_000;
@@ -83,7 +84,7 @@ impl ReceiptService {
             if is_over || Instant::now() >= until {
                 return found.ok_or(DeliveryError::NotFound("delivery"));
             }
-            // Polled, because the delivery may end in another replica, and one key is a cheap read.
+            // The receipt is polled, because the delivery may end in another replica, and one key is a cheap read.
             tokio::time::sleep(delay.next_delay()).await;
         }
     }

@@ -1,5 +1,5 @@
-//! Continues deliveries whose wait is over, ends deliveries whose deadline has passed, whose work is a dead letter, or
-//! that are cancelled.
+//! Continues deliveries whose wait is over. Ends deliveries that are cancelled, whose deadline has passed, or whose work
+//! is a dead letter.
 
 mod abandoned;
 mod cancelled;
@@ -48,7 +48,7 @@ pub(crate) struct RecentPublishes {
 }
 
 impl RecentPublishes {
-    /// Nothing yet.
+    /// Begins without actions.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -110,7 +110,7 @@ impl Reconciler {
         let mut started_by_chat: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
-        self.publish_left_ends(now_ms).await;
+        self.publish_missing_ends(now_ms).await;
         for entry in self.log.index.unfinished() {
             // The grace period lets a worker that reached the deadline write the end itself.
             if now_ms >= entry.deadline_ms.saturating_add(EXPIRY_GRACE_MS) {

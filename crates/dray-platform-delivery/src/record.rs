@@ -153,7 +153,7 @@ pub struct FileRecord {
     pub path: Vec<u8>,
     /// Visible name.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Media type, detected from the bytes.
     pub media_type: String,
@@ -183,9 +183,9 @@ pub struct FileRecord {
     pub transfer: Option<v1::TransferReceipt>,
     /// Visible requests that were made for it.
     pub attempts: u32,
-    /// Most bytes that the chat takes, when it was too large; 0 when unknown.
+    /// Most bytes that the chat accepts, if the file was too large; 0 if unknown.
     pub limit: u64,
-    /// The file's previews, for a file that is sent as one.
+    /// Previews of the file, if it is sent as a preview.
     pub preview: Option<v1::PreviewReceipt>,
     /// Decision of the rules about files from the web.
     pub web: WebFileVerdict,
@@ -271,7 +271,7 @@ pub struct DeliveryRecord {
     pub success: bool,
     /// Whether the delivery ended.
     pub finished: bool,
-    /// Unix milliseconds at which it was requested, which are also its place in the chat.
+    /// Unix milliseconds at which it was requested. They order the deliveries of a chat.
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
     pub ended_at_ms: u64,
@@ -289,8 +289,8 @@ pub struct DeliveryRecord {
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
-    /// Unix milliseconds at which it continues; 0 if it does not wait. After its end, when that was to be published; 0
-    /// if it is.
+    /// Unix milliseconds at which it continues; 0 if it does not wait. After its end: Unix milliseconds from which its
+    /// end is to be published; 0 once it is published.
     pub due_at_ms: u64,
     /// The reason why it does not continue now; `None` while it is worked on.
     pub waiting: Option<WaitingReason>,

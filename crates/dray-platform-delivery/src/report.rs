@@ -86,6 +86,7 @@ fn named_message(file: &FileRecord) -> String {
 
 /// Most bytes of a report in an event.
 const MAX_EVENT_BYTES: usize = 100 * 1024;
+/// Most bytes of a report in a response.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 112 * 1024;
 
 /// The report in events, without the agent's text and the proofs of the copies.

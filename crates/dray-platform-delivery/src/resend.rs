@@ -48,7 +48,7 @@ pub(crate) fn resend_offer(record: &DeliveryRecord) -> Option<v1::ResendOffer> {
 mod tests {
     use super::*;
 
-    fn rejected(kind: ErrorKind) -> FileRecord {
+    fn rejected_file(kind: ErrorKind) -> FileRecord {
         FileRecord {
             error_kind: Some(kind.into()),
             ..FileRecord::in_state(FileState::Rejected)
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn files_with_permanent_refusals_are_offered_only_together() {
-        let refused = rejected(ErrorKind::NotFound);
+        let refused = rejected_file(ErrorKind::NotFound);
         assert_eq!(
             offer(std::slice::from_ref(&refused), true),
             Some((true, false))
@@ -99,9 +99,9 @@ mod tests {
         let delivered = FileRecord::in_state(FileState::Delivered);
         let both = [refused.clone(), delivered];
         assert_eq!(offer(&both, true), Some((true, true)));
-        let large = rejected(ErrorKind::TooLarge);
+        let large = rejected_file(ErrorKind::TooLarge);
         assert_eq!(offer(&[refused, large], true), Some((false, false)));
-        let closed = rejected(ErrorKind::WindowClosed);
+        let closed = rejected_file(ErrorKind::WindowClosed);
         assert_eq!(offer(&[closed], true), Some((false, false)));
     }
 }

@@ -37,7 +37,8 @@ impl Service for PlatformDelivery {
     type Config = Config;
 
     fn plan() -> ServicePlan {
-        // Written out, so that the router is compiled in this crate and not again in each crate that uses it.
+        // The call is written out, so that the router is compiled in this crate and not again in each crate that uses
+        // it.
         ServicePlan::of::<Self>()
     }
 
@@ -128,7 +129,7 @@ impl PlatformDelivery {
         let listen = config.listen;
         let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
-            // Bound before any task is spawned, so that a port in use fails the start.
+            // The listener is bound before any task is spawned, so that a port in use fails the start.
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
@@ -157,7 +158,8 @@ impl PlatformDelivery {
         request: Request<v1::SendFileRequested>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        // Checked here too, not only in the work, so that the caller of an invalid request gets the error immediately.
+        // The request is checked here too, not only in the work, so that the caller of an invalid request gets the
+        // error immediately.
         gather::check_request(&body, self.deliveries.inbound.config.get().max_files)?;
         let accepted = self
             .deliveries
@@ -333,7 +335,7 @@ impl PlatformDelivery {
         let WorkDelivery {
             meta, work, cancel, ..
         } = delivery;
-        // Boxed, because the future is large and the router has one for every queue.
+        // The future is boxed, because it is large and the router has one for every queue.
         let ended = Box::pin(self.deliveries.sender.deliver(&meta, &work, &cancel)).await;
         work_result(&work, ended)
     }

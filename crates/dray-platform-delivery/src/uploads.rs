@@ -18,7 +18,7 @@ use crate::platform_cache::PlatformCache;
 
 /// Lifetime of a presigned PUT (messaging-reliability L-2).
 const PUT_LIFETIME: Duration = Duration::from_mins(10);
-/// How long an upload can be finished, and its result be requested again after that.
+/// Time in which an upload can be finished; its result can be requested again for as long.
 const UPLOAD_RETENTION: Duration = Duration::from_hours(24);
 /// Time limit for putting the file into the sandbox.
 pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_hours(1);
@@ -65,7 +65,7 @@ impl UploadService {
             ),
         };
         let max_bytes = self.config.get().max_attachment.as_u64();
-        // Checked before a URL is returned, because the store would refuse only after the whole upload.
+        // The size is checked before a URL is returned, because the store would refuse only after the whole upload.
         if request.size > max_bytes {
             let text = dray_presentation::size::over_limit(request.size, max_bytes);
             return Err(too_large(&text));
@@ -153,7 +153,7 @@ impl UploadService {
                 operation_id: String::new(),
             });
         }
-        let placing = placing_of(&id);
+        let placing = placing_operation(&id);
         let place_request = v1::PlaceUpload {
             session: pending.session,
             claim: Some(claim.clone().into()),
@@ -226,7 +226,7 @@ impl UploadService {
 }
 
 /// The operation that places an upload, the same one for repeated calls.
-fn placing_of(upload: &OperationId) -> OperationId {
+fn placing_operation(upload: &OperationId) -> OperationId {
     OperationId::new(format!("u-{}", upload.ledger_token())).unwrap_or_else(|_| upload.clone())
 }
 

@@ -26,9 +26,11 @@ pub use people::{FileFault, USER_ID};
 
 /// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "fake.token.of-a-bot-that-is-none";
-/// Largest file in bytes: in servers below boost level 2, at level 2, and at level 3.
+/// Largest file in servers below boost level 2, in bytes.
 const MAX_FILE_BYTES: u64 = 10 << 20;
+/// Largest file in servers of boost level 2, in bytes.
 const MAX_FILE_BYTES_LEVEL_2: u64 = 50 << 20;
+/// Largest file in servers of boost level 3, in bytes.
 const MAX_FILE_BYTES_LEVEL_3: u64 = 100 << 20;
 
 /// A fault to inject, once.

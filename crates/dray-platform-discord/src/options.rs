@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Largest file without boosts, in bytes. All servers accepted it; documentation of late 2026 says twice as much
 /// (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 10 << 20;
-/// Largest file with server boosts of level 2 and 3, in bytes.
+/// Largest file in servers of boost level 2, in bytes.
 const LEVEL_2_FILE_BYTES: u64 = 50 << 20;
+/// Largest file in servers of boost level 3, in bytes.
 const LEVEL_3_FILE_BYTES: u64 = 100 << 20;
 /// Largest whole request, in bytes: Discord's 25 MiB, less room for what is not files.
 const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);

@@ -24,8 +24,9 @@ const OUTCOME_SEPARATOR: &str = "\n\n";
 
 /// Type of an interaction with a component of a message.
 const MESSAGE_COMPONENT: u64 = 3;
-/// Types of components: a row, and a button in it.
+/// Type of the component that is a row.
 const ACTION_ROW: u64 = 1;
+/// Type of the component that is a button in a row.
 const BUTTON_COMPONENT: u64 = 2;
 /// Most buttons of a row.
 const MAX_ROW_BUTTONS: usize = 5;

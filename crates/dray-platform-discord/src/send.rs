@@ -40,7 +40,7 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Checked before the upload, because Discord would refuse the message after it.
+    // This is checked before the upload, because Discord would refuse the message after it.
     if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
@@ -188,7 +188,7 @@ async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
                 .and_then(|rest| rest.get(2..10))
             {
                 let granule = u64::from_le_bytes(granule.try_into().unwrap_or_default());
-                // RFC 3533, section 6: all bits set means that no packet ends on this page.
+                // All bits set (RFC 3533, section 6) means that no packet ends on this page.
                 if granule != u64::MAX {
                     last = last.max(granule);
                 }
@@ -211,7 +211,7 @@ async fn multipart_form(
 ) -> Result<MultipartForm, PlatformError> {
     let mut form = MultipartForm::new().json("payload_json", message);
     for (index, (_, file)) in step_files(send).enumerate() {
-        // Opened for each attempt, because a stream can be read only once.
+        // The file is opened for each attempt, because a stream can be read only once.
         let body = http::request_body(file.source.open().await?);
         let field = format!("files[{index}]");
         let file_name = visible_name(send, file);

@@ -4,8 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_platform::{ErrorKind, PlatformError};
 
-/// Longest local part and longest address, in bytes (RFC 5321, 4.5.3.1).
+/// Longest local part, in bytes (RFC 5321, section 4.5.3.1).
 const MAX_LOCAL_PART_BYTES: usize = 64;
+/// Longest address, in bytes (RFC 5321, section 4.5.3.1).
 const MAX_ADDRESS_BYTES: usize = 254;
 /// Longest message id that is written into a reply, in bytes: a header line may have 998 (RFC 5322, 2.1.1).
 const MAX_MESSAGE_ID_BYTES: usize = 500;

@@ -97,7 +97,7 @@ impl EmailPlatform {
 
     async fn open(&self) -> Result<SmtpConnection, PlatformError> {
         let connection = SmtpConnection::open(&self.options, &self.tls).await?;
-        // Refreshed by every connection, because an operator of the server may change it.
+        // Every connection refreshes it, because an operator of the server may change it.
         self.announced_limit.store(
             connection.max_mail_bytes().unwrap_or(u64::MAX),
             Ordering::Relaxed,
@@ -177,7 +177,7 @@ impl Platform for EmailPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        // Built before connecting: an invalid target costs no connection.
+        // The mail is built before connecting: an invalid target costs no connection.
         let mail = mime::OutgoingMail::new(&self.options, &self.sender, send, self.clock.now_ms())?;
         let connection = self.open().await?;
         send::send_mail(connection, &self.options, &self.sender, &mail, progress).await?;

@@ -15,8 +15,9 @@ use crate::connection::{BufferedStream, MailServer, broken_connection};
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::reply::{SmtpReply, SmtpStage};
 
-/// Longest line of a reply, in bytes, and most lines. The standard allows 512 bytes, but servers send longer ones.
+/// Longest line of a reply, in bytes. The standard allows 512 bytes, but servers send longer ones.
 const MAX_LINE_BYTES: u64 = 2048;
+/// Most lines of one reply.
 const MAX_LINES: usize = 100;
 
 /// A connection that was greeted, protected and logged in. Dropping it closes it without a `QUIT`.
@@ -111,7 +112,8 @@ impl SmtpConnection {
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.command(&format!("AUTH PLAIN {credentials}")).await?
         } else {
-            // `LOGIN` is in no RFC, but some servers offer nothing else. They ask for the name and then for the password.
+            // `LOGIN` is in no RFC, but some servers offer nothing else. They ask for the name and then for the
+            // password.
             self.command("AUTH LOGIN")
                 .await?
                 .expect(334, SmtpStage::Login)?;
@@ -128,7 +130,7 @@ impl SmtpConnection {
             .offers
             .iter()
             .find_map(|offer| offer.strip_prefix("SIZE "))?;
-        // RFC 1870, section 4: zero means no fixed limit.
+        // Zero means no fixed limit (RFC 1870, section 4).
         announced.trim().parse().ok().filter(|size| *size > 0)
     }
 
@@ -160,7 +162,7 @@ impl SmtpConnection {
         let mut lines = Vec::new();
         loop {
             let mut line = Vec::new();
-            // Bounded, because a line may never end.
+            // The line is bounded, because a line may never end.
             let mut bounded = (&mut self.io).take(MAX_LINE_BYTES);
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;

@@ -161,7 +161,7 @@ impl MatrixApi {
             .stream(media_type, size, http::request_body(body));
         let response: Value = self.open(request, progress).await?.json().await?;
         let uri = response.get("content_uri").and_then(Value::as_str);
-        // Checked here, because the address is used in events and later in paths.
+        // The URI is checked here, because the address is used in events and later in paths.
         match uri.filter(|uri| media_parts(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
             None => Err(PlatformError::new(

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Largest file in bytes if the homeserver announces no limit: the default of Synapse.
 const MAX_FILE_BYTES: u64 = 50 << 20;
-/// Longest text in bytes: an event has at most 65,536 bytes, and the text may get longer by escapes.
+/// Longest text in bytes: an event has at most 65,536 bytes, and escapes make the text longer.
 const MAX_TEXT_BYTES: usize = 20_000;
 
 /// A user on a homeserver.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{MatrixApi, media_parts};
 
-/// Routes of files.
+// Routes of files.
 pub(crate) const FILE_ROUTE: Route = Route::File;
 pub(crate) const IMAGE_ROUTE: Route = Route::Image;
 pub(crate) const VIDEO_ROUTE: Route = Route::Video;
@@ -29,7 +29,7 @@ pub(crate) async fn prepare_upload(
     let Some((_, file)) = step_file(send) else {
         return Ok(String::new());
     };
-    // Checked before the upload, so that no file is uploaded for a room that refuses the event.
+    // The room is checked before the upload, so that no file is uploaded for a room that refuses the event.
     api.room(&send.delivery.target.chat).await?;
     if let Some(uri) = &file.file_id {
         return check_known_file(api, uri).await;

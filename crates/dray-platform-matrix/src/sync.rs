@@ -11,8 +11,9 @@ use crate::api::{MatrixApi, encode_path_segment};
 use crate::event;
 use crate::options::MatrixOptions;
 
-/// Delays after failures: the first one, and the limit of the doubled ones.
+/// Delay after the first failure; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay after a failure.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
@@ -64,12 +65,12 @@ impl SyncLoop<'_> {
             let error = match done {
                 Ok((Some(newer), synced)) => {
                     note_rooms(&mut known_rooms, &synced);
-                    // Updated only here, so that the same events are returned again after an error.
+                    // The token is updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
                     retry_delay = FIRST_RETRY_DELAY;
                     continue;
                 }
-                // Stopped before all was stored; the next start reads it again.
+                // The sync stopped before all was stored; the next start reads it again.
                 Ok((None, _)) => break,
                 Err(error) => error,
             };
@@ -93,7 +94,7 @@ impl SyncLoop<'_> {
         own_user: &mut String,
         since: Option<&str>,
     ) -> Result<Value, PlatformError> {
-        // Requested once, because the token belongs to one user.
+        // The own user is requested once, because the token belongs to one user.
         if own_user.is_empty() {
             let identity = self.api.get("/client/v3/account/whoami", &[]).await?;
             let user = identity.get("user_id").and_then(Value::as_str);
@@ -153,8 +154,8 @@ impl SyncLoop<'_> {
             };
             events.extend(newest);
             for event in &events {
-                // Limits the first response, and that after a join: both contain messages of any age. Later responses
-                // have only new messages, even if the clock of the server is slow.
+                // This limits the first response, and that after a join: both contain messages of any age. Later
+                // responses have only new messages, even if the clock of the server is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
                 let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);
                 if is_old && !is_known {

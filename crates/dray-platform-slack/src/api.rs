@@ -93,7 +93,7 @@ impl SlackApi {
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<String, PlatformError> {
-        // Checked although the URL came from Slack, because files must not be sent to any other host.
+        // The URL is checked although the URL came from Slack, because files must not be sent to any other host.
         self.file_hosts.check(url)?;
         let request = self
             .client
@@ -147,7 +147,7 @@ async fn check_response(response: HttpResponse) -> Result<Value, PlatformError> 
         .get("error")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    // Neither a success nor a refusal: Slack may have executed the request.
+    // The response is neither a success nor a refusal: Slack may have executed the request.
     if code.is_empty() {
         let error = PlatformError::new(ErrorKind::Unknown, "the response has neither ok nor error");
         return Err(error.ambiguous());

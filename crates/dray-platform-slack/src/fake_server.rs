@@ -407,7 +407,7 @@ fn complete_upload(
 ) -> Result<Value, &'static str> {
     let listed: Vec<Value> =
         serde_json::from_str(form.field("files")).map_err(|_| "invalid_arguments")?;
-    // Observed of the real server (platform-delivery 7.4).
+    // The real server was observed to fail with more files (platform-delivery 7.4).
     if listed.len() > 14 {
         return Err("internal_error");
     }
@@ -461,7 +461,7 @@ fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
     };
     let mut shares = json!({});
     if let Some((channel, ts, hidden_calls)) = &mut file.shared {
-        // Hidden by the fault `ShareLate`.
+        // The fault `ShareLate` hides it.
         if *hidden_calls > 0 {
             *hidden_calls -= 1;
         } else {

@@ -23,7 +23,8 @@ pub(crate) fn read_webhook(
     request: &WebhookRequest,
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
-    // Verified before the body is parsed. The check of the address is signed too.
+    // The signature is verified before the body is parsed. It also covers the request by which Slack checks the
+    // address.
     verify_signature(options, request, now)?;
     // Interactions are forms with JSON in them; events are JSON.
     let payload = form_urlencoded::parse(&request.body).find(|(name, _)| name == "payload");
@@ -166,7 +167,7 @@ fn button_press(account: &str, event: &Value) -> Option<ButtonPress> {
 fn unescape_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
-        // Replaced last, because otherwise `&amp;lt;` would become `<`.
+        // `&amp;` is replaced last, because otherwise `&amp;lt;` would become `<`.
         .replace("&amp;", "&")
 }
 

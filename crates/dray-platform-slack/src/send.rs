@@ -139,7 +139,7 @@ pub(crate) async fn send_step(
         set_field(
             &mut request,
             "initial_comment",
-            // Escaped, because Slack posts the comment as a message.
+            // The text is escaped, because Slack posts the comment as a message.
             &escape_text(send.step.text()),
         );
     }
@@ -149,7 +149,7 @@ pub(crate) async fn send_step(
         .get("files")
         .and_then(Value::as_array)
         .map_or(0, Vec::len);
-    // Counted, because Slack may report success and complete only some of the files.
+    // The files are counted, because Slack may report success and complete only some of the files.
     if completed != prepared.files.len() {
         let error = PlatformError::new(ErrorKind::Unknown, "not all files were completed");
         return Err(error.ambiguous());

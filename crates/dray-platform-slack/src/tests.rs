@@ -309,7 +309,7 @@ async fn refusals_are_final_and_show_nothing() {
     assert!(fake.visible_messages(&channel).is_empty());
 }
 
-fn signed(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
+fn signed_request(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
     let headers = signature_headers(body, timestamp, secret).into_iter();
     WebhookRequest {
         method: "POST".to_owned(),
@@ -327,17 +327,17 @@ async fn only_fresh_and_signed_events_are_read() {
     let slack = app(options(&fake));
     let hello = r#"{"type":"url_verification","challenge":"abc"}"#;
     let reply = slack
-        .webhook(&signed(hello, NOW_SECONDS, SIGNING_SECRET))
+        .webhook(&signed_request(hello, NOW_SECONDS, SIGNING_SECRET))
         .unwrap();
     assert_eq!(reply.body, Some(("text/plain", "abc".to_owned())));
-    let mut changed = signed(hello, NOW_SECONDS, SIGNING_SECRET);
+    let mut changed = signed_request(hello, NOW_SECONDS, SIGNING_SECRET);
     changed.body = Bytes::from_static(br#"{"type":"url_verification","challenge":"abd"}"#);
-    let mut unsigned = signed(hello, NOW_SECONDS, SIGNING_SECRET);
+    let mut unsigned = signed_request(hello, NOW_SECONDS, SIGNING_SECRET);
     unsigned.headers.clear();
     for request in [
-        signed(hello, NOW_SECONDS - 301, SIGNING_SECRET),
-        signed(hello, NOW_SECONDS + 301, SIGNING_SECRET),
-        signed(hello, NOW_SECONDS, "other secret"),
+        signed_request(hello, NOW_SECONDS - 301, SIGNING_SECRET),
+        signed_request(hello, NOW_SECONDS + 301, SIGNING_SECRET),
+        signed_request(hello, NOW_SECONDS, "other secret"),
         changed,
         unsigned,
     ] {
@@ -350,11 +350,11 @@ async fn only_fresh_and_signed_events_are_read() {
     });
     assert!(
         without_secret
-            .webhook(&signed(hello, NOW_SECONDS, ""))
+            .webhook(&signed_request(hello, NOW_SECONDS, ""))
             .is_err()
     );
     let error = slack
-        .webhook(&signed("{", NOW_SECONDS, SIGNING_SECRET))
+        .webhook(&signed_request("{", NOW_SECONDS, SIGNING_SECRET))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadFormat);
 }
@@ -372,7 +372,7 @@ async fn a_message_of_a_user_has_its_files() {
             "files": [{ "id": "F1", "name": "a.txt", "mimetype": "text/plain", "size": 5, "url_private_download": url }],
         },
     });
-    let request = signed(&event.to_string(), NOW_SECONDS, SIGNING_SECRET);
+    let request = signed_request(&event.to_string(), NOW_SECONDS, SIGNING_SECRET);
     let reply = slack.webhook(&request).unwrap();
     let [message] = reply.messages.as_slice() else {
         panic!("{reply:?}");
@@ -390,7 +390,7 @@ async fn a_message_of_a_user_has_its_files() {
         r#"{"type":"event_callback","event":{"type":"reaction_added","user":"U1"}}"#,
     ] {
         let reply = slack
-            .webhook(&signed(ignored, NOW_SECONDS, SIGNING_SECRET))
+            .webhook(&signed_request(ignored, NOW_SECONDS, SIGNING_SECRET))
             .unwrap();
         assert!(reply.messages.is_empty(), "{ignored}");
     }

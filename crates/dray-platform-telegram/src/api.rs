@@ -79,7 +79,7 @@ impl TelegramApi {
         let wait = self.response.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
         let request = self.client.post(&url).response_within(wait).multipart(form);
         let response = request.send(progress).await.map_err(PlatformError::from)?;
-        // Read before the body, which consumes the response.
+        // Both are read before the body, which consumes the response.
         let (status, retry_after) = (response.status(), response.retry_after());
         if response.is_success() {
             let envelope: ResponseEnvelope = response.json().await.map_err(PlatformError::from)?;
@@ -104,14 +104,14 @@ impl TelegramApi {
         self.ask_for(method, form, Duration::ZERO).await
     }
 
-    /// As [`Self::ask`], for a method that may wait for `wait` before it responds.
+    /// Like [`Self::ask`], for a method that may wait for `wait` before it responds.
     pub(crate) async fn ask_for(
         &self,
         method: &str,
         form: MultipartForm,
         wait: Duration,
     ) -> Result<Value, PlatformError> {
-        // Expressed as bytes, because `call` derives the timeout from a size.
+        // The wait is expressed as bytes, because `call` derives the timeout from a size.
         let size = wait.as_secs() * BYTES_PER_SECOND;
         let response = self.call(method, form, size, &|_| {}).await;
         response.map_err(|refused| {

@@ -10,19 +10,21 @@ use serde::{Deserialize, Serialize};
 /// The Bot API server that Telegram runs.
 const HOSTED_API_URL: &str = "https://api.telegram.org";
 
-/// Largest upload, in bytes: to the hosted API, and to a server with `--local`. Megabytes are decimal here: of the
-/// two readings of "50 MB", the smaller one is safe for refusing.
+/// Largest upload to the hosted API, in bytes. Megabytes are decimal here: of the two readings of "50 MB", the smaller
+/// one is safe for refusing.
 const MAX_UPLOAD_BYTES: u64 = 50_000_000;
-const UPLOAD_LOCAL: u64 = 2_000_000_000;
+/// Largest upload to a server with `--local`, in bytes.
+const MAX_LOCAL_UPLOAD_BYTES: u64 = 2_000_000_000;
 
-/// Largest photo, in bytes, everywhere.
+/// Largest photo, in bytes, with every server.
 const MAX_PHOTO_BYTES: u64 = 10_000_000;
 
 /// Largest file that the hosted API lets a bot fetch, in bytes. Binary: the server refuses above 20 · 2²⁰.
 const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
-/// Longest caption and text, in UTF-16 units after parsing of entities.
+/// Longest caption, in UTF-16 units after parsing of entities.
 const MAX_CAPTION_UNITS: usize = 1024;
+/// Longest text, in UTF-16 units after parsing of entities.
 pub(crate) const MAX_TEXT_UNITS: usize = 4096;
 
 /// Most items of an album.
@@ -86,10 +88,10 @@ impl Default for TelegramOptions {
 
 impl TelegramOptions {
     pub(crate) fn limits(&self) -> ChatLimits {
-        // Computed on every call, not in `Default`: the default depends on `local_mode`.
+        // The limit is computed on every call, not in `Default`: the default depends on `local_mode`.
         let upload = self.upload_limit.map_or(
             if self.local_mode {
-                UPLOAD_LOCAL
+                MAX_LOCAL_UPLOAD_BYTES
             } else {
                 MAX_UPLOAD_BYTES
             },

@@ -7,7 +7,7 @@ use dray_platform::{
 };
 use dray_presentation::caption::{CaptionUnit, neutralise_mentions};
 
-/// Routes. Except for albums, `send` and the route's name make the API method, and the name is also the form field.
+// Routes. Except for albums, `send` and the route's name make the API method, and the name is also the form field.
 pub(crate) const ALBUM_ROUTE: Route = Route::Album;
 pub(crate) const PHOTO_ROUTE: Route = Route::Photo;
 pub(crate) const VIDEO_ROUTE: Route = Route::Video;

@@ -11,8 +11,9 @@ use crate::api::TelegramApi;
 use crate::options::TelegramOptions;
 use crate::update;
 
-/// Delays after failures: the first one, and the limit of the doubled ones.
+/// Delay after the first failure; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay after a failure.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Longest `timeout` for which the API keeps a request open.
@@ -117,7 +118,7 @@ impl UpdatePoller<'_> {
                 // An error ends the loop before the offset changes, so this message is sent again.
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
-                // Skipped, because every request would return the same update again.
+                // The update is skipped, because every request would return the same update again.
                 Err(error) => {
                     tracing::warn!(%error, number, "skipped an update of an unknown shape");
                 }

@@ -109,7 +109,7 @@ pub(crate) fn refusal_error(
         400 => kind_of_description(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };
-    // Cleaned and cut, because the text comes from the network and is logged.
+    // The text is cleaned and cut, because it comes from the network and is logged.
     let mut error =
         PlatformError::new(kind, shown_text(description, SHOWN_MAX)).code(code.to_string());
     if kind == ErrorKind::RateLimited {
@@ -123,7 +123,7 @@ pub(crate) fn refusal_error(
             error = error.with_retry_after(wait);
         }
     }
-    // Applies to a rate limit in the middle of an album too: the items before it are visible.
+    // This applies to a rate limit in the middle of an album, too: the items before it are visible.
     if album.is_some() {
         error = error.with_outcome(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {
@@ -141,7 +141,7 @@ pub(crate) fn refusal_error(
 /// The inner text of a failure of one item of an album, after which earlier items may be visible. `None` for any other
 /// description.
 fn broken_album(description: &str) -> Option<&str> {
-    // Compared without the first letter, which the server writes in upper or lower case.
+    // The text is compared without the first letter, which the server writes in upper or lower case.
     let (_, after) = description.split_once("ailed to send message #")?;
     let (_, inner) = after.split_once("with the error message \"")?;
     Some(inner.trim_end_matches('"'))

@@ -83,7 +83,7 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Checked here, because the API refuses empty files only after the upload.
+    // The size is checked here, because the API refuses empty files only after the upload.
     if step_files(send).any(|file| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,

@@ -214,7 +214,7 @@ fn accept_event(
         return Ok(error_reply(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
-    // Checked before anything is stored, because a repeated event gets the id of the first one.
+    // This is checked before anything is stored, because a repeated event gets the id of the first one.
     let is_repeated =
         |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
     if let Some(known_event) = state.events.iter().find(is_repeated) {

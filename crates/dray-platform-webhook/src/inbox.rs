@@ -50,7 +50,7 @@ pub(crate) fn read_webhook(
         found.map_or("", |(_, value)| value.as_str())
     };
     let signed = (header("x-timestamp"), header("x-signature-256"));
-    // Verified over the bytes as received, before they are parsed.
+    // The signature covers the received bytes, so it is verified before they are parsed.
     sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
     let invalid_message = |reason: &str| PlatformError::new(ErrorKind::BadFormat, reason);
     let message: PostedMessage = serde_json::from_slice(&request.body)

@@ -88,7 +88,7 @@ async fn confirm_files(
     send: SendRequest<'_>,
     response: HttpResponse,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Read before the body, which consumes the response.
+    // The header is read before the body, which consumes the response.
     let location = response.header("location").map(str::to_owned);
     let is_json = response
         .header("content-type")
@@ -111,7 +111,7 @@ async fn confirm_files(
         _ => location,
     };
     let id = id
-        // Bounded: it is stored in receipts.
+        // The id is bounded: it is stored in receipts.
         .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES)
         .unwrap_or_else(|| send.key.to_owned());
     let confirmed = |file: Option<usize>, size| ConfirmedFile {

@@ -131,7 +131,7 @@ impl BridgePlatform {
                 .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
             caption: kinds::MAX_CAPTION_CHARACTERS,
             text: kinds::MAX_TEXT_CHARACTERS,
-            // One file in one message.
+            // Each message has one file.
             per_message: 1,
             request: None,
             download: None,
@@ -191,7 +191,7 @@ impl BridgePlatform {
         tokio::fs::create_dir(&directory)
             .await
             .map_err(write_error)?;
-        // Made before anything is written, so that every error below removes the directory.
+        // The guard is made before anything is written, so that every error below removes the directory.
         let placed = PlacedFile {
             path: directory.join(name::clean_name(&file.name)),
             directory,
@@ -350,7 +350,7 @@ impl Platform for BridgePlatform {
                 ));
             }
             Some((index, file)) => {
-                // Kept until the response: dropping it removes the file.
+                // The guard is kept until the response: dropping it removes the file.
                 let placed = self.copy_to_shared_directory(file, progress).await?;
                 let message = json!({
                     "chatId": chat,
@@ -444,7 +444,7 @@ impl BridgePlatform {
                 return Ok(());
             };
             deliver.message(message).await?;
-            // Removed only now: the poll may fail, or be dropped, while the message is stored.
+            // The message is removed only now: the poll may fail, or be dropped, while the message is stored.
             self.pending().pop_front();
         }
     }
@@ -461,7 +461,8 @@ impl BridgePlatform {
         if !response.is_success() {
             return Err(refusal_error(&response));
         }
-        // Parsed one by one: they were removed from the bridge's queue, so a malformed one must not lose the others.
+        // The messages are parsed one by one: they were removed from the bridge's queue, so a malformed one must not
+        // lose the others.
         let reported: Vec<Value> = response.json().await?;
         Ok(reported
             .into_iter()

@@ -244,7 +244,7 @@ impl Platform for CloudPlatform {
             file_id: send.prepared.to_owned(),
             size: None,
             route: send.step.route(),
-            // Accepted but not delivered yet: a later status may report a failure.
+            // The message is accepted but not delivered yet: a later status may report a failure.
             provisional: true,
         }])
     }

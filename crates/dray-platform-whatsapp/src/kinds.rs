@@ -12,8 +12,9 @@ pub(crate) const VIDEO_ROUTE: Route = Route::Video;
 pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
 pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
-/// Longest caption and text, in characters; the same for the Cloud API and a bridge.
+/// Longest caption, in characters; the same for the Cloud API and a bridge.
 pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
+/// Longest text, in characters; the same for the Cloud API and a bridge.
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
 /// The steps of a delivery: text, then pictures, then other files in their order. `is_bridge` is set for a bridge,
@@ -71,7 +72,7 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, is_bridge: bool) -> Route
     match file.detected.kind {
         ContentKind::Image(ImageKind::Png | ImageKind::Jpeg) => IMAGE_ROUTE,
         ContentKind::Image(ImageKind::Webp { animated: false }) if is_bridge => IMAGE_ROUTE,
-        // Sent with GIF playback (platform-delivery 4).
+        // The bridge sends it with GIF playback (platform-delivery 4).
         ContentKind::Image(ImageKind::Gif { animated: true }) if is_bridge => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::ThreeGp) if !is_bridge => VIDEO_ROUTE,

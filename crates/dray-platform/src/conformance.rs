@@ -47,7 +47,7 @@ pub trait PlatformFixture: Debug + Send + Sync {
     /// An empty chat; a new one for every call.
     async fn chat(&self) -> DeliveryTarget;
 
-    /// The visible messages of that chat, oldest first: one entry per message, also for each message of an album.
+    /// The visible messages of that chat, oldest first: one entry per message, even for each message of an album.
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage>;
 
     /// Injects a fault, once. Returns `false` if the protocol has no such fault; the case is skipped then.
@@ -225,7 +225,7 @@ pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport,
 ///
 /// # Errors
 ///
-/// As [`run_all`].
+/// Those of [`run_all`].
 pub async fn run_cases(
     fixture: &dyn PlatformFixture,
     cases: &[(&'static str, Case)],

@@ -128,15 +128,15 @@ pub enum Route {
     Photo,
     /// Exact bytes.
     Document,
-    /// A short film without sound.
+    /// A short video without sound.
     Animation,
-    /// A film with a player.
+    /// A video with a player.
     Video,
     /// Sound with a player.
     Audio,
     /// A voice message.
     Voice,
-    /// Several pictures or films in one message.
+    /// Several pictures or videos in one message.
     Album,
     /// A file of a message with text.
     Attachment,

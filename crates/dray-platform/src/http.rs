@@ -145,8 +145,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_of_another_length_than_declared_fails() {
         for (size, expected) in [(4, None), (3, Some(true)), (5, Some(true)), (0, Some(true))] {
-            let pieces = [b"ab".as_slice(), b"cd"].map(|chunk| Ok(chunk.into()));
-            let body: ByteStream = stream::iter(pieces).boxed();
+            let chunks = [b"ab".as_slice(), b"cd"].map(|chunk| Ok(chunk.into()));
+            let body: ByteStream = stream::iter(chunks).boxed();
             let ends: Vec<_> = exact_length_stream(size, body).collect().await;
             let failed = ends.last().and_then(|last| last.as_ref().err());
             let is_transient = failed.map(|error| error.kind() == ErrorKind::Transient);

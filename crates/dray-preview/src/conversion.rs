@@ -38,7 +38,7 @@ pub(crate) enum Conversion {
 ///
 /// # Errors
 ///
-/// Failures of the sandbox, of which `ChangedDuringTransfer` means another attempt.
+/// Failures of the sandbox. After `ChangedDuringTransfer`, another attempt may succeed.
 pub(crate) async fn convert(view: &SandboxView) -> Result<Conversion, PreviewError> {
     let size = view.pinned.metadata.size;
     if size > MAX_FILE_BYTES {
@@ -82,7 +82,7 @@ pub(crate) async fn convert(view: &SandboxView) -> Result<Conversion, PreviewErr
     })
 }
 
-/// The file for the reader: inline while it is small, else by claim. The inner error is that of the store.
+/// The file for the reader: inline if it is small, otherwise as a claim. The inner error is that of the store.
 async fn source_of(
     view: &SandboxView,
     meta: &Meta,

@@ -167,7 +167,7 @@ impl From<PreviewError> for Fault {
                 "The preview does not exist, has ended, or was revoked.",
             )
             .detail("no_preview")
-            .advice("`dray preview list` shows the open ones."),
+            .advice("List the open ones with `dray preview list`."),
             PreviewError::Invalid(reason) => {
                 Self::new(FaultCode::InvalidArgument, reason).detail("invalid")
             }
@@ -187,7 +187,7 @@ impl From<PreviewError> for Fault {
             )
             .detail("no_previews")
             .advice(
-                "The operator sets `sandbox-transfer.preview.listen`; `dray up` does by itself.",
+                "Ask the operator to set `sandbox-transfer.preview.listen`; `dray up` sets it by itself.",
             ),
             PreviewError::SandboxGone => {
                 Self::new(FaultCode::NotFound, "The sandbox no longer exists.")
@@ -205,7 +205,7 @@ impl From<PreviewError> for Fault {
                 "The record of previews cannot be read.",
             )
             .detail("invalid_preview_record")
-            .advice("An operator removes the key `preview.…` from the bucket `dray_sessions`."),
+            .advice("Ask an operator to remove the key `preview.…` from the bucket `dray_sessions`."),
             PreviewError::Sandbox(error) => {
                 Self::new(FaultCode::Unavailable, error.kind().sentence())
                     .detail(error.kind().as_str())

@@ -37,7 +37,7 @@ pub(crate) async fn serve_file(
                 return Ok(response);
             }
             Ok((response, None)) => return Ok(response),
-            // No byte was sent yet, so a newer state of the file is just as good.
+            // No byte was sent yet, so the response can begin again with a newer state of the file.
             Err(PreviewError::Sandbox(error))
                 if error.kind() == ErrorKind::ChangedDuringTransfer
                     && attempt < MAX_PIN_ATTEMPTS =>
@@ -66,8 +66,8 @@ async fn serve_pinned(
         response.headers_mut().remove(header::CONTENT_TYPE);
         return Ok((response, None));
     }
-    // The client has a part of another state: it gets the whole file, so that it does not mix two states.
-    // One tag, compared strongly: neither a list nor `*` (RFC 9110, section 13.1.5).
+    // A client that has a part of another state gets the whole file, so that it does not mix two states. `If-Range`
+    // has one tag, which is compared strongly, and neither a list nor `*` (RFC 9110, section 13.1.5).
     let is_same_state = text_field(headers, header::IF_RANGE.as_str())
         .is_none_or(|tag| tag == etag && pinned.is_strong());
     let range = if is_same_state && *method == Method::GET {

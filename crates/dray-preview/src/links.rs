@@ -10,9 +10,9 @@ const OUTSIDE_SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 /// Links of one document of a preview: relative ones stay in it.
 #[derive(Clone, Debug)]
 pub(crate) struct PreviewLinks {
-    /// Path of URLs of our pages, up to the directory of the preview.
+    /// Path of URLs of viewer pages, up to the directory of the preview.
     viewer_base: String,
-    /// Path of URLs of files as they are, likewise.
+    /// Path of URLs of unchanged files, up to the directory of the preview.
     content_base: String,
     /// Names from the directory of the preview to that of the document, encoded.
     directory: Vec<String>,
@@ -53,7 +53,7 @@ impl PreviewLinks {
         }
         let is_directory = path.ends_with('/') && !names.is_empty();
         let joined = names.join("/") + if is_directory { "/" } else { "" };
-        // Parsed like the path of a request, so that an encoded `..` does not become a link.
+        // The link is parsed like the path of a request, so that an encoded `..` does not become a link.
         Some(Location::parse(&joined)?.url_part())
     }
 }

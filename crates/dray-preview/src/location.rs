@@ -33,7 +33,7 @@ impl Location {
         let mut names = Vec::new();
         if !rest.is_empty() {
             for part in rest.split('/') {
-                // Decoded only once: `%252e` is the name `%2e`, which is a file like any other.
+                // The name is decoded only once: `%252e` is the name `%2e`, which is a file like any other.
                 let name: Vec<u8> = percent_decode_str(part).collect();
                 let is_plain = !matches!(name.as_slice(), b"" | b"." | b"..")
                     && !name.contains(&b'/')

@@ -29,7 +29,7 @@ pub(crate) enum LinkTarget {
     Heading(String),
     /// Another file of the preview, as an absolute path.
     Preview(String),
-    /// An address outside, or one of mail.
+    /// An address outside the preview, or a mail address.
     Outside(String),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct RenderedMarkdown {
     pub(crate) is_cut: bool,
 }
 
-/// Renders a document. Takes time in proportion to the text, so it belongs on a thread that may block.
+/// Renders a document, in a time proportional to its text. Call it on a thread that may block.
 pub(crate) fn render(markdown: &str, links: &dyn MarkdownLinks) -> RenderedMarkdown {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_FOOTNOTES
@@ -59,7 +59,7 @@ pub(crate) fn render(markdown: &str, links: &dyn MarkdownLinks) -> RenderedMarkd
     };
     let count = rewriter.events.len();
     let written_events = Cell::new(0);
-    // Cut between two events, so that no tag is cut.
+    // The text is cut between two events, so that no tag is cut.
     let events = rewriter
         .events
         .into_iter()
@@ -95,7 +95,7 @@ struct EventRewriter<'a> {
     /// The open pictures; the text inside one is its description.
     pictures: Vec<String>,
     description: String,
-    /// The position of the open heading, and its text.
+    /// The index of the open heading in `events`, and its text.
     heading: Option<(usize, String)>,
     ids: HashMap<String, u32>,
 }
@@ -180,7 +180,7 @@ impl<'a> EventRewriter<'a> {
         let description = std::mem::take(&mut self.description);
         match self.links.picture(target) {
             Some(source) => self.push_html(html! { img src=(source) alt=(description); }.0),
-            // No resource is loaded from outside: the request would tell others when the document is viewed.
+            // No resource is loaded from outside: the request would show others when the document is viewed.
             None if description.is_empty() => self.events.push(Event::Text("[picture]".into())),
             None => self.events.push(Event::Text(description.into())),
         }

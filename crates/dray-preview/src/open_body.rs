@@ -1,4 +1,4 @@
-//! The body of a long response, which ends when its preview ends: a revoked link must not send a film to its end.
+//! The body of a long response, which ends when its preview ends: a revoked link must not send a video to its end.
 
 use std::io;
 use std::time::Duration;

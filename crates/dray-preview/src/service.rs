@@ -275,7 +275,7 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// [`PreviewError::Unknown`], also for one of another tenant; the records or the audit event.
+    /// [`PreviewError::Unknown`], even for one of another tenant; the records or the audit event.
     pub async fn revoke(
         &self,
         meta: &Meta,
@@ -307,7 +307,8 @@ impl PreviewService {
             .system
             .metrics
             .changed(PreviewAction::Revoked.name());
-        // Audited after the record is written: an audit trail that cannot be written must not keep a link open.
+        // The audit event comes after the record is written: an audit trail that cannot be written must not keep a link
+        // open.
         self.inner
             .auditor
             .record(meta, PreviewAction::Revoked, &revoked)

@@ -77,7 +77,7 @@ mod tests {
         }
         for agent in [
             "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
-            // A telephone, not a bot.
+            // This is a telephone, not a bot.
             "Mozilla/5.0 (Linux; Android 10; CUBOT X30) AppleWebKit/537.36 Mobile Safari/537.36",
             "curl/8.5.0",
             "",

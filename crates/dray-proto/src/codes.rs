@@ -79,7 +79,7 @@ macro_rules! names {
     };
 }
 
-// Declared after the macro `names`, which these modules use.
+// These modules come after the macro `names`, which these modules use.
 mod question;
 mod sandbox;
 mod turn;

@@ -74,13 +74,14 @@ pub trait Audit: Message + Name + Default + 'static {
 
 /// Subject of a call: `dray.<area>.v1.<verb>`.
 pub fn call_subject<C: Call>() -> String {
-    // Disjoint from every stream: one that covered it would acknowledge the request ahead of the service (F-17).
+    // The subject is outside of every stream: one that covered it would acknowledge the request ahead of the service
+    // (F-17).
     format!("dray.{}.v1.{}", C::AREA, C::VERB)
 }
 
 /// Subject of a call that an identity may be permitted for this one tenant: `dray.<area>.v1.<verb>.<tenant>`.
 pub fn tenant_call_subject<C: Call>(tenant: &TenantId) -> String {
-    // The tenant last, here and below: one line of permissions binds a publisher to it (3.2).
+    // The tenant comes last, here and below: one line of permissions binds a publisher to it (3.2).
     format!("{}.{}", call_subject::<C>(), tenant.token())
 }
 
@@ -230,7 +231,7 @@ impl Work for v1::DeliverFiles {
     }
 
     fn serves(area: &str) -> bool {
-        // Any platform: only the configuration defines which platforms exist.
+        // The area may name any platform: only the configuration defines which platforms exist.
         area.starts_with(PLATFORM_AREA)
     }
 

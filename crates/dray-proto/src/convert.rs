@@ -109,8 +109,8 @@ impl From<Fault> for v1::Fault {
 
 impl From<v1::Fault> for Fault {
     fn from(fault: v1::Fault) -> Self {
-        // Read before the fields are destructured: the getter handles unknown numbers, while the field is a plain
-        // integer.
+        // The code is read before the fields are destructured: the getter handles unknown numbers, while the field is a
+        // plain integer.
         let code = fault.code().into();
         let v1::Fault {
             code: _,
@@ -168,7 +168,7 @@ impl TryFrom<v1::Artifact> for Artifact {
             name,
         } = artifact;
         Ok(Self {
-            // Consumed messages are checked like input from outside (messaging-reliability 18).
+            // Received messages are checked like input from outside (messaging-reliability 18).
             tenant: TenantId::new(tenant)
                 .map_err(|error| InvalidMessage::field("artifact.tenant", error))?,
             sha256: Sha256Digest::try_from(sha256.as_slice())
@@ -211,7 +211,7 @@ impl TryFrom<v1::Claim> for Claim {
             expires_at_ms,
         } = claim;
         Ok(Self {
-            // Required, but optional in the generated type, because protobuf 3 has no required messages.
+            // The field is required, but optional in the generated type, because protobuf 3 has no required messages.
             artifact: artifact
                 .ok_or(InvalidMessage::Missing("claim.artifact"))?
                 .try_into()?,

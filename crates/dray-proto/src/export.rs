@@ -1,4 +1,4 @@
-//! Copying a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
+//! Copies a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
 //!
 //! Every service that exports follows these steps, each with its own implementation of the calls and their timeouts
 //! ([`ExportCalls`]). This module does no I/O itself.
@@ -102,7 +102,7 @@ impl From<ExportError> for Fault {
             ExportError::Reply(_) => Self::internal(),
             ExportError::Unproven => Self::new(
                 FaultCode::Unavailable,
-                "The copy out of the sandbox is not proved to be whole.",
+                "Nothing proves that the copy out of the sandbox is complete.",
             )
             .detail("unproven_copy")
             .advice("Try again.")

@@ -1,4 +1,4 @@
-//! Parts of the listing of a directory, also from a service of an earlier version that lists from the first entry only.
+//! Parts of the listing of a directory, even from a service of an earlier version that lists from the first entry only.
 //!
 //! ```
 //! use dray_proto::v1::{ListSandboxReply, ListSandboxRequest};

@@ -36,7 +36,7 @@ fn entry<M: Message + Name + Default>() -> (String, Recode) {
 
 /// Every message of the contracts, with its decoder in the current code.
 #[expect(clippy::too_many_lines, reason = "a list, a line for each message")]
-fn known() -> Vec<(String, Recode)> {
+fn known_messages() -> Vec<(String, Recode)> {
     vec![
         entry::<v1::AccountCheck>(),
         entry::<v1::AccountLimits>(),
@@ -232,10 +232,12 @@ fn samples(message: &MessageDescriptor) -> Vec<DynamicMessage> {
         .map(|oneof| oneof.fields().count())
         .max()
         .unwrap_or(1);
-    (0..choices).map(|choice| filled(message, choice)).collect()
+    (0..choices)
+        .map(|choice| fill_message(message, choice))
+        .collect()
 }
 
-fn filled(message: &MessageDescriptor, choice: usize) -> DynamicMessage {
+fn fill_message(message: &MessageDescriptor, choice: usize) -> DynamicMessage {
     let mut sample = DynamicMessage::new(message.clone());
     for field in message.fields() {
         let chosen = field.containing_oneof().is_none_or(|oneof| {
@@ -277,7 +279,7 @@ fn single(field: &FieldDescriptor, choice: usize) -> Value {
             let last = kind.values().map(|value| value.number()).max();
             Value::EnumNumber(last.unwrap_or_default())
         }
-        Kind::Message(message) => Value::Message(filled(&message, choice)),
+        Kind::Message(message) => Value::Message(fill_message(&message, choice)),
     }
 }
 
@@ -330,14 +332,14 @@ fn every_message_of_the_contracts_is_in_the_list() {
         .filter(|message| message.package_name() == "dray.v1")
         .map(|message| message.full_name().to_owned())
         .collect();
-    let known: BTreeSet<String> = known().into_iter().map(|(name, _)| name).collect();
+    let known: BTreeSet<String> = known_messages().into_iter().map(|(name, _)| name).collect();
     assert_eq!(known, described);
 }
 
 #[test]
 fn every_message_encodes_to_the_bytes_of_its_golden_file() {
     let mut written = Vec::new();
-    for (name, recode) in known() {
+    for (name, recode) in known_messages() {
         let message = pool().get_message_by_name(&name).unwrap();
         for sample in samples(&message) {
             let encoded = sample.encode_to_vec();
@@ -359,7 +361,7 @@ fn every_message_encodes_to_the_bytes_of_its_golden_file() {
 
 #[test]
 fn every_golden_file_decodes_without_losing_a_byte() {
-    let known = known();
+    let known = known_messages();
     let mut read = 0;
     for file in std::fs::read_dir(directory()).unwrap() {
         let path = file.unwrap().path();

@@ -160,7 +160,7 @@ impl Cache for MemoryCache {
         if bytes > self.max_bytes {
             return;
         }
-        // Copied before the lock is taken, for the same reason as in `get`.
+        // The value is copied before the lock is taken, for the same reason as in `get`.
         let value = Arc::new(value.clone());
         let mut state = self.lock();
         state.uses += 1;
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use dray_documents::markdown::{Span, Unit};
 
-    fn converted(text: &str) -> Converted {
+    fn conversion_of(text: &str) -> Converted {
         Converted {
             converter: "x".to_owned(),
             markdown: text.to_owned(),
@@ -276,11 +276,15 @@ mod tests {
     async fn the_least_recently_used_entry_is_evicted_first() {
         let cache = MemoryCache::new(4200);
         for name in ["a", "b", "c"] {
-            cache.put(&key(name), &converted(&"x".repeat(1000))).await;
+            cache
+                .put(&key(name), &conversion_of(&"x".repeat(1000)))
+                .await;
         }
         assert!(cache.bytes() <= 4200);
         assert!(cache.get(&key("a")).await.is_some());
-        cache.put(&key("d"), &converted(&"x".repeat(1000))).await;
+        cache
+            .put(&key("d"), &conversion_of(&"x".repeat(1000)))
+            .await;
         assert!(cache.get(&key("a")).await.is_some());
         assert!(cache.get(&key("b")).await.is_none());
         assert!(cache.bytes() <= 4200);
@@ -289,11 +293,13 @@ mod tests {
     #[tokio::test]
     async fn too_large_entries_are_not_kept_and_replaced_ones_count_once() {
         let cache = MemoryCache::new(2000);
-        cache.put(&key("a"), &converted(&"x".repeat(3000))).await;
+        cache
+            .put(&key("a"), &conversion_of(&"x".repeat(3000)))
+            .await;
         assert_eq!((cache.get(&key("a")).await, cache.bytes()), (None, 0));
-        cache.put(&key("b"), &converted("one")).await;
+        cache.put(&key("b"), &conversion_of("one")).await;
         let bytes = cache.bytes();
-        cache.put(&key("b"), &converted("two")).await;
+        cache.put(&key("b"), &conversion_of("two")).await;
         assert_eq!(cache.bytes(), bytes);
         assert_eq!(cache.get(&key("b")).await.unwrap().markdown, "two");
     }

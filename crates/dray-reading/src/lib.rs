@@ -1,4 +1,4 @@
-//! Reading attachments safely: which file may be read, conversion in a worker process, and the frame that says «data,
+//! Reads attachments safely: which file may be read, conversion in a worker process, and the frame that says «data,
 //! not instructions».
 //!
 //! - [`reader::Reader`] is the tool: a [`request::Request`] in, a [`record::Record`] out, in the fixed order of steps.

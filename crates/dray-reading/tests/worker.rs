@@ -53,7 +53,7 @@ async fn the_worker_returns_the_output_of_the_converter() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_a_worker_fails_by_name() {
+async fn a_program_that_is_not_a_worker_is_a_failure() {
     let cancel = CancellationToken::new();
     for other in ["/bin/true", "/bin/false", "/nowhere/at/all"] {
         let worked = Worker::at(other.into())
@@ -67,7 +67,7 @@ async fn a_program_that_is_not_a_worker_fails_by_name() {
 fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("impostor");
-    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // Another process writes the file: one that this one started meanwhile would keep the file open for writing, and it
     // could not be run.
     let written = std::process::Command::new("/bin/sh")
         .args([
@@ -93,15 +93,11 @@ async fn a_silent_worker_ends_at_the_time_limit_with_its_process_group() {
         .await;
     assert_eq!(worked, WorkerOutcome::Stopped(Limit::Time));
     let pid = std::fs::read_to_string(directory.path().join("pid")).unwrap();
-    let is_running = || {
-        std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
-            .is_ok_and(|stat| !stat.contains(") Z "))
-    };
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while is_running() && std::time::Instant::now() < until {
+    while is_alive(pid.trim()) && std::time::Instant::now() < until {
         tokio::task::yield_now().await;
     }
-    assert!(!is_running());
+    assert!(!is_alive(pid.trim()));
 }
 
 #[tokio::test]
@@ -116,9 +112,9 @@ async fn cancelling_ends_a_waiting_call_immediately() {
             worker.convert(file(b""), &job, &cancel),
         )
     };
-    let (answers, ()) = tokio::join!(both, async { cancel.cancel() });
+    let (outcomes, ()) = tokio::join!(both, async { cancel.cancel() });
     assert_eq!(
-        answers,
+        outcomes,
         (WorkerOutcome::Cancelled, WorkerOutcome::Cancelled)
     );
 }
@@ -152,7 +148,7 @@ async fn a_worker_without_room_to_work_is_stopped_by_memory() {
     }
 }
 
-/// Whether a process does something still.
+/// Whether a process exists and has not ended (a zombie has).
 fn is_alive(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

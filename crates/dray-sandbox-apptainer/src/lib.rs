@@ -48,7 +48,7 @@ impl ApptainerBackend {
     }
 
     fn program(&self) -> LocalExec {
-        // No prefix: this runs the program itself, not a command in an instance.
+        // There is no prefix: this runs the program itself, not a command in an instance.
         let no_prefix: [&str; 0] = [];
         LocalExec::new(no_prefix)
             .with_environment(&self.config.environment)

@@ -262,13 +262,13 @@ pub async fn run_all(fixture: &dyn Fixture) -> Result<ConformanceReport, CaseFai
 ///
 /// # Errors
 ///
-/// As [`run_all`].
+/// Those of [`run_all`].
 pub async fn run_cases(
     fixture: &dyn Fixture,
     cases: &[(&'static str, Case)],
 ) -> Result<ConformanceReport, CaseFailures> {
     dray_conformance::run_cases(cases, |name, case| async move {
-        // Opening counts as part of the case, so that a backend that cannot open fails each of them.
+        // The opening counts as part of the case, so that a backend that cannot open fails each of them.
         let context = CaseContext::open(fixture, name).await?;
         case(&context).await
     })

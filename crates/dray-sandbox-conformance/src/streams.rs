@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 use super::CaseContext;
 use super::commands::{CHILDREN_SCRIPT, runs_commands};
 
-/// Bytes of each output in the case that writes much to both.
+/// Bytes on standard output in the case that writes much to both outputs.
 const MUCH_STDOUT_BYTES: usize = 2_000_000;
+/// Bytes on standard error in the case that writes much to both outputs.
 const MUCH_STDERR_BYTES: usize = 60_000;
 
 /// A program that runs, with both outputs.

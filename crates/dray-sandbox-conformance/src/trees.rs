@@ -174,7 +174,7 @@ pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Resu
     ]));
     let written = context.sandbox.write_tree(&to, broken).await;
     expect_true(written.is_err(), "a tar that breaks was unpacked")?;
-    // Cut in the middle of a file, without an error of the source.
+    // The source ends in the middle of a file, without an error of the source.
     let written = context.sandbox.write_tree(&to, chunks(half)).await;
     expect_true(written.is_err(), "half a tar was unpacked")?;
     let path = context.put("after", b"still here").await?;

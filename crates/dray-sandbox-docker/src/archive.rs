@@ -195,7 +195,7 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn described(json: &str) -> Result<PathStat, Error> {
+    fn stat_from_json(json: &str) -> Result<PathStat, Error> {
         let mut headers = HeaderMap::new();
         let value = STANDARD.encode(json).parse().unwrap();
         headers.insert(PATH_STAT, value);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn times_keep_their_nanoseconds() {
-        let stat = described(
+        let stat = stat_from_json(
             r#"{"name":"x","size":0,"mode":420,"mtime":"2026-01-02T03:04:05.123456789+01:00"}"#,
         );
         assert_eq!(stat.unwrap().mtime_ns, Some(1_767_319_445_123_456_789));
@@ -262,7 +262,10 @@ mod tests {
             ErrorKind::Protocol
         );
         for json in ["", "{}", "[1]", r#"{"size":"5","mode":1}"#] {
-            assert_eq!(described(json).unwrap_err().kind(), ErrorKind::Protocol);
+            assert_eq!(
+                stat_from_json(json).unwrap_err().kind(),
+                ErrorKind::Protocol
+            );
         }
     }
 

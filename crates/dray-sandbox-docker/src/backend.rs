@@ -78,7 +78,7 @@ impl Backend for DockerBackend {
         self.open_known(handle.clone(), known).await
     }
 
-    // One request to the engine instead of two: it describes the container with its id.
+    // One request to the engine is enough: it describes the container with its id.
     async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
         check(&address.name)?;
         let known = self.client.inspect(&address.name).await?;

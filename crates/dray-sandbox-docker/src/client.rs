@@ -114,7 +114,7 @@ impl Client {
             .head(async {
                 inspection
                     .await
-                    .map_err(|error| fault::failed("looking at a container", error))
+                    .map_err(|error| fault::failed("inspecting a container", error))
             })
             .await?;
         let state = description.state.as_ref().and_then(|state| state.status);
@@ -130,7 +130,7 @@ impl Client {
     /// Requests the engine's version, without a version in the path, and uses the older one of both sides.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
         const ACTIVITY_NAME: &str = "asking the engine for its version";
-        // The only path without a version, so that it works before the version is known.
+        // This is the only path without a version, so it works before the version is known.
         let request = Request::get("/_ping")
             .header(HOST, "docker")
             .body(empty())
@@ -176,7 +176,7 @@ impl Client {
         Docker::connect_with_custom_transport(
             move |request: BollardRequest| Arc::clone(&transport).send(request),
             Some("http://docker"),
-            // The library counts in whole seconds, and zero would mean no time at all.
+            // The library counts whole seconds, and zero would be a timeout of zero.
             self.answer_timeout.as_secs().max(1),
             version,
         )
@@ -198,7 +198,7 @@ impl EngineTransport {
         self: Arc<Self>,
         mut request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
-        // A new connection for each request: the engine may close a pooled one just when it is used.
+        // Each request has a new connection: the engine may close a pooled one just when it is used.
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
         // The connection ends with the response, or becomes the stream of a command. Both sides of the connection

@@ -27,7 +27,7 @@ pub(crate) async fn read(
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
         // The file existed when the head was sent, so it was removed since.
-        return Err(changed("an archive without the file"));
+        return Err(changed_error("an archive without the file"));
     };
     check(&header, file)?;
     let reading = ArchiveRead {
@@ -64,18 +64,18 @@ fn check_kind(kind: FileKind) -> Result<(), Error> {
     }
 }
 
-fn changed(description: &'static str) -> Error {
+fn changed_error(description: &'static str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, description)
 }
 
 fn check_unchanged(stat: &PathStat, file: &Metadata) -> Result<(), Error> {
     check_kind(stat.kind)?;
     if stat.size != file.size {
-        return Err(changed("the file has another size than before"));
+        return Err(changed_error("the file has another size than before"));
     }
     match (stat.mtime_ns, file.mtime_ns) {
         (Some(now), Some(then)) if now != then => {
-            Err(changed("the file was written to, or is another one"))
+            Err(changed_error("the file was written to, or is another one"))
         }
         _ => Ok(()),
     }
@@ -99,7 +99,7 @@ fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
         ));
     }
     if header.size != file.size {
-        return Err(changed("the file has another size than before"));
+        return Err(changed_error("the file has another size than before"));
     }
     Ok(())
 }

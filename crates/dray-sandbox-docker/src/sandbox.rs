@@ -58,7 +58,7 @@ impl DockerSandbox {
     ) -> Result<Self, Error> {
         let container = handle.incarnation.clone();
         let mut mounts = Mounts::of(&known);
-        // Resolved once for each opening: the engine cannot add mounts to an existing container.
+        // The mounts are resolved once for each opening: the engine cannot add mounts to an existing container.
         mounts.resolve(&client, &container).await?;
         let exec = DockerExec::new(Arc::clone(&client), container);
         let shell_timeout = client.shell_timeout();
@@ -151,7 +151,7 @@ impl DockerSandbox {
         if self.shell_less.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        // Asked each time: a person may pause or stop the container between two transfers.
+        // The engine is asked each time: a person may pause or stop the container between two transfers.
         let known = self.client.inspect(self.container()).await?;
         let state = known.state.unwrap_or_default();
         Ok(state.running == Some(true) && state.paused != Some(true))

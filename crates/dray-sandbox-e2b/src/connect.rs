@@ -47,7 +47,7 @@ impl Frames {
         };
         let [flags, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
-        // Checked on the head alone: a length from the wire must not decide how much is buffered.
+        // The length is checked on the head alone: a length from the wire must not decide how much is buffered.
         if length > MAX_MESSAGE_BYTES || flags & COMPRESSED_FLAG != 0 || flags > END_STREAM_FLAG {
             let context = format!("an envelope with flags {flags} and {length} bytes");
             return Err(Error::new(ErrorKind::Protocol, context));

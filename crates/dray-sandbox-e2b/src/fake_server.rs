@@ -92,7 +92,7 @@ impl FakeE2b {
         self.run_version(id, root, "0.6.2");
     }
 
-    /// As [`Self::run`], with a daemon of this version.
+    /// Like [`Self::run`], with a daemon of this version.
     pub fn run_version(&self, id: &str, root: &Path, version: &'static str) {
         let mut state = self.server.shared().lock();
         state.runs += 1;
@@ -214,7 +214,7 @@ fn list(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let limit = limit.and_then(|(_, limit)| limit.parse().ok());
     let state = shared.lock();
     let sandboxes = state.sandboxes.iter().take(limit.unwrap_or(100));
-    let described = sandboxes.map(|(id, sandbox)| described(id, sandbox, &Value::Null));
+    let described = sandboxes.map(|(id, sandbox)| describe_sandbox(id, sandbox, &Value::Null));
     json_reply(200, &described.collect())
 }
 
@@ -241,14 +241,14 @@ async fn control(
     let arguments: Value = serde_json::from_slice(&body).unwrap_or_default();
     let timeout = arguments.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
-        ("GET", "") => Ok(json_reply(200, &described(id, sandbox, &domain))),
+        ("GET", "") => Ok(json_reply(200, &describe_sandbox(id, sandbox, &domain))),
         // Connecting resumes a paused sandbox and never shortens its lifetime.
         ("POST", "connect") => {
             sandbox.state = "running";
             if let Some(seconds) = timeout {
                 sandbox.end = sandbox.end.max(now + seconds * 1000);
             }
-            Ok(json_reply(200, &described(id, sandbox, &domain)))
+            Ok(json_reply(200, &describe_sandbox(id, sandbox, &domain)))
         }
         ("POST", "timeout") => match timeout {
             Some(seconds) if seconds * 1000 <= longest => {
@@ -264,7 +264,7 @@ async fn control(
     }
 }
 
-fn described(id: &str, sandbox: &FakeSandbox, domain: &Value) -> Value {
+fn describe_sandbox(id: &str, sandbox: &FakeSandbox, domain: &Value) -> Value {
     json!({
         "sandboxID": id,
         "clientID": "fake",

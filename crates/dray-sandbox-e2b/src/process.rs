@@ -117,7 +117,8 @@ impl Exec for Processes {
             exit_sender: Some(exit_sender),
         };
         let mut first = None;
-        // Read up to the process id: a command that cannot be started fails here and not in the middle of its output.
+        // The output is read up to the process id: a command that cannot be started fails here and not in the middle of
+        // its output.
         while output.process.pid.is_none() && first.is_none() {
             match output.next().await {
                 Ok(Some(chunk)) => first = Some(chunk),
@@ -129,7 +130,7 @@ impl Exec for Processes {
             loop {
                 match output.next().await? {
                     None => return Ok(None),
-                    // An event without output: a keepalive, stderr, or the end of the command.
+                    // This is an event without output: a keepalive, stderr, or the end of the command.
                     Some(chunk) if chunk.is_empty() => {}
                     Some(chunk) => return Ok(Some((chunk, output))),
                 }

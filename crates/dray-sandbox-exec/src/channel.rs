@@ -91,7 +91,7 @@ pub trait Exec: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Self::run`].
+    /// Those of [`Self::run`].
     async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
         self.run(vec![b"sh".to_vec()], Some(input)).await
     }

@@ -11,7 +11,7 @@ use flate2::write::GzDecoder;
 /// most about 2 MiB.
 const COMPRESSED_STEP_BYTES: usize = 2 * 1024;
 
-fn corrupted(reason: &str) -> Error {
+fn corrupted_error(reason: &str) -> Error {
     Error::new(ErrorKind::Corrupted, reason)
 }
 
@@ -64,7 +64,7 @@ impl TextDecoder {
         if self.digits.is_empty() {
             Ok(())
         } else {
-            Err(corrupted("digits are missing at the end"))
+            Err(corrupted_error("digits are missing at the end"))
         }
     }
 
@@ -72,7 +72,7 @@ impl TextDecoder {
         if !self.hex {
             return STANDARD
                 .decode(groups)
-                .map_err(|error| corrupted("not base64").caused_by(error));
+                .map_err(|error| corrupted_error("not base64").caused_by(error));
         }
         let digit = |byte: u8| char::from(byte).to_digit(16);
         groups
@@ -83,7 +83,7 @@ impl TextDecoder {
             })
             .map(|byte| byte.and_then(|byte| u8::try_from(byte).ok()))
             .collect::<Option<Vec<u8>>>()
-            .ok_or_else(|| corrupted("not hexadecimal"))
+            .ok_or_else(|| corrupted_error("not hexadecimal"))
     }
 }
 
@@ -109,7 +109,7 @@ impl GzipExpander {
         for step in compressed.chunks(COMPRESSED_STEP_BYTES) {
             self.gzip
                 .write_all(step)
-                .map_err(|error| corrupted("not gzip").caused_by(error))?;
+                .map_err(|error| corrupted_error("not gzip").caused_by(error))?;
             chunks.extend(self.take()?);
         }
         Ok(chunks)
@@ -119,7 +119,7 @@ impl GzipExpander {
     pub(super) fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
         self.gzip
             .try_finish()
-            .map_err(|error| corrupted("the gzip stream has no end").caused_by(error))?;
+            .map_err(|error| corrupted_error("the gzip stream has no end").caused_by(error))?;
         self.take()
     }
 
@@ -128,7 +128,7 @@ impl GzipExpander {
         self.left = self
             .left
             .checked_sub(chunk.len() as u64)
-            .ok_or_else(|| corrupted("the content expands to more bytes than announced"))?;
+            .ok_or_else(|| corrupted_error("the content expands to more bytes than announced"))?;
         Ok((!chunk.is_empty()).then_some(chunk))
     }
 }

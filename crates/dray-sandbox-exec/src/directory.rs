@@ -36,12 +36,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(self.examine(directory, false).await?.0)
     }
 
-    /// The identity of a directory as [`Self::directory_identity`], and in the same request the probe of the sandbox
-    /// from that directory; `None` where [`Self::probe`] would fail.
+    /// Like [`Self::directory_identity`], and returns from the same request the probe of the sandbox from that directory;
+    /// `None` if [`Self::probe`] would fail.
     ///
     /// # Errors
     ///
-    /// As [`Self::directory_identity`].
+    /// Those of [`Self::directory_identity`].
     pub async fn examine_directory(
         &self,
         directory: Option<&SandboxPath>,
@@ -68,7 +68,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 fn parse(reply: &Reply) -> Option<DirectoryIdentity> {
     // `ls` prints the name of the directory after the inode.
     let word = reply.text("identity").split_whitespace().next()?.to_owned();
-    // Permits the texts that versions of `stat` print for an unknown birth time.
+    // Some versions of `stat` print a text of these other characters for an unknown birth time.
     let is_number = |byte: u8| byte.is_ascii_digit() || b":.?-W".contains(&byte);
     let path = SandboxPath::new(reply.line("path")?).ok()?;
     word.bytes()
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::reply::Nonce;
 
-    fn parsed(identity: &str, path: &str) -> Option<DirectoryIdentity> {
+    fn parse_identity(identity: &str, path: &str) -> Option<DirectoryIdentity> {
         let reply = format!(
             "\n@@7e57 begin raw\n\n@@7e57 text \n@@7e57 identity {identity}\n\n@@7e57 path {path}\n\n@@7e57 status 0\n@@7e57 end\n"
         );
@@ -104,7 +104,7 @@ mod tests {
             ("", "/a", None),
             ("8:12", "relative", None),
         ] {
-            let found = parsed(identity, path);
+            let found = parse_identity(identity, path);
             let expected = word.map(|word| DirectoryIdentity {
                 word: word.to_owned(),
                 path: SandboxPath::new(path).unwrap(),

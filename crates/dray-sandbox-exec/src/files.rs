@@ -82,7 +82,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// As [`Self::with_persistent_shell`], but only for requests with short responses. Content is read and written by
+    /// Like [`Self::with_persistent_shell`], but only for requests with short responses. Content is read and written by
     /// separate commands, whose ends the channel reports.
     #[must_use]
     pub fn with_request_shell(self) -> Self {

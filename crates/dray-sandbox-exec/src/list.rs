@@ -12,7 +12,7 @@ use super::reply::one_line;
 pub(super) const LIST_SCRIPT: &str = include_str!("script/list.sh");
 /// Bytes of output that are reserved for one entry: a long path takes more, a usual one a fifth.
 const ENTRY_BYTES: usize = 600;
-/// Bytes of output for any listing, so that a long path also fits where few entries are wanted.
+/// Bytes of output for any listing, so that a long path fits even if few entries are requested.
 const MIN_OUTPUT_BYTES: usize = 64 << 10;
 /// Limit in bytes for a listing, which is kept in memory.
 const MAX_OUTPUT_BYTES: usize = 6 << 20;
@@ -32,9 +32,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .saturating_add(MIN_OUTPUT_BYTES)
             .min(MAX_OUTPUT_BYTES);
         let listing = self.list_up_to(path, depth, limit, usual_output).await?;
-        // The output of `find` has no order: the first entries by path are known only when all of it was read. A list
-        // whose parts came from parts of the output would repeat some entries and omit others.
-        // A channel that carries no more would cut at the same byte again.
+        // The output of `find` has no order, so the first entries by path are known only after all of it was read. If
+        // the output was cut, the command runs again with the largest limit, unless the channel carries no more bytes.
         let longest = self
             .exec
             .channel()
@@ -58,7 +57,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         max_output: usize,
     ) -> Result<BoundedListing, Error> {
         let channel = self.exec.channel();
-        // Where output is limited, the script must stop at the limit.
+        // If the channel limits output, the script must stop at the limit.
         let room = match channel.longest_output {
             Some(longest) => longest.saturating_sub(2048).clamp(256, max_output),
             None => 0,
@@ -77,12 +76,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if has_end {
             reply.check("text")?;
         }
-        // Where the script cut, the last record may be incomplete.
+        // If the script cut the output, the last record may be incomplete.
         let records = match reply.records() {
             [whole @ .., _] if !has_end && !reply.cut => whole,
             records => records,
         };
-        let mut entries = entries(records)?;
+        let mut entries = parse_entries(records)?;
         let mut truncated = !has_end;
         entries.sort_by(|left, right| left.path.cmp(&right.path));
         truncated |= entries.len() > limit;
@@ -101,7 +100,8 @@ struct BoundedListing {
     is_output_cut: bool,
 }
 
-fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
+/// The entries of the records that `script/list.sh` prints.
+fn parse_entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut facts: Option<PathFacts> = None;
     let mut link: Option<SandboxPath> = None;

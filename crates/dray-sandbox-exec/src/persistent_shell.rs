@@ -426,7 +426,7 @@ async fn send_when_ready<E: Exec>(
 
 /// Ends the shell when it has waited too long.
 async fn sweep(parked: Weak<Mutex<Option<ShellProcess>>>) {
-    // A weak reference: the task must not keep the shell alive when the files are gone.
+    // The reference is weak: the task must not keep the shell alive when the files are gone.
     loop {
         sleep(IDLE_TIMEOUT / 2).await;
         let Some(parked) = parked.upgrade() else {

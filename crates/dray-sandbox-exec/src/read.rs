@@ -32,7 +32,7 @@ const MAX_RANGE_BYTES: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
-fn changed(reason: &str) -> Error {
+fn changed_error(reason: &str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
@@ -125,7 +125,7 @@ impl<E: Exec> ScriptRead<E> {
         let remaining = self
             .size
             .checked_sub(self.position)
-            .ok_or_else(|| changed("it is shorter than where to begin"))?;
+            .ok_or_else(|| changed_error("it is shorter than where to begin"))?;
         // One byte more than allowed: a file that grew is noticed.
         let max_bytes = remaining + 1;
         let longest = self.exec.channel().longest_output;
@@ -172,18 +172,20 @@ impl<E: Exec> ScriptRead<E> {
     /// Checks that the opened file is the one that the caller checked, and the same in every run.
     fn check_facts(&mut self, facts: &str) -> Result<(), Error> {
         match &self.facts {
-            Some(first) if first != facts => return Err(changed("it changed between two ranges")),
+            Some(first) if first != facts => {
+                return Err(changed_error("it changed between two ranges"));
+            }
             Some(_) => return Ok(()),
             None => self.facts = Some(facts.to_owned()),
         }
-        // No `stat` in the sandbox: size and digest are compared, but not the identity.
+        // The sandbox has no `stat`: size and digest are compared, but not the identity.
         if facts == "-" {
             return Ok(());
         }
         let mut words = facts.split(' ');
         let size = words.next().and_then(|size| size.parse().ok());
         if size != Some(self.size) {
-            return Err(changed("it has another size than just before"));
+            return Err(changed_error("it has another size than just before"));
         }
         let opened = words.next().and_then(|word| {
             let (device, inode) = word.split_once(':')?;
@@ -191,7 +193,7 @@ impl<E: Exec> ScriptRead<E> {
         });
         match (self.identity, opened) {
             (Some(checked), Some(opened)) if checked != opened => {
-                Err(changed("another file is there now"))
+                Err(changed_error("another file is there now"))
             }
             _ => Ok(()),
         }
@@ -242,7 +244,7 @@ impl<E: Exec> ScriptRead<E> {
 /// Checks that a run delivered everything.
 fn check_run(run: ReadRun, trailer: StreamTrailer) -> Result<(), Error> {
     if trailer.facts != run.stream.facts {
-        return Err(changed("it changed while it was read"));
+        return Err(changed_error("it changed while it was read"));
     }
     if run.received > run.remaining {
         // The file did not change according to its facts, but it has more bytes than its size.

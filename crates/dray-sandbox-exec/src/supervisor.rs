@@ -106,7 +106,7 @@ impl Supervisor {
         )
     }
 
-    /// As [`Self::watch`], for a command whose processes have other marks.
+    /// Like [`Self::watch`], for a command whose processes have other marks.
     pub(crate) fn watch_marks(
         &self,
         marks: CommandMarks,

@@ -20,7 +20,8 @@ pub(crate) async fn download<P: Provider>(
     let path = read.file.real_path.to_text()?;
     let remaining = read.file.size.saturating_sub(read.offset);
     let mut request = provider.download(path);
-    // No range for a whole file: with a range the response has status 206, and its size is in another header.
+    // A whole file is requested without a range: with a range the response has status 206, and its size is in another
+    // header.
     if read.offset > 0 {
         request = request.header("range", &format!("bytes={}-", read.offset));
     }

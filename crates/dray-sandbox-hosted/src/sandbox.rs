@@ -64,7 +64,8 @@ impl<P: Provider> HostedSandbox<P> {
     }
 
     async fn download(&self, read: Read<'_>) -> Result<Body, Error> {
-        // Checked before the download, because the provider would wait forever for a pipe, and again afterwards.
+        // The file is checked before the download, because the provider would wait forever for a pipe, and again
+        // afterwards.
         self.check(read.file).await?;
         if read.offset > 0 && read.offset >= read.file.size {
             return Ok(Body::from_bytes(Vec::new()).exactly(0));
@@ -182,7 +183,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         match self.provider.replace(from.to_text()?, to.to_text()?).await {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            // An old version of the provider, or a target on another file system. A command can rename and reports
+            // The provider is an old version, or the target is on another file system. A command can rename and reports
             // whether the rename was atomic.
             Err(error)
                 if matches!(

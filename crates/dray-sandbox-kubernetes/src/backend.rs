@@ -95,7 +95,7 @@ impl Backend for KubernetesBackend {
                 let sandbox = ExecSandbox::new(handle.clone(), exec).with_request_shell();
                 Ok(Arc::new(sandbox))
             }
-            // Opening runs an empty script, so a container without a shell shows here.
+            // The opening runs an empty script, so a container without a shell shows here.
             Err(error) if error.kind() == ErrorKind::ToolMissing => {
                 let Some(image) = &self.cluster.config().ephemeral_image else {
                     let message = "the container has no shell, and no image for an ephemeral container is configured";

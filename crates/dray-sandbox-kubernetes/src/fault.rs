@@ -114,7 +114,7 @@ pub(crate) fn refused(
     let body_delay = body_delay
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs);
-    // The header first: it comes from the server that responded, but the body may come from a server behind it.
+    // The header counts first: it comes from the server that responded, but the body may come from a server behind it.
     match retry_after.or(body_delay) {
         Some(delay) if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) => {
             error.with_retry_after(delay)

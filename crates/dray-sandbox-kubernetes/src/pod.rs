@@ -125,7 +125,7 @@ impl Pod {
     pub(crate) fn incarnation(&self, container: &str) -> Result<String, Error> {
         let phase = self.status.phase.as_str();
         let reason = self.status.reason.as_str();
-        // Checked before the phase, because an evicted pod is `Failed` too.
+        // The reason is checked before the phase, because an evicted pod is `Failed` too.
         if reason == "Evicted" {
             return Err(Error::new(ErrorKind::SandboxGone, "the pod was evicted"));
         }

@@ -128,7 +128,7 @@ impl Backend for LocalBackend {
     async fn check(&self) -> Result<BackendCheck, Error> {
         let roots = self.options.roots.clone();
         blocking::run(move |_| {
-            // Named by their place in the list: the paths of this host are not for callers.
+            // The roots are named by their place in the list: the paths of this host are not for callers.
             for (at, root) in roots.iter().enumerate() {
                 std::fs::read_dir(root).map_err(|error| {
                     let what = format!("directory {} of `local.roots` cannot be read", at + 1);

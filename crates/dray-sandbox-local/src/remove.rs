@@ -105,7 +105,7 @@ impl DirectoryRemoval<'_> {
         }
         let directory = open_directory(parent, name).map_err(failed("open a directory"))?;
         self.empty_directory(&directory, depth + 1)?;
-        // Closed before the directory is removed, so that at most as many are open as the depth.
+        // It is closed before the directory is removed, so that at most as many are open as the depth.
         drop(directory);
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

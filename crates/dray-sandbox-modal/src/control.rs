@@ -116,7 +116,7 @@ impl ControlClient {
                     task_id,
                 });
             }
-            // Checked before the pause, so that the wait never exceeds the timeout of a response.
+            // The time is checked before the pause, so that the wait never exceeds the timeout of a response.
             if Instant::now() + POLL_INTERVAL > deadline {
                 let context = "the sandbox waits for a place to run";
                 return Err(Error::new(ErrorKind::SandboxStopped, context));
@@ -156,7 +156,8 @@ impl ControlClient {
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
-                // Renewed only once: if a new credential is refused as well, every further one would be.
+                // The credential is renewed only once: if a new credential is refused as well, every further one would
+                // be.
                 Err(status) if is_v2 && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.clear_token(token.as_ref()).await;
@@ -214,7 +215,7 @@ impl ControlClient {
     }
 
     async fn token(&self) -> Result<MetadataValue<Ascii>, Status> {
-        // Held during the request: concurrent callers wait and share one credential.
+        // The lock is held during the request: concurrent callers wait and share one credential.
         let mut cached = self.token.lock().await;
         if let Some(token) = cached.as_ref() {
             return Ok(token.clone());
@@ -233,7 +234,7 @@ impl ControlClient {
             .token
             .parse()
             .map_err(|_| Status::data_loss("not a token"))?;
-        // Left out of the debug output of requests.
+        // The token is left out of the debug output of requests.
         token.set_sensitive(true);
         *cached = Some(token.clone());
         Ok(token)

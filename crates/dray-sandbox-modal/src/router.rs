@@ -185,7 +185,7 @@ async fn request_access(
     let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", found.jwt)
         .parse()
         .map_err(|_| Status::data_loss("not a credential"))?;
-    // Left out of the debug output of requests.
+    // The token is left out of the debug output of requests.
     bearer.set_sensitive(true);
     let channel = match current {
         // The same worker keeps its connection, with the streams that run over it.

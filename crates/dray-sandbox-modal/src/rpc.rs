@@ -16,8 +16,9 @@ use crate::config::{Settings, is_plain_http};
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
 /// Interval of pings on a silent connection, and the time for their response.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// Flow control window of one stream, in bytes; the one below is that of a connection.
+/// Flow control window of one stream, in bytes.
 const STREAM_WINDOW: u32 = 2 << 20;
+/// Flow control window of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Makes the endpoint of an address. Its connection is made at the first call, and again after it broke.

@@ -240,7 +240,7 @@ fn check_exit(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error
 mod tests {
     use super::*;
 
-    fn refused(status: i32, stderr: &str) -> ErrorKind {
+    fn kind_of_refusal(status: i32, stderr: &str) -> ErrorKind {
         let exit = CommandExit {
             status,
             stderr: stderr.to_owned(),
@@ -267,18 +267,18 @@ mod tests {
         ] {
             let payload =
                 format!("{{\"error_kind\":\"{error_kind}\",\"message\":\"m\",\"detail\":\"\"}}\n");
-            assert_eq!(refused(1, &payload), kind, "{error_kind}");
+            assert_eq!(kind_of_refusal(1, &payload), kind, "{error_kind}");
         }
         let full = r#"{"error_kind":"Io","message":"write: No space left on device"}"#;
-        assert_eq!(refused(1, full), ErrorKind::NoSpace);
+        assert_eq!(kind_of_refusal(1, full), ErrorKind::NoSpace);
     }
 
     #[test]
     fn a_tool_that_is_missing_or_died_is_reported() {
-        assert_eq!(refused(127, ""), ErrorKind::ToolMissing);
-        assert_eq!(refused(137, ""), ErrorKind::Unavailable);
+        assert_eq!(kind_of_refusal(127, ""), ErrorKind::ToolMissing);
+        assert_eq!(kind_of_refusal(137, ""), ErrorKind::Unavailable);
         assert_eq!(
-            refused(1, "sh: 1: Permission denied"),
+            kind_of_refusal(1, "sh: 1: Permission denied"),
             ErrorKind::PermissionDenied
         );
     }

@@ -22,11 +22,11 @@ impl BackgroundWork {
 
     /// Runs the work in the background. It is dropped when the runtime ends.
     pub(crate) fn add(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Called from `drop`, which may happen outside a runtime.
+        // This function is called from `drop`, which may happen outside a runtime.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        // Counted before it is spawned, so that `settle` waits for it from this line on.
+        // The task is counted before it is spawned, so that `settle` waits for it from this line on.
         let task = CountedTask::new(&self.left);
         let counted = async move {
             work.await;

@@ -37,7 +37,7 @@ pub(crate) fn failure(action: &str, text: &str) -> Error {
         .iter()
         .find(|(part, _)| text.contains(part))
         .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);
-    // Escaped, because a banner of the host can hold control characters (sandbox-transfer 1.3).
+    // The text is escaped, because a banner of the host can hold control characters (sandbox-transfer 1.3).
     let error = Error::new(kind, format!("{action}: {}", text.trim().escape_debug()));
     match kind {
         ErrorKind::Unavailable => error.unreachable_because(UnreachableCause::in_text(text)),

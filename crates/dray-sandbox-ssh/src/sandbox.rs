@@ -66,7 +66,7 @@ impl SshSandbox {
         let mut lookup = identity::examine_host(&link, &exec, &pool, directory.as_ref()).await?;
         let fresh_probe = lookup.probe.take().map(|probe| (Instant::now(), probe));
         if expected.is_some_and(|expected| expected != lookup.incarnation) {
-            return Err(replaced());
+            return Err(replaced_error());
         }
         Ok(Self {
             handle: Handle {
@@ -114,7 +114,7 @@ impl SshSandbox {
         }
         // One check for all tasks that find a new connection at the same time.
         let _one = self.check_lock.lock().await;
-        // Read before the check: a connection that is made during the check requires another check.
+        // The generation is read before the check: a connection that is made during the check requires another check.
         let generation = self.link.generation();
         if self.checked_generation.load(Ordering::Acquire) == generation {
             return Ok(());
@@ -126,7 +126,7 @@ impl SshSandbox {
         if lookup.incarnation != self.lookup.incarnation {
             // Its channels lead to another host, which replaced the first one.
             self.pool.clear();
-            return Err(replaced());
+            return Err(replaced_error());
         }
         self.checked_generation.store(generation, Ordering::Release);
         Ok(())
@@ -141,7 +141,7 @@ async fn make_room(link: Arc<HostLink>, exec: ExecFiles<Shell>) {
     }
 }
 
-fn replaced() -> Error {
+fn replaced_error() -> Error {
     Error::new(
         ErrorKind::SandboxGone,
         "the address now means another host or session directory",

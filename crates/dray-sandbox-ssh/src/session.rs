@@ -88,8 +88,8 @@ impl<'a> SessionStarter<'a> {
         has_input: bool,
     ) -> Result<(Session, Option<ChildStdin>, ChildStdout), MuxError> {
         let connection = ControlConnection::connect(self.master.socket()).await?;
-        // Compared after connecting. If the socket is still the same now, it is the socket to which the client
-        // connected.
+        // The sockets are compared after connecting. If the socket is still the same now, it is the socket to which the
+        // client connected.
         if self.master.identity() != Some(self.socket) {
             let replaced = "another process replaced the shared connection";
             return Err(MuxError::NoMaster(Error::new(
@@ -176,8 +176,8 @@ pub(crate) struct Session {
 
 impl Session {
     fn new(carrier: SessionCarrier, stderr: ChildStderr) -> Self {
-        // Read from the beginning: a program that fills the pipe of stderr would block in the middle of a transfer. A
-        // `JoinSet`, because dropping it ends the task.
+        // Stderr is read from the beginning: a program that fills the pipe of stderr would block in the middle of a
+        // transfer. A `JoinSet`, because dropping it ends the task.
         let mut stderr_task = JoinSet::new();
         stderr_task.spawn(read_tail(stderr));
         Self {

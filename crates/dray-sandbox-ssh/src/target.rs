@@ -59,7 +59,7 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
         };
     }
     match authority.split_once(':') {
-        // A bare IPv6 address: it is unclear which of its colons would begin a port.
+        // This is a bare IPv6 address: it is unclear which of its colons would begin a port.
         Some((_, rest)) if rest.contains(':') => Some((authority, None)),
         Some((host, port)) => Some((host, Some(parse_port(port)?))),
         None => Some((authority, None)),

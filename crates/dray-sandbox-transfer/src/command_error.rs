@@ -33,7 +33,7 @@ impl From<CommandError> for Fault {
                 "Programs may not be run in this sandbox.",
             )
             .detail("command_denied")
-            .advice("An operator allows it in `sandbox-transfer.commands.allow`."),
+            .advice("Ask an operator to allow it in `sandbox-transfer.commands.allow`."),
             CommandError::Repeated => Self::new(
                 FaultCode::InvalidArgument,
                 "This operation has started its program before; it is not started again.",
@@ -43,7 +43,7 @@ impl From<CommandError> for Fault {
                 "Check what the program has done, then send a new operation id to run it again.",
             ),
             CommandError::Audit(fault) => *fault,
-            CommandError::NotRun(error) => refused(&error),
+            CommandError::NotRun(error) => refused_fault(&error),
             CommandError::Started(error) => Self {
                 retry: RetryAdvice::Never,
                 ..Self::from(*error)
@@ -53,7 +53,7 @@ impl From<CommandError> for Fault {
 }
 
 /// The fault for a program that was not run. Kinds with the same meaning in transfers have the fault of transfers.
-fn refused(error: &dray_sandbox::Error) -> Fault {
+fn refused_fault(error: &dray_sandbox::Error) -> Fault {
     let (code, message, detail, advice) = match error.kind() {
         ErrorKind::NotFound => (
             FaultCode::NotFound,

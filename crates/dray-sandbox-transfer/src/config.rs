@@ -389,7 +389,7 @@ mod tests {
             ..Config::default()
         };
         let [problem] = &config.validate()[..] else {
-            panic!("one problem expected");
+            panic!("there must be one problem");
         };
         assert_eq!(problem.field, "kinds");
         assert!(

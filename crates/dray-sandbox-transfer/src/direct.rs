@@ -183,7 +183,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`].
+    /// Those of [`Self::get`].
     pub async fn get_tree(
         &self,
         path: &[u8],

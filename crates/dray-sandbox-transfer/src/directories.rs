@@ -78,7 +78,7 @@ impl OpenedSandbox {
             let below = SandboxPath::new([root_path.as_bytes(), b"/", name].concat())?;
             // A caller can write `..`: the listing shows no links outside of the root.
             let listed = known.as_ref().filter(|_| below.is_beneath(&root_path));
-            match listed.map(|known| placement(known, &root_path, &below)) {
+            match listed.map(|known| place_state(known, &root_path, &below)) {
                 Some(PlaceState::Exists) => {}
                 Some(PlaceState::Free) => {
                     policy
@@ -142,7 +142,7 @@ enum PlaceState {
     Blocked,
 }
 
-fn placement(
+fn place_state(
     known: &HashMap<SandboxPath, FileKind>,
     root: &SandboxPath,
     path: &SandboxPath,
@@ -222,7 +222,7 @@ mod tests {
             (path("/r/l"), FileKind::Symlink),
             (path("/r/d/f"), FileKind::File),
         ]);
-        let placed = |text: &str| placement(&known, &path("/r"), &path(text));
+        let placed = |text: &str| place_state(&known, &path("/r"), &path(text));
         assert_eq!(placed("/r/d"), PlaceState::Exists);
         assert_eq!(placed("/r/d/new/er"), PlaceState::Free);
         assert_eq!(placed("/r/new"), PlaceState::Free);

@@ -64,8 +64,8 @@ pub struct EgressProxyRule {
     pub sandboxes: Vec<String>,
     /// Host and port of the proxy, as the sandbox reaches it: `egress-proxy:3128`.
     pub address: String,
-    /// Whether the proxy speaks TLS with its clients (`egress-fetcher.proxy.tls`): the address then begins with `https://`.
-    /// Programs must trust its certificate. Default false.
+    /// Whether the proxy speaks TLS with its clients (`egress-fetcher.proxy.tls`): the address then begins with
+    /// `https://`. Programs must trust its certificate. Default false.
     #[serde(default)]
     pub tls: bool,
     /// Hosts that programs reach without the proxy. Default `localhost`, `127.0.0.1` and `::1`: the sandbox itself.

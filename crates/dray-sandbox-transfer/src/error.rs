@@ -80,13 +80,13 @@ impl From<Error> for Fault {
                 "The record of this session cannot be read.",
             )
             .detail("invalid_session_record")
-            .advice("An operator removes it with `dray session unbind SESSION` and binds the session again."),
+            .advice("Ask an operator to remove it with `dray session unbind SESSION` and to bind the session again."),
             Error::InvalidUploadList(_) => Self::new(
                 FaultCode::Unavailable,
                 "The record of this session's uploads cannot be read.",
             )
             .detail("invalid_upload_list")
-            .advice("An operator removes the session's key from the bucket `dray_uploads`."),
+            .advice("Ask an operator to remove the session's key from the bucket `dray_uploads`."),
             Error::NoChat => Self::new(FaultCode::NotFound, "No session belongs to this chat.")
                 .detail("no_session")
                 .advice("Bind the chat with `dray session bind SESSION --chat TARGET`."),
@@ -95,13 +95,13 @@ impl From<Error> for Fault {
                 "Sandboxes of this kind are not set up here.",
             )
             .detail("no_backend")
-            .advice("An operator sets them up in section `sandbox-transfer` of the configuration."),
+            .advice("Ask an operator to set them up in section `sandbox-transfer` of the configuration."),
             Error::AddressDenied => Self::new(
                 FaultCode::Denied,
                 "Sandboxes may not be named here; only the session's own may be used.",
             )
             .detail("address_denied")
-            .advice("An operator lists the tenant in `sandbox-transfer.address_tenants`."),
+            .advice("Ask an operator to list the tenant in `sandbox-transfer.address_tenants`."),
             Error::Command(error) => error.into(),
             Error::Contended => Self::new(FaultCode::Unavailable, "Too many concurrent changes.")
                 .detail("contended")
@@ -169,7 +169,7 @@ const fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::ChangedDuringTransfer => "Try again when nothing writes to the file.",
         ErrorKind::SandboxGone => "Bind the session to a sandbox that exists.",
         ErrorKind::SandboxStopped | ErrorKind::SandboxPaused => "Start the sandbox again.",
-        ErrorKind::Auth => "An operator must check the credentials or the host key.",
+        ErrorKind::Auth => "Ask an operator to check the credentials or the host key.",
         ErrorKind::NotDirectory
         | ErrorKind::Loop
         | ErrorKind::Corrupted

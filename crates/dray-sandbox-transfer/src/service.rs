@@ -61,7 +61,7 @@ impl Service for SandboxTransfer {
     type Config = Config;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The call is written out, so that it is compiled here.
         ServicePlan::of::<Self>()
     }
 

@@ -25,9 +25,11 @@ pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
 const MAX_WRITE_ATTEMPTS: usize = 16;
 /// Uploads that one session remembers; reported ones are dropped first.
 const MAX_UPLOADS: usize = 200;
-/// State of an upload that has not been put yet; the next two constants are its final states.
+/// State of an upload that has not been put yet.
 const WAITING_STATE: &str = "waiting";
+/// Final state of an upload whose file is in the sandbox.
 const PLACED_STATE: &str = "placed";
+/// Final state of an upload that could not be put.
 const FAILED_STATE: &str = "failed";
 
 /// Access to the records of all sessions.

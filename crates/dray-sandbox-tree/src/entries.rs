@@ -15,8 +15,9 @@ use super::input::{HeldInput, short};
 pub struct TarEntries {
     input: HeldInput,
     decoder: Decoder,
-    /// Content of the current entry that is left, and the padding after it.
+    /// Bytes of the current entry's content that are left.
     left: u64,
+    /// Bytes of the padding after the current entry's content.
     padding: u64,
 }
 

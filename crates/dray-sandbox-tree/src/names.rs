@@ -20,7 +20,7 @@ pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, SkipReason> {
 /// Enough of a digest to distinguish names; a collision gains an attacker nothing.
 type Key = [u8; 16];
 
-// Chained digests: a deep tree costs 16 bytes a name and not the length of its whole path.
+// The digests form a chain: a deep tree costs 16 bytes a name and not the length of its whole path.
 fn key(parent: Key, part: &[u8]) -> Key {
     let digest: [u8; 32] = Sha256::new_with_prefix(parent)
         .chain_update(part)
@@ -94,7 +94,7 @@ impl UniqueNames {
                 self.directories.insert(archive_key, directory);
                 claimed
             };
-            output_key = key(output_key, folded(&given).as_bytes());
+            output_key = key(output_key, fold_name(&given).as_bytes());
             name.extend_from_slice(&given);
             name.push(b'/');
         }
@@ -102,7 +102,7 @@ impl UniqueNames {
     }
 
     fn claim<'a>(&mut self, parent: Key, part: &'a [u8]) -> Cow<'a, [u8]> {
-        let wanted_key = key(parent, folded(part).as_bytes());
+        let wanted_key = key(parent, fold_name(part).as_bytes());
         let mut number = match self.used.entry(wanted_key) {
             Entry::Vacant(free) => {
                 // A second file of this name gets the number 2: `report.csv`, `report_2.csv`.
@@ -112,10 +112,11 @@ impl UniqueNames {
             Entry::Occupied(next) => *next.get(),
         };
         loop {
-            let other = numbered(part, number);
+            let other = number_name(part, number);
             number += 1;
             // The archive may also contain a file that is called `report_2.csv`.
-            if let Entry::Vacant(free) = self.used.entry(key(parent, folded(&other).as_bytes())) {
+            if let Entry::Vacant(free) = self.used.entry(key(parent, fold_name(&other).as_bytes()))
+            {
                 free.insert(2);
                 self.used.insert(wanted_key, number);
                 return Cow::Owned(other);
@@ -125,7 +126,7 @@ impl UniqueNames {
 }
 
 /// Numbers a name before its extension, as `report_2.csv`; names that are not UTF-8 keep their bytes.
-fn numbered(part: &[u8], number: u32) -> Vec<u8> {
+fn number_name(part: &[u8], number: u32) -> Vec<u8> {
     if let Ok(text) = str::from_utf8(part) {
         return dray_presentation::name::numbered_name(text, number).into_bytes();
     }
@@ -164,11 +165,11 @@ pub(super) fn text(part: &[u8]) -> String {
 }
 
 /// The form in which file systems compare names that ignore case, composition, and dots and spaces at the end.
-fn folded(part: &[u8]) -> String {
+fn fold_name(part: &[u8]) -> String {
     let text = text(part);
     // HFS+ and APFS compare names after normalisation, so `é` in one and in two code points are one name.
     let decomposed = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
-    // Upper case first: `ß` and `SS` become equal only that way.
+    // The text becomes upper case first: `ß` and `SS` become equal only that way.
     let folded = decomposed.to_uppercase().to_lowercase();
     ComposingNormalizerBorrowed::new_nfc()
         .normalize(&folded)

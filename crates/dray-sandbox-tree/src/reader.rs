@@ -1,4 +1,4 @@
-//! Reading a tar that a sandbox made (sandbox-transfer 13).
+//! Reads a tar that a sandbox made (sandbox-transfer 13).
 //!
 //! [`dray_archive`] decodes the tar strictly; this module adds limits, safe names and the report.
 
@@ -22,9 +22,11 @@ pub struct Reader {
     filter: Filter,
     unique: UniqueNames,
     report: Report,
-    /// Members, bytes and bytes of names seen so far.
+    /// Number of members so far.
     entries: usize,
+    /// Bytes of the members so far.
     total: u64,
+    /// Bytes of the names so far.
     names: usize,
     state: ReaderState,
 }
@@ -104,7 +106,7 @@ impl Reader {
             // A caller that can read files one by one does not read the bytes of a skipped file.
             self.report.skip(name, SkipReason::TooLarge);
         }
-        // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.
+        // Content that is skipped counts as well: its bytes are read and dropped, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
             // Old tars mark directories with a slash at the end of the name. A file whose name ends with a slash cannot

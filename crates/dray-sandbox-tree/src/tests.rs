@@ -133,8 +133,8 @@ pub(super) async fn read(tar: &[u8]) -> Result<(Found, Report), Error> {
                 Ok(found) => Ok(found.clone()),
                 Err((kind, _)) => Err(*kind),
             };
-            assert_eq!(kinds(before), kinds(&found), "pieces of {chunk}");
-            assert_eq!(*skipped, report.skipped(), "pieces of {chunk}");
+            assert_eq!(kinds(before), kinds(&found), "chunks of {chunk}");
+            assert_eq!(*skipped, report.skipped(), "chunks of {chunk}");
         }
         last = Some((found, report.skipped()));
         if chunk == 100_000 {

@@ -58,8 +58,9 @@ struct ZipWrite<M> {
     out: Vec<u8>,
     /// Number of bytes that were returned.
     written: u64,
-    /// The central directory so far, and the number of its entries.
+    /// The central directory so far.
     central: Vec<u8>,
+    /// Number of entries of the central directory so far.
     count: u64,
     /// Names in the top directory that the list of skipped members must not use.
     texts: Vec<String>,
@@ -113,7 +114,7 @@ impl<M: Members> ZipWrite<M> {
 
     fn open(&mut self, member: &Member) {
         let name = zip_name(member);
-        // Compared in lower case: some file systems ignore it.
+        // The name is compared in lower case: some file systems ignore it.
         if !name.contains('/') && name.to_ascii_lowercase().starts_with("_skipped") {
             self.texts.push(name.to_lowercase());
         }

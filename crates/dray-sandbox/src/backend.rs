@@ -68,7 +68,7 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Self::resolve`] and [`Self::open`].
+    /// Those of [`Self::resolve`] and [`Self::open`].
     async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
         let handle = self.resolve(address).await?;
         self.open(&handle).await

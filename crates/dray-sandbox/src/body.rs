@@ -56,7 +56,8 @@ impl Body {
                 match body.next().await {
                     Some(Ok(chunk)) => {
                         let received = received + chunk.len() as u64;
-                        // Counted before the chunk is passed on: the caller never receives a byte beyond the size.
+                        // The bytes are counted before the chunk is passed on: the caller never receives a byte beyond
+                        // the size.
                         if received > size {
                             let error = Error::new(
                                 ErrorKind::ChangedDuringTransfer,

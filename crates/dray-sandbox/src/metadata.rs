@@ -176,8 +176,8 @@ impl Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
-    /// For a directory that was read: every file had the size that its archive announced. A file that was rewritten with
-    /// the same size while the sandbox packed it can be a mixture of both contents.
+    /// For a directory that was read: every file had the size that its archive announced. A file that was rewritten
+    /// with the same size while the sandbox packed it can be a mixture of both contents.
     Sizes,
     /// No digest in the sandbox: size and times, and inode where it is reported, were the same before and after. For a
     /// written file: every byte was acknowledged and the size is right.

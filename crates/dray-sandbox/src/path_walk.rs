@@ -94,7 +94,7 @@ impl PathWalk {
     ///
     /// [`ErrorKind::Loop`] after [`MAX_SYMBOLIC_LINKS`]; [`ErrorKind::NotFound`] for an empty target, as in Linux.
     pub fn follow(&mut self, target: &[u8]) -> Result<(), Error> {
-        // Counted over the whole path, as the kernel does: a link of each part may be harmless alone.
+        // The links are counted over the whole path, as the kernel does: a link of each part may be harmless alone.
         self.links += 1;
         if self.links > MAX_SYMBOLIC_LINKS {
             return Err(Error::new(ErrorKind::Loop, "too many links"));

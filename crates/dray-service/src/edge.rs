@@ -45,7 +45,8 @@ impl HostError {
     /// The exit status of a process that could not start for this reason.
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
-            // Memory too: the remedy is another value in the configuration, not another attempt.
+            // The memory limits count as configuration: the remedy is another value in the configuration, not another
+            // attempt.
             Self::Config(_) | Self::Memory(_) | Self::GrpcSecurity(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)
@@ -69,13 +70,13 @@ impl HostError {
 /// Exit status: 0 stopped in order, 1 failure or cut short, 2 wrong command line, 78 wrong configuration.
 #[derive(Debug, Parser)]
 struct ServiceArguments {
-    /// TOML file with the configuration; without it the variable `DRAY_CONFIG` may name one.
+    /// Read the configuration from this TOML file. Without it, the variable `DRAY_CONFIG` may name one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sets one key above all other sources; can be repeated.
+    /// Set one key, with precedence over all other sources. Can be given several times.
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     set: Vec<FieldOverride>,
-    /// Checks the configuration, prints it with the source of every value, and exits.
+    /// Check the configuration, print it with the source of every value, and exit.
     #[arg(long)]
     check: bool,
 }
@@ -176,7 +177,7 @@ pub async fn serve_with(
     let mut signals = StopSignals::listen().map_err(HostError::Signal)?;
     let running = tokio::select! {
         running = host.start() => running?,
-        // Dropping the start closes all that it had opened.
+        // The drop of the start closes all that it had opened.
         _ = signals.next() => return Ok(ExitStatus::Failure),
     };
     running.mark_long_lived();

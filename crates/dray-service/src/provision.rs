@@ -55,7 +55,7 @@ pub(crate) async fn wait_until_verified(
             Ok(()) => return Ok(()),
             // At least one check is made, even with a `timeout` of zero.
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
-            // Logged once for each cause, because the check is repeated every two seconds.
+            // The error is logged once for each cause, because the check is repeated every two seconds.
             Err(error) => {
                 let cause = dray_types::ErrorChain(&error).to_string();
                 if cause != reported {

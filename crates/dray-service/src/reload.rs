@@ -2,7 +2,7 @@
 //!
 //! A service implements [`ApplySection`] and runs a [`SectionReload`]. Work that runs keeps the values with which it
 //! began; what begins later finds the new ones. A section that is invalid, or that the service cannot apply, changes
-//! nothing: everything before stays in force, the log has the reason, and the metric `…_config_stale` is 1.
+//! nothing: the previous settings stay in force, the log has the reason, and the metric `…_config_stale` is 1.
 
 use dray_types::{ErrorChain, Period};
 use opentelemetry::KeyValue;
@@ -21,7 +21,7 @@ pub fn interval_problem(interval: Period) -> Option<ConfigProblem> {
     (!is_valid).then(|| ConfigProblem::new("reload_interval", "must be 1s to 1h"))
 }
 
-/// A field of a section that applies at the next start alone. [`restart_settings!`](crate::restart_settings) makes
+/// A field of a section that applies only at the next start. [`restart_settings!`](crate::restart_settings) makes
 /// the list of a section.
 #[derive(Debug)]
 pub struct RestartSetting<S> {
@@ -31,7 +31,7 @@ pub struct RestartSetting<S> {
     pub keep: fn(&S, &mut S) -> bool,
 }
 
-/// Lists fields of a section that apply at the next start alone: `restart_settings![Config: tenant, proxy.listen]`.
+/// Lists fields of a section that apply only at the next start: `restart_settings![Config: tenant, proxy.listen]`.
 #[macro_export]
 macro_rules! restart_settings {
     ($section:ty: $($field:ident $(.$inner:ident)*),+ $(,)?) => {
@@ -62,7 +62,7 @@ impl ReloadMetrics {
                 "Changes of the configuration while the service ran, by result (applied, failed).",
             );
         let stale = meter.u64_gauge(format!("{prefix}_config_stale")).with_description(
-            "1 while the configuration is wrong and the settings before stay in force, otherwise 0.",
+            "1 while the configuration is wrong and the previous settings stay in force, otherwise 0.",
         );
         Self {
             reloads: reloads.build(),
@@ -83,8 +83,8 @@ impl ReloadMetrics {
 
 /// Puts a changed section in force.
 pub trait ApplySection<S>: Send {
-    /// Puts `later` in the place of `in_force`. Both have the values of the start in all fields that apply at the next
-    /// start alone.
+    /// Puts `later` in the place of `in_force`. Both have the values of the start in all fields that apply only at
+    /// the next start.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl<S: Section + PartialEq, A: ApplySection<S>> SectionReload<S, A> {
         self.metrics.count(false);
         tracing::error!(
             problem,
-            "a changed configuration cannot be used; the settings before stay in force"
+            "a changed configuration cannot be used; the previous settings stay in force"
         );
     }
 }

@@ -22,14 +22,14 @@ impl Service for SweeperService {
     type Config = SweeperSection;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The call is written out, so that it is compiled here.
         ServicePlan::of::<Self>()
     }
 
     async fn start(_config: SweeperSection, cx: &ServiceContext) -> Result<Self, StartError> {
         let sweeper = dray_bus::WorkSweeper::new(cx.bus.clone());
         let stop = cx.stop.clone();
-        // Owned by the host, which waits for the task when it stops.
+        // The host owns the task and waits for it when it stops.
         cx.tasks.spawn(async move { sweeper.run(stop).await });
         Ok(Self {})
     }

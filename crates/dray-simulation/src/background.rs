@@ -1,7 +1,7 @@
 //! The parts that run in addition to the workers: publishers, the sweeper of work, the reconciler of deliveries.
 //!
 //! The sweeper and the reconciler check an operation when it makes no progress. The sweeper also checks work that
-//! was delivered more than once, a minute after its deadline, because it could then run concurrently with a worker.
+//! was delivered more than once, a minute after its deadline, because a redelivery could then run concurrently with a worker.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,10 +19,11 @@ use crate::simulation::{NO_REPLICA, NoResponse, START_MS, Simulation};
 use crate::statistics::RequestKind;
 use crate::worker::serve_waiting;
 
-/// Deadlines of tool calls and of deliveries, in milliseconds after the publication.
+/// Earliest and latest deadline of a tool call, in milliseconds after the publication.
 const CALL_DEADLINE_MS: (u64, u64) = (60_000, 600_000);
+/// Deadline of a delivery, in milliseconds after the publication.
 const DELIVERY_DEADLINE_MS: u64 = 900_000;
-/// Chats of all platforms together, for each operation per second: about one message in five seconds and chat.
+/// Chats of all platforms together for each operation per second. A chat then gets about one message in five seconds.
 const CHATS_PER_RATE: f64 = 2.0;
 /// Time between two sweeps, in microseconds.
 const SWEEP_INTERVAL: VirtualTime = 30_000_000;
@@ -75,7 +76,7 @@ fn publish(simulation: &Rc<Simulation>, id: OperationId) {
     for (share, identity) in [
         // A publisher that had no response publishes under the same id.
         (republished, MessageIdentity::Fixed),
-        // One without ids, or a repetition after the window of the stream.
+        // The publisher sends no ids, or repeats the message after the stream's window for duplicates.
         (republished / 5.0, MessageIdentity::None),
     ] {
         if simulation.chance(share) {

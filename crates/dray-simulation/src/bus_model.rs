@@ -130,7 +130,7 @@ impl WorkStream {
                 queue.due.remove(&due);
                 self.redeliveries += 1;
                 due.1
-            // Returned messages count as well, as on the server.
+            // Messages that were returned count as well, as on the server.
             } else if queue.due.len() >= MAX_ACK_PENDING {
                 self.full_queues += u64::from(!queue.new_messages.is_empty());
                 break;

@@ -239,7 +239,8 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// As [`Self::save`], for the response of a platform: retried while the bus cannot be reached, until the deadline.
+    /// Like [`Self::save`], for the response of a platform: retried while the bus cannot be reached, until the
+    /// deadline.
     async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_unreachable = false;
         loop {
@@ -459,7 +460,7 @@ impl<'a> DeliveryRun<'a> {
             if visible.unwrap_or(0) > 0 {
                 return true;
             }
-            // Checked after the query, so that the last query happens at the end of the time.
+            // The time is checked after the query, so that the last query happens at the end of the time.
             if self.simulation().now() >= until {
                 return false;
             }

@@ -163,7 +163,7 @@ impl<C> VirtualExecutor<C> {
         let is_over = future.as_mut().poll(&mut context).is_ready();
         if is_over {
             self.release(id.slot);
-            // Dropped after the slot is free: guards in it may schedule events.
+            // The future is dropped after the slot is free: guards in it may schedule events.
             drop(future);
         } else if let Some(slot) = self.slots.borrow_mut().get_mut(id.slot as usize) {
             slot.future = Some(future);

@@ -32,7 +32,7 @@ use crate::statistics::RequestKind;
 const MAX_LEDGER_READS: u32 = 5;
 /// Most attempts of one write whose outcome stays unknown (`ledger`).
 const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Longest time between two of them, in microseconds.
+/// Longest time between two attempts of one write, in microseconds.
 const MAX_WRITE_RETRY_DELAY: VirtualTime = 200_000;
 
 /// The reason why a job cannot continue now.
@@ -84,7 +84,7 @@ pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, 
         replica,
         entry: None,
         deadline_ms: deadline_ms.unwrap_or(0),
-        // As in `dray-bus`: two claims of one process differ by the suffix.
+        // Two claims of one process differ by the suffix, as in `dray-bus`.
         owner: format!("r{replica}{suffix}"),
         suffix,
         work,
@@ -325,7 +325,7 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// Publishes the recorded event, and records that.
+    /// Publishes the recorded event, and records that it was published.
     pub(crate) async fn report(&mut self) -> Result<(), JobError> {
         let record = self.record();
         if let Some(event) = &record.result {
@@ -421,7 +421,7 @@ pub(crate) struct SettingsInUse {
 impl Default for SettingsInUse {
     fn default() -> Self {
         thread_local! {
-            // Read once: the product's default draws a random owner each time.
+            // The settings are read once: the product's default draws a random owner each time.
             static SETTINGS: WorkSettings = WorkSettings::default();
         }
         SETTINGS.with(|settings| Self {

@@ -111,7 +111,7 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
             latency,
             PlatformFailure::new(ErrorKind::Transient, SendOutcome::NotSent),
         ),
-        // 429 with a delay.
+        // The platform responds with 429 and a delay.
         3 => {
             let delay = Duration::from_secs(random.random_range(1..120));
             let limited = PlatformFailure {
@@ -120,9 +120,9 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
             };
             failed(None, latency, limited)
         }
-        // 5xx after the body: carried out or not.
+        // The platform responds with 5xx after the body: the request was carried out or not.
         4 => failed(Some(latency), latency, ambiguous),
-        // Refused for ever.
+        // The platform refuses it permanently.
         5 => failed(
             None,
             latency,

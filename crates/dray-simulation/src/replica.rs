@@ -7,7 +7,7 @@ use crate::executor::VirtualTime;
 use crate::simulation::{NO_REPLICA, Simulation, queue_count};
 use crate::worker;
 
-/// Shortest and longest duration of each fault, in seconds.
+// Shortest and longest duration of each fault, in seconds.
 const KILLED_SECONDS: (u64, u64) = (1, 15);
 const PARTITION_SECONDS: (u64, u64) = (1, 60);
 const PAUSE_SECONDS: (u64, u64) = (1, 60);

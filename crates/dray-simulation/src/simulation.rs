@@ -394,7 +394,7 @@ impl Simulation {
         let lost = self.options.faults.lost_request;
         if self.chance(lost) {
             if self.chance(0.5) {
-                // Delayed past its timeout, and carried out then.
+                // The request is delayed past its timeout, and carried out then.
                 let at = started + BUS_TIMEOUT + self.draw(0, MAX_ARRIVAL_DELAY);
                 self.call_at(at, Box::new(move |simulation| drop(apply(simulation))));
             }
@@ -407,7 +407,7 @@ impl Simulation {
             apply: Some(apply),
         };
         self.sleep(request_latency).await;
-        // Checked on arrival: a partition may have begun after the request was sent.
+        // The loss is checked on arrival: a partition may have begun after the request was sent.
         if self.are_requests_lost(replica) {
             in_flight.apply = None;
             self.sleep(BUS_TIMEOUT - request_latency).await;

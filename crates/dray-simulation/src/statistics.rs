@@ -116,7 +116,8 @@ impl DurationHistogram {
         for (index, count) in self.counts.iter().enumerate() {
             counted += count;
             if counted >= rank && counted > 0 {
-                // Rounded up, so that a percentile is never reported too low, but not above the longest one.
+                // The value is rounded up, so that a percentile is never reported too low, but not above the longest
+                // one.
                 return millis(upper_bound(index).min(self.max));
             }
         }

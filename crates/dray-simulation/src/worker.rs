@@ -16,6 +16,7 @@ pub(crate) const WORK_SLOTS: usize = 12;
 const PULL_WAIT: VirtualTime = 5_000_000;
 /// Largest delay before a pull is tried again.
 const MAX_BACKOFF: VirtualTime = 10_000_000;
+/// Delay after the first failed pull; it doubles with each further one.
 const FIRST_BACKOFF: VirtualTime = 200_000;
 /// Time between two measurements of the backlog of the durable, in microseconds.
 const MEASURE_INTERVAL: VirtualTime = 15_000_000;

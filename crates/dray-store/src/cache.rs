@@ -89,7 +89,8 @@ impl ObjectArea {
     pub(crate) fn expires_at_ms(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Finished => (touched_ms, inner.options.cas_lifetime),
-            // Counted from the end of the slot: all objects of a slot expire together, however often they are claimed.
+            // The lifetime counts from the end of the slot: all objects of a slot expire together, however often they
+            // are claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
         from.saturating_add(lifetime.as_millis())
@@ -173,7 +174,7 @@ impl Store {
     /// # Errors
     /// The store could not be reached; the object may or may not be deleted.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
-        // The guard of the prefix: a wrong key must never remove finished content.
+        // This guards the prefix: a wrong key must never remove finished content.
         if !object.key.starts_with(CACHE_PREFIX) {
             return Ok(());
         }

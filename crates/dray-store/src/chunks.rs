@@ -34,7 +34,7 @@ impl ChunkBuffer {
                 self.close_copied();
             }
         } else {
-            // Closed before the long chunk is added, to keep the order.
+            // The copied chunk is closed before the long chunk is added, to keep the order.
             self.close_copied();
             self.whole.push(bytes);
         }

@@ -46,8 +46,8 @@ pub(crate) struct S3Clients {
 }
 
 impl S3Clients {
-    /// Creates both clients, which sign with `credentials`. Fails only when the file with certificate authorities cannot be
-    /// read.
+    /// Creates both clients, which sign with `credentials`. Fails only when the file with certificate authorities
+    /// cannot be read.
     pub(crate) async fn new(
         options: &StoreOptions,
         credentials: &SharedCredentials,
@@ -147,7 +147,7 @@ fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
                 return builder.build_http();
             }
             builder
-                // The provider of the whole workspace; the SDK's default would add a second provider.
+                // This is the provider of the whole workspace; the SDK's default would add a second provider.
                 .tls_provider(Provider::Rustls(CryptoMode::Ring))
                 .tls_context(tls.clone())
                 .build()
@@ -160,7 +160,7 @@ async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
     let trust = match file {
         None => TrustStore::default(),
         Some(file) => {
-            // Read once at start. A new file needs a restart, as all configuration does.
+            // The file is read once at start. A new file needs a restart, as all configuration does.
             let pem = tokio::fs::read(file).await?;
             let invalid = |error: &dyn std::fmt::Display| {
                 io::Error::new(io::ErrorKind::InvalidData, error.to_string())

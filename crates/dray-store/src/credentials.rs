@@ -1,5 +1,5 @@
-//! The credentials with which requests and links are signed. They can be replaced while the store is used; a request keeps
-//! those with which it was signed.
+//! The credentials with which requests and links are signed. They can be replaced while the store is used; a request
+//! keeps those with which it was signed.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -70,7 +70,7 @@ impl Store {
         self.presign_judged(tenant, claim, requested).await
     }
 
-    /// As [`Self::presign_get`], for an operator, or for a recipient that the caller has checked by separate rules.
+    /// Like [`Self::presign_get`], for an operator, or for a recipient that the caller has checked by separate rules.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Store {
             .get_object()
             .bucket(&inner.options.bucket)
             .key(area.key(&claim.artifact))
-            // Pinned where the bucket has versions, so that the link cannot show a later object (L-4).
+            // The version is pinned where the bucket has versions, so that the link cannot show a later object (L-4).
             .set_version_id(claim.version_id.clone())
             .response_content_disposition(extended_attachment(&claim.artifact.name))
             .response_content_type(served_type(&claim.artifact.media_type))

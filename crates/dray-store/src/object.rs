@@ -210,7 +210,7 @@ pub(crate) async fn read_object(
     deadline: Option<Deadline>,
     mut on_chunk: impl FnMut(&Bytes) + Send,
 ) -> Result<(), RequestError> {
-    // Held until the body ends, apart from the permit of the request (`StoreInner::readers`).
+    // The permit is held until the body ends, apart from the permit of the request (`StoreInner::readers`).
     let _permit = inner.reader_permit(deadline).await?;
     let request = inner
         .clients

@@ -102,7 +102,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Everything that is wrong, also across fields; empty when the options can be used.
+    /// Everything that is wrong, contradictions between fields included; empty when the options can be used.
     pub fn problems(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
         // Each check adds its own problem, so that one start reports all of them.

@@ -1,8 +1,8 @@
 //! Where content came from: records of fetches beside the finished content, found by its digest.
 //!
-//! `origin/<tenant>/<2 hex>/<64 hex>/<32 hex>` holds one record in JSON; the last part is a digest of its hosts. So the same
-//! bytes from several chains of hosts have several records, and a fetch through the same chain renews its own. Records are
-//! only added: content that a person stored and a fetch brought too keeps the record of the fetch.
+//! `origin/<tenant>/<2 hex>/<64 hex>/<32 hex>` holds one record in JSON; the last part is a digest of its hosts. So the
+//! same bytes from several chains of hosts have several records, and a fetch through the same chain renews its own.
+//! Records are only added: content that a person stored and a fetch brought too keeps the record of the fetch.
 //!
 //! A record is about bytes, not about an object: it holds for the same bytes under `cas/` and in the cache, and for
 //! bytes that left the store and came back unchanged. It does not know content that was changed or packed on the way.

@@ -35,7 +35,7 @@ impl StoreAccess {
         }
     }
 
-    /// Reads finished and cached content, also by presigned URL.
+    /// Reads finished and cached content, directly and by presigned URL.
     #[must_use]
     pub const fn reads(self) -> Self {
         Self {

@@ -93,7 +93,7 @@ impl RequestError {
             SdkError::ResponseError(response) if response.raw().status().as_u16() >= 400 => {
                 Self::from_response(response.raw().status().as_u16(), "")
             }
-            // No connection, or a success whose body broke off.
+            // There was no connection, or the body of a success broke off.
             error @ (SdkError::DispatchFailure(_) | SdkError::ResponseError(_)) => {
                 Self::Unreachable(ErrorSource::from(error))
             }

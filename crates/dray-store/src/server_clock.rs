@@ -17,7 +17,7 @@ use crate::options::StoreOptions;
 /// What `Date` leaves out: it has whole seconds (RFC 9110, section 5.6.7).
 const DATE_RESOLUTION_MS: u64 = 999;
 
-/// Keeps the `Date` field of the last response, also of one that is an error.
+/// Keeps the `Date` field of the last response, even of one that is an error.
 #[derive(Clone, Debug, Default)]
 struct DateRecorder(Arc<Mutex<Option<String>>>);
 

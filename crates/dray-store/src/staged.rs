@@ -48,7 +48,7 @@ impl Store {
         }
         let size = bytes.len() as u64;
         let (sha256, bytes) = chunks::digest_one(bytes).await;
-        // A new name for every attempt: two writers of one operation never write to one key (K-3).
+        // Every attempt has a new name: two writers of one operation never write to one key (K-3).
         let name = uuid::Uuid::new_v4().into_bytes();
         let key = segment_key(operation, name);
         let sum = ObjectChecksum::Sha256(sha256);

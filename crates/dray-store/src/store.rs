@@ -349,7 +349,7 @@ impl StoreInner {
         deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
         let remaining = self.remaining_time(deadline);
-        // Checked before a permit is taken: a request without time left is not sent.
+        // The time is checked before a permit is taken: a request without time left is not sent.
         if remaining.is_zero() {
             return Err(RequestError::TimedOut);
         }

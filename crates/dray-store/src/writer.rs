@@ -181,7 +181,7 @@ impl ArtifactWriter {
             let Some(upload) = &mut self.upload else {
                 return Err(PutError::Poisoned);
             };
-            // Completed before the copy, so that no unchecked content becomes visible (K-4).
+            // The upload is completed before the copy, so that no unchecked content becomes visible (K-4).
             upload.complete(self.size).await?;
             let staged = StagedArtifact {
                 key: upload.key(),
@@ -199,7 +199,7 @@ impl ArtifactWriter {
 
     /// Where the artifact becomes visible if the upload ends now.
     fn location(&self, artifact: Artifact) -> ArtifactLocation {
-        // Read at the end, because the slot is the one in which the object becomes visible.
+        // The area is read at the end, because the slot is the one in which the object becomes visible.
         let area = if self.cached {
             ObjectArea::cached(&self.inner)
         } else {

@@ -188,7 +188,7 @@ impl DockerEngine {
             .create(&base)
             .expect("a directory for the engine");
         let users = lock_file(&base, "users");
-        // Locked before a running engine is checked, so that it cannot end afterwards.
+        // The lock is taken before a running engine is checked, so that it cannot end afterwards.
         users.lock_shared().expect("a lock on the engine");
         let start = lock_file(&base, "start");
         // One process starts the engine; the others wait here and find it. Released when this function returns.

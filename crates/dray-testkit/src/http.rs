@@ -161,7 +161,8 @@ impl ScriptedResponder {
     }
 
     fn respond_to(&self, request: ReceivedRequest) -> ResponseScript {
-        // Called before the request is recorded and without the lock, because the closure may call `received_requests`.
+        // The closure is called before the request is recorded and without the lock, because the closure may call
+        // `received_requests`.
         let script = (self.respond)(&request);
         self.requests
             .lock()

@@ -34,7 +34,8 @@ impl ConnectionServer {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                // Ended tasks stay in the set until they are joined. Dropping the set ends the open connections.
+                // Tasks that have ended stay in the set until they are joined. Dropping the set ends the open
+                // connections.
                 while connections.try_join_next().is_some() {}
                 // Heads and chunks are small writes, which Nagle's algorithm would delay.
                 let _ = stream.set_nodelay(true);

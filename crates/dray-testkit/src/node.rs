@@ -71,7 +71,7 @@ impl ClientBuild {
         }
         let package = self.compile()?;
         install_package(&package, &project)?;
-        // Written last, so that an interrupted build has no stamp.
+        // The stamp is written last, so that an interrupted build has no stamp.
         fs::write(&stamp, digest)?;
         Ok(project)
     }

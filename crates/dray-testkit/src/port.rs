@@ -1,4 +1,4 @@
-//! Addresses for servers that are told theirs, or that start again on the same one.
+//! Addresses for servers that do not choose their own, or that start again on the same address.
 
 #![expect(
     clippy::expect_used,

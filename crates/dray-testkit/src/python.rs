@@ -39,7 +39,7 @@ pub fn interpreter(module: &str) -> PathBuf {
         // The directory is below `target`, so that it survives between runs and is removed with a clean build.
         run(Command::new("python3").args(["-m", "venv"]).arg(&directory));
     }
-    // Checked by an import, because the environment may have been created for earlier requirements.
+    // The modules are imported, because the environment may have been created for earlier requirements.
     let import = Command::new(&interpreter)
         .args(["-c", &format!("import {module}")])
         .stderr(Stdio::null())

@@ -210,7 +210,7 @@ async fn serve_proxy(
             handle_request(upstream, Request::from_parts(parts, body), fault, &tasks).await
         }
     });
-    // The error is ignored: a connection that breaks is the purpose of this.
+    // The error is ignored: this proxy breaks connections on purpose.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -238,7 +238,8 @@ async fn handle_request(
     let response = forward_request(upstream, request, tasks).await?;
     let corruption = match fault {
         Some(S3Fault::LostResponse) => {
-            // Read completely, so that the endpoint has handled the request before the connection breaks.
+            // The response is read completely, so that the endpoint has handled the request before the connection
+            // breaks.
             let _ = response.into_body().collect().await;
             return Err(broken());
         }
@@ -254,7 +255,7 @@ async fn handle_request(
     Ok(response.map(|body| CorruptedBody::new(body, corruption).boxed()))
 }
 
-/// Uses one connection per request, which is slow but simple to break.
+/// Forwards a request over a connection of its own, which is slow but simple to break.
 async fn forward_request(
     upstream: SocketAddr,
     request: Request<ForwardedBody>,
@@ -345,7 +346,7 @@ impl Body for CorruptedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        // Pending without a waker, on purpose: the body never continues.
+        // The body is pending without a waker, on purpose: the body never continues.
         if self.corruption == BodyCorruption::Stall {
             return Poll::Pending;
         }

@@ -120,7 +120,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        // Named here, because the process-wide default may not be installed in a test.
+        // The provider is named here, because the process-wide default may not be installed in a test.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&offer.versions)?

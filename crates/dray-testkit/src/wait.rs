@@ -70,7 +70,7 @@ async fn poll_within<T>(
         if let Some(value) = check().await {
             return Some(value);
         }
-        // Checked after the condition, so that it is evaluated at least once even with a limit of zero.
+        // The time is checked after the condition, so that it is evaluated at least once even with a limit of zero.
         if Instant::now() >= end {
             return None;
         }

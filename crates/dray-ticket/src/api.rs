@@ -106,7 +106,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// As [`Self::issue`]; also if no content is stored under the digest of a download.
+    /// Those of [`Self::issue`]; also if no content is stored under the digest of a download.
     pub async fn order(&self, order: TicketOrder) -> Result<IssuedTicket, TicketProblem> {
         let invalid = |_| TicketProblem::Invalid("the tenant or the session is not valid");
         let principal = Principal {

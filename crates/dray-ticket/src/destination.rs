@@ -131,7 +131,8 @@ impl TicketService {
             Err(fault) => {
                 tracing::info!(code = %fault.code, detail = %fault.detail, "a destination failed");
                 let problem = destination_problem(&ticket.record, &fault);
-                // Released immediately, so that the client can retry without waiting for the end of the lease.
+                // The lease is released immediately, so that the client can retry without waiting for the end of the
+                // lease.
                 ticket.record.lease = None;
                 self.save(&mut ticket).await?;
                 Err(problem)
@@ -203,7 +204,7 @@ impl TicketService {
         let operation = record.operation().ok_or_else(Fault::internal)?;
         let claim = self.content_claim(&tenant, content).await?;
         let deadline = Deadline::after(inner.clock.now_ms(), PUT_TIMEOUT);
-        // One operation id for every attempt: so the services recognise work that they have already done.
+        // Every attempt has the same operation id, so that the services recognise work that they have already done.
         let meta = Meta::new(tenant, deadline)
             .with_session(session.clone())
             .with_operation(operation);
@@ -244,8 +245,8 @@ impl DestinationCall<'_> {
             collision: "rename".to_owned(),
             mode: 0,
         };
-        // Called once: after a lost response, the ledger of sandbox-transfer has the outcome for the client's next
-        // request.
+        // The service is called once: after a lost response, the ledger of sandbox-transfer has the outcome for the
+        // client's next request.
         let placed = self.bus.call_once(&self.meta, &request).await?;
         let receipt = placed.receipt.unwrap_or_default();
         Ok(json!({

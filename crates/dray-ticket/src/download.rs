@@ -63,7 +63,7 @@ impl TicketService {
             .map_err(|_| TicketProblem::Unavailable)?;
         let etag = format!("\"{sha256}\"");
         let tenant = ticket.record.tenant().ok_or(TicketProblem::Unavailable)?;
-        // Checked again: a fetch may have brought the same bytes since the ticket was made.
+        // The origin is checked again: a fetch may have brought the same bytes since the ticket was made.
         self.check_origin(&tenant, &content, ticket.record.pinned.is_some())
             .await?;
         if field_has_etag(headers, header::IF_MATCH, &etag, false) == Some(false) {

@@ -124,7 +124,7 @@ impl TicketRequest {
         }
         if self.lifetime.is_zero() || self.lifetime > limits.max_lifetime {
             return Err(TicketProblem::Invalid(
-                "the lifetime is zero or above the longest one",
+                "the lifetime is zero or above the limit of the service",
             ));
         }
         if self.name.len() > MAX_NAME_BYTES {

@@ -14,7 +14,7 @@ pub struct Principal {
 impl Principal {
     /// The key under which the use of this principal is counted.
     pub(crate) fn usage_key(&self) -> String {
-        // Hashed: a session may have characters that a key cannot have.
+        // The session is hashed: a session may have characters that a key cannot have.
         let session = Sha256Digest::of(self.session.as_str().as_bytes());
         format!("usage.{}.{session}", self.tenant.token())
     }

@@ -306,7 +306,7 @@ impl TicketProblem {
                  PATCH, as tus 1.0 or draft-ietf-httpbis-resumable-upload does."
             }
             Self::LengthRequired => {
-                "Send `Content-Length`, also for an empty file, or `Transfer-Encoding: chunked`."
+                "Send `Content-Length`, even for an empty file, or `Transfer-Encoding: chunked`."
             }
             Self::CodedBody => "Send the file itself, without `Content-Encoding`.",
             Self::TooLarge { .. } => {

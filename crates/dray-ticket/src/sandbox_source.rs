@@ -100,7 +100,8 @@ impl TicketService {
             )
             .detail("no_services")
         })?;
-        // Read before and after the copy: a marker that is read only afterwards could belong to a later state.
+        // The state is read before and after the copy: a marker that is read only afterwards could belong to a later
+        // state.
         let before = PinnedFile::new(path, &self.stat_source(bus, principal, path).await?);
         let copied = self.copy_from_sandbox(bus, principal, path).await?;
         let after = self.stat_source(bus, principal, path).await?;

@@ -60,7 +60,7 @@ impl Service for TicketServer {
     type Config = TicketConfig;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The call is written out, so that it is compiled here.
         ServicePlan::of::<Self>()
     }
 
@@ -121,7 +121,7 @@ impl TicketServer {
             )
             .detail("no_tickets")
             .advice(
-                "The operator starts one with `dray up --tickets ADDRESS`, or sets `tickets.url`.",
+                "Ask the operator to start one with `dray up --tickets ADDRESS`, or to set `tickets.url`.",
             ));
         }
         let order = to_order(request.meta.tenant.as_str(), request.body)?;

@@ -138,7 +138,7 @@ impl TicketService {
         let expires_at_ms = request.expiry(now_ms);
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
-        // Reserved before the record is written: a ticket that is not counted must not exist.
+        // The space is reserved before the record is written: a ticket that is not counted must not exist.
         let (max_bytes, limits) = (request.max_bytes, &inner.limits);
         self.change_usage(&principal.usage_key(), |usage| {
             usage.reserve(&key, max_bytes, expires_at_ms, now_ms, limits)
@@ -178,7 +178,7 @@ impl TicketService {
             pinned: request.pinned,
             direct: None,
         };
-        inner.records.put(&key, encoded(&record), 0).await?;
+        inner.records.put(&key, encode_json(&record), 0).await?;
         self.record_action(&key, &record, TicketAction::Issued)
             .await;
         Ok(IssuedTicket {
@@ -231,7 +231,7 @@ impl TicketService {
         Ok(())
     }
 
-    /// As [`Self::revoke`], for a ticket that was found by its id.
+    /// Like [`Self::revoke`], for a ticket that was found by its id.
     pub(crate) async fn revoke_loaded(
         &self,
         mut ticket: LoadedTicket,
@@ -312,7 +312,7 @@ impl TicketService {
     /// [`TicketProblem::Superseded`] when another request changed the record since. After
     /// [`TicketProblem::Unavailable`] the record may have been written.
     pub(crate) async fn save(&self, ticket: &mut LoadedTicket) -> Result<(), TicketProblem> {
-        let value = encoded(&ticket.record);
+        let value = encode_json(&ticket.record);
         let records = &self.inner.records;
         ticket.revision = records.put(&ticket.key, value, ticket.revision).await?;
         Ok(())
@@ -418,7 +418,7 @@ impl TicketService {
                 None => (PrincipalUsage::default(), 0),
             };
             change(&mut usage)?;
-            match records.put(key, encoded(&usage), revision).await {
+            match records.put(key, encode_json(&usage), revision).await {
                 Ok(_) => return Ok(()),
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
@@ -445,7 +445,7 @@ fn cleaned_name(given: &str) -> String {
     name::clean_name(given)
 }
 
-fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
+fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
     // This never fails: the types have no maps with other keys than strings.
     serde_json::to_vec(value).unwrap_or_default().into()
 }

@@ -131,7 +131,7 @@ impl TestEndpoint {
         .await
     }
 
-    /// As [`Self::replica`], for an endpoint that makes calls.
+    /// Like [`Self::replica`], for an endpoint that makes calls.
     pub(crate) async fn replica_with_bus(&self, bus: Bus) -> (SocketAddr, impl Drop + use<>) {
         let records = self.service.inner.records.clone();
         let limits = TicketLimits::default();

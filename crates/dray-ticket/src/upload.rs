@@ -21,7 +21,7 @@ use crate::service::LoadedTicket;
 
 /// The supported extensions of tus.
 const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration,checksum";
-/// Largest part in one request. Announced, because proxies in between often cut at 100 MB.
+/// Most bytes of a part in one request. Clients get this limit, because proxies in between often cut at 100 MB.
 const MAX_PART_BYTES: u64 = 64 << 20;
 /// Interval between checks of an upload that another request finishes.
 const FINISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -207,7 +207,7 @@ impl UploadCall<'_> {
                 "`Upload-Concat` is not supported: a ticket is one upload, which is not joined from others",
             ));
         }
-        let mut request = UploadRequest::read(&Method::PUT, &without_type(headers))?;
+        let mut request = UploadRequest::read(&Method::PUT, &with_part_type(headers))?;
         let deferred = headers.get("upload-defer-length");
         // Any other value is an error (tus 1.0, creation-defer-length).
         let is_deferred = deferred.is_some_and(|value| value == "1");
@@ -240,8 +240,8 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
-        // Making a large artifact takes longer than some proxies keep a request: the client asks again at the end of
-        // the upload, until it gets the result.
+        // Making a large artifact takes longer than some proxies keep a request open: the client asks again at the end
+        // of the upload, until it gets the result.
         if is_part_at_end(&ticket.record, method, headers, &body)? {
             ticket = self.wait_while(ticket, TicketRecord::is_finishing).await?;
             if ticket.record.state == TicketState::Complete {
@@ -371,7 +371,7 @@ impl UploadCall<'_> {
 
     fn set_limits(&self, headers: &mut HeaderMap, record: &TicketRecord) {
         let now_ms = self.service.inner.clock.now_ms();
-        // Rounded down: a client must not count on the last part of a second.
+        // The seconds are rounded down: a client must not count on the last part of a second.
         let left_seconds = record.expires_at_ms.saturating_sub(now_ms) / 1000;
         let limits = format!(
             "max-size={}, max-append-size={MAX_PART_BYTES}, max-age={left_seconds}",
@@ -393,7 +393,7 @@ fn is_part_at_end(
         && fields::number_field(headers, "upload-offset")? == Some(record.moved))
 }
 
-fn without_type(headers: &HeaderMap) -> HeaderMap {
+fn with_part_type(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     // A creation without content has no type, and one with content has that of a part.
     let part = HeaderValue::from_static("application/offset+octet-stream");

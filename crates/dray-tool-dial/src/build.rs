@@ -77,7 +77,7 @@ async fn build_deployment(
             deployment_id,
             enabled: true,
         } => (deployment_id, None),
-        // Disabled tools, and predefined tools, which were resolved before.
+        // Disabled tools are left out, and predefined tools, which were resolved before.
         _ => return None,
     };
     let description = match described {

@@ -9,7 +9,7 @@ pub(crate) const GENERAL_MESSAGE: &str =
 
 /// The failure of a call of another deployment.
 pub(crate) fn deployment_failure(error: Error) -> ToolFailure {
-    // Checked before the status, because timeouts have separate rules (quickapps 21).
+    // Timeouts are checked before the status, because timeouts have separate rules (quickapps 21).
     if error.kind == ErrorKind::Timeout {
         return ToolFailure::TimedOut;
     }

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use crate::{attachment, request};
 
 /// Rebuilds the earlier calls of a tool as pairs of a user's and an assistant's message, in order. Calls without a
-/// result or with malformed arguments are left out, and so are files that no longer exist.
+/// result or with malformed arguments are left out, and so are files that no longer exist. `direct`: the deployment
+/// fetches addresses outside of DIAL itself.
 pub(crate) async fn history_pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message> {
     let mut conversation = Vec::new();
     for (arguments, result) in earlier_calls(&turn.history, tool) {

@@ -117,7 +117,7 @@ impl Tool for InterpreterTool {
         }
         match outcome {
             Ok(response) => Ok(result::result_output(response, page, &*turn.storage).await),
-            // A result and not a failure: the loop continues (quickapps 29).
+            // This is a result and not a failure: the loop continues (quickapps 29).
             Err(InterpreterFailure::Reported(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {
                 Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))

@@ -77,7 +77,7 @@ pub(crate) fn request_body(
         }
     }
     body.extend(arguments);
-    // Set last, so that no value disables streaming.
+    // The member is set last, so that no value disables streaming.
     body.insert("stream".to_owned(), true.into());
     Ok(body)
 }

@@ -90,12 +90,12 @@ impl DeploymentResponse {
         Err(HandledFailure::new(text).shown(GENERAL_MESSAGE).into())
     }
 
-    /// A file, or more of one: parts with the same number belong together.
+    /// Adds a file, or a part of one: parts with the same index belong together.
     fn add_file(&mut self, file: &Value) -> Result<(), ToolFailure> {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
-        // Counted part by part: many small parts of one file must not pass the limit.
+        // The size is counted part by part: many small parts of one file must not pass the limit.
         self.add_size(file.to_string().len())?;
         // A file without an index is a separate file.
         let next = self
@@ -153,7 +153,7 @@ impl DeploymentResponse {
     }
 }
 
-/// A file with neither data nor url gets one (quickapps 18.4).
+/// A file with neither data nor URL gets the reference URL, or else empty data (quickapps 18.4).
 fn with_address(mut file: Attachment) -> Attachment {
     if file.url.is_none() && file.data.is_none() {
         match &file.reference_url {

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(root: &Value, arguments: Value) -> (Value, Value) {
+    fn take_fixed(root: &Value, arguments: Value) -> (Value, Value) {
         let mut arguments = arguments.as_object().cloned().unwrap();
         let taken = take_settings(root, &mut arguments);
         (taken.into(), arguments.into())
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn settings_of_the_schema_are_removed_and_other_arguments_stay() {
         let root = json!({ "properties": { "mode": { "type": "string" } } });
-        let (settings, rest) = taken(&root, json!({ "mode": "1", "other": 2 }));
+        let (settings, rest) = take_fixed(&root, json!({ "mode": "1", "other": 2 }));
         assert_eq!(
             (settings, rest),
             (json!({"mode": "1"}), json!({"other": 2}))
@@ -185,7 +185,7 @@ mod tests {
             "yes": { "type": ["boolean", "null"] },
             "pick": { "anyOf": [{ "const": 1 }, { "const": 2 }] },
         }});
-        let (settings, _) = taken(
+        let (settings, _) = take_fixed(
             &root,
             json!({ "n": " 5", "x": "0.5", "yes": "true", "pick": "2" }),
         );
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_text_that_does_not_fit_stays_a_text() {
         let root = json!({ "properties": { "n": { "type": "integer" }, "s": {} } });
-        let (settings, _) = taken(&root, json!({ "n": "many", "s": "7" }));
+        let (settings, _) = take_fixed(&root, json!({ "n": "many", "s": "7" }));
         assert_eq!(settings, json!({ "n": "many", "s": "7" }));
     }
 
@@ -220,7 +220,10 @@ mod tests {
             "$defs": { "X": { "$ref": "#/$defs/X", "anyOf": [{ "$ref": "#/$defs/X" }] } },
         });
         assert!(setting_choices(&root, &root["properties"]["x"]).is_empty());
-        assert_eq!(taken(&root, json!({ "x": "1" })).0, json!({ "x": "1" }));
+        assert_eq!(
+            take_fixed(&root, json!({ "x": "1" })).0,
+            json!({ "x": "1" })
+        );
     }
 
     #[test]

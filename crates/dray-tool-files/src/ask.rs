@@ -59,7 +59,7 @@ pub enum CallFailure {
     #[error("{} returned an unusable response; try again later.", .0.title())]
     Malformed(PeerService),
     /// The copy has no proof that it is complete.
-    #[error("The copy out of the sandbox is not proved to be whole; try again.")]
+    #[error("Nothing proves that the copy out of the sandbox is complete; try again.")]
     Unproven,
 }
 

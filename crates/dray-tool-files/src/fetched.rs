@@ -104,7 +104,7 @@ fn check_reply(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFi
 
 /// A file name (quickapps 33.6); `None` if no character remains.
 fn tidy_name(raw: &str) -> Option<String> {
-    // Decoded once (quickapps 33.6): twice would make a separator of `%252F`.
+    // The name is decoded once (quickapps 33.6): twice would make a separator of `%252F`.
     let decoded = percent_decode_str(raw).decode_utf8_lossy();
     let last = decoded.rsplit(['/', '\\']).next().unwrap_or_default();
     let allowed: String = last

@@ -28,7 +28,7 @@ pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
 async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
     let Some(url) = attachment
         .url
-        // Removed even if it cannot be stored: its bytes must not reach the model or the state.
+        // The URL is removed even if it cannot be stored: its bytes must not reach the model or the state.
         .take_if(|url| storage.classify(url) == UrlClass::Data)
     else {
         return;

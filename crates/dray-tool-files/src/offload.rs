@@ -61,7 +61,7 @@ impl ResultOffloader<'_> {
         if size < threshold || self.is_excluded(tool) {
             return None;
         }
-        // Named by the content: the same result has the same name in a repeated turn (R16).
+        // The file is named by the content: the same result has the same name in a repeated turn (R16).
         let digest = Sha256Digest::of(result.as_bytes()).to_hex();
         let extension = if media_type.contains("json") {
             "json"

@@ -105,7 +105,7 @@ impl FileDelivery {
         outgoing: OutgoingFiles,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
-        // Checked for each call, because an operator may bind a chat between two turns.
+        // The chat is checked for each call, because an operator may bind a chat between two turns.
         if self.session.has_chat().await {
             self.deliver(step, outgoing, end).await
         } else {
@@ -180,7 +180,7 @@ impl FileDelivery {
             .filter(|file| !is_proven_delivery(file))
             .map(|file| dray_presentation::name::shown_name(&file.name))
             .collect();
-        // An error and not a result: the model must not report an unproven file as delivered.
+        // This is an error and not a result: the model must not report an unproven file as delivered.
         if !unproven.is_empty() {
             return Err(HandledFailure::new(format!(
                 "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
@@ -352,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    fn delivered() -> v1::DeliveredFile {
+    fn delivered_file() -> v1::DeliveredFile {
         let sha256 = Sha256Digest::of(b"abc").as_bytes().to_vec();
         v1::DeliveredFile {
             size: 3,
@@ -370,14 +370,14 @@ mod tests {
 
     #[test]
     fn only_equal_digests_and_sizes_are_proof() {
-        assert!(is_proven_delivery(&delivered()));
-        let mut other = delivered();
+        assert!(is_proven_delivery(&delivered_file()));
+        let mut other = delivered_file();
         other.sha256 = Sha256Digest::of(b"abd").as_bytes().to_vec();
         assert!(!is_proven_delivery(&other), "another digest");
-        let mut shorter = delivered();
+        let mut shorter = delivered_file();
         shorter.size = 2;
         assert!(!is_proven_delivery(&shorter), "another size");
-        let mut bare = delivered();
+        let mut bare = delivered_file();
         bare.sha256.clear();
         bare.transfer = None;
         assert!(!is_proven_delivery(&bare), "no digest at all");

@@ -271,7 +271,7 @@ impl TurnStorage {
                 _ => name::numbered_name(name, number),
             };
             let url = format!("{home}{}", encode_path(&named));
-            // Made for each attempt: a stream can be read only once.
+            // The body is made for each attempt: a stream can be read only once.
             let body = match &origin {
                 UploadSource::Bytes(bytes) => UploadBody::Bytes((*bytes).clone()),
                 UploadSource::Stored(claim) => {

@@ -125,7 +125,7 @@ impl FileToolSpec {
             FileToolKind::RequestUpload => (tickets::upload_declaration(), "Request upload"),
             FileToolKind::DownloadLink => (tickets::download_declaration(), "Make download link"),
         };
-        // Sent files of all types are for the user; fetched files and files from the sandbox are for the model.
+        // The user gets sent files of all types; fetched files and files from the sandbox are for the model.
         let propagated = match kind {
             FileToolKind::SendFile => vec!["*/*".to_owned()],
             _ => Vec::new(),

@@ -121,7 +121,7 @@ impl TurnFiles {
     pub async fn data_url(&self, attachment: &Attachment, limit: ByteSize) -> Option<String> {
         let services = &self.scope.services;
         let name = attachment.rest.get(STORED_NAME_FIELD)?.as_str()?;
-        // Checked by the name with its MAC, because attachments of models may contain any name.
+        // The claim is checked by the name with its MAC, because attachments of models may contain any name.
         let claim = self.loader.names.named_claim(name, "").await.ok()??;
         if claim.artifact.size > limit.as_u64() {
             return None;
@@ -140,9 +140,9 @@ impl TurnFiles {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let name = attachment.rest.get(STORED_NAME_FIELD);
         if let Some(name) = name.and_then(Value::as_str) {
-            // Checked by the name with its MAC, because attachments of models may contain any name.
+            // The claim is checked by the name with its MAC, because attachments of models may contain any name.
             let claim = self.loader.names.named_claim(name, title).await.ok()??;
-            return Some(labelled(claim, kind, title));
+            return Some(with_label(claim, kind, title));
         }
         let data = attachment.data.as_deref().filter(|data| !data.is_empty())?;
         // Content of models is base64 for pictures, and plain text for other types.
@@ -153,7 +153,7 @@ impl TurnFiles {
         };
         let services = &self.scope.services;
         let stored = services.store_bytes(bytes.into(), kind, title).await;
-        Some(labelled(stored.ok()?, kind, title))
+        Some(with_label(stored.ok()?, kind, title))
     }
 
     /// Adds a stored file to the conversation, as an attachment under its stable name. A picture of at most
@@ -216,7 +216,7 @@ impl TurnFiles {
 }
 
 /// A claim under a label for people.
-fn labelled(mut claim: Claim, kind: &str, title: &str) -> Claim {
+fn with_label(mut claim: Claim, kind: &str, title: &str) -> Claim {
     let label = &mut claim.artifact;
     if !kind.is_empty() {
         kind.clone_into(&mut label.media_type);

@@ -94,7 +94,7 @@ impl UploadPlacer<'_> {
             .operation(&format!("upload/{position}/{content}"));
         let work = v1::PlaceUpload {
             session: self.scope.session_text(),
-            // Published without a claim as well: the service then writes the line about the missing file.
+            // The event is published without a claim as well: the service then writes the line about the missing file.
             claim: claim.map(Into::into),
             name: name.clone(),
             position: u32::try_from(position).unwrap_or(u32::MAX),

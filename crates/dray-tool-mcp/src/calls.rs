@@ -27,8 +27,9 @@ const MAX_ROUNDS: usize = 10;
 /// Time between two polls of a task, if the server names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bounds of the poll interval that a server may name.
+/// Shortest poll interval; a shorter one of a server counts as this.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest poll interval; a longer one of a server counts as this.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The end of a call.
@@ -84,7 +85,7 @@ impl McpSession {
             match response {
                 CallToolResponse::Complete(result) => {
                     let unanswered = active.call.unanswered();
-                    return completed(tool, result, unanswered, questions);
+                    return complete_call(tool, result, unanswered, questions);
                 }
                 CallToolResponse::Task(created) => {
                     let CreateTaskResult { task, .. } = created;
@@ -213,7 +214,7 @@ fn visit(tool: &str, data: &Value, questions: &CallQuestions) -> Result<CallEnd,
     Ok(CallEnd::Pending(pending, None))
 }
 
-fn completed(
+fn complete_call(
     tool: &str,
     result: CallToolResult,
     unanswered: QuestionMap,

@@ -89,7 +89,7 @@ pub async fn connect_all(
 ) -> Vec<ToolsetResult> {
     let first_attempts = join_all(
         sets.iter()
-            // Boxed, because the future of the whole set-up is large (`clippy::large_futures`).
+            // The future is boxed, because that of the whole set-up is large (`clippy::large_futures`).
             .map(|set| Box::pin(begin_set(*set, caller, options))),
     )
     .await;

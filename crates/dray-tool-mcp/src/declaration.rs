@@ -168,7 +168,7 @@ impl DeclarationBudget {
         }
     }
 
-    /// An issue for each bound that was reached, also in the log.
+    /// An issue for each bound that was reached; each is logged, too.
     pub(crate) fn issues(&self, label: &str) -> Vec<SetupIssue> {
         let in_order = DeclarationIssue::ALL.into_iter().filter_map(|remark| {
             let mut remarks = self.remarks.iter();

@@ -38,7 +38,7 @@ pub(crate) async fn grant_files(
     storage: &Arc<dyn FileStorage>,
 ) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
-    // Moved out and back, because JSON pointers need a single `Value`.
+    // The arguments are moved out and back, because JSON pointers need a single `Value`.
     let mut all_arguments = Value::Object(std::mem::take(arguments));
     for (pointer, name) in file_positions(schema, &all_arguments)? {
         let Some(Value::String(text)) = all_arguments.pointer_mut(&pointer) else {

@@ -20,7 +20,7 @@ pub(crate) enum WireError {
     /// An HTTP status that is not a success. The server did not accept the message.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
-    /// As [`Self::Status`], 401 or 403, with the challenge of the server.
+    /// Like [`Self::Status`], 401 or 403, with the challenge of the server.
     #[error("the server answered with HTTP status {}", .0.status)]
     Challenged(Box<Challenge>),
     /// The server certainly did not get the whole message.
@@ -90,7 +90,8 @@ const MAX_MESSAGE_CHARACTERS: usize = 2000;
 
 /// An error message of a server for the model, the user and the log. The server chooses its text.
 pub(crate) fn bounded_message(message: &str) -> String {
-    // Cut first: the rest is not searched for what is removed. The note of the cut has only printable characters.
+    // The text is cut first: the rest is not searched for what is removed. The note of the cut has only printable
+    // characters.
     printable_text(&shorten_text(message, MAX_MESSAGE_CHARACTERS)).into_owned()
 }
 

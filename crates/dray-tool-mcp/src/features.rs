@@ -25,9 +25,10 @@ pub(crate) enum ServerFeature {
     GetPrompt,
 }
 
-/// The tools for resources, and those for prompts.
+/// The tools for resources of a server.
 pub(crate) const RESOURCE_FEATURES: [ServerFeature; 2] =
     [ServerFeature::ListResources, ServerFeature::ReadResource];
+/// The tools for prompts of a server.
 pub(crate) const PROMPT_FEATURES: [ServerFeature; 2] =
     [ServerFeature::ListPrompts, ServerFeature::GetPrompt];
 

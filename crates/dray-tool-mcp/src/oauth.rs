@@ -159,7 +159,7 @@ impl RemoteSignIn {
     /// The sign-in that an earlier process or another replica made; `None` without one.
     async fn restore(&self) -> Option<AuthorizationManager> {
         let (keeper, owner) = self.store.as_ref()?;
-        // Looked up first: without tokens no server is contacted.
+        // The tokens are looked up first: without tokens no server is contacted.
         let tokens = keeper.load_tokens(owner).await.ok()??;
         let restoring = async {
             let mut manager = self.new_manager(self.states.clone()).await?;
@@ -255,7 +255,7 @@ impl RemoteSignIn {
         let mut manager = self.new_manager(states).await?;
         let resolution = manager.resolve_metadata_from_challenge(Some(&challenge.header));
         let metadata = self.with_untrusted_host(resolution.await)?.metadata;
-        // Checked before any credential is sent to the endpoint.
+        // The endpoint is checked before any credential is sent to it.
         self.backend.check(&metadata.token_endpoint)?;
         if issuer.is_some_and(|issuer| metadata.issuer.as_deref() != Some(issuer)) {
             let text = "the server names another authorization server than before".to_owned();

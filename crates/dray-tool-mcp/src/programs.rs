@@ -14,8 +14,9 @@ use crate::session::{McpSession, ServerOffer};
 /// How long a list of tools is used that a program returned right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
 
-/// Longest and shortest time between two checks for idle programs.
+/// Longest time between two checks for idle programs.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest time between two checks for idle programs.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A conversation with its owner, and the name of a program.
@@ -112,7 +113,7 @@ impl ProgramPool {
                 return;
             }
         }
-        // Removed under the lock, and ended after it is released.
+        // The program is removed under the lock, and ended after it is released.
         let ended = {
             let mut state = self.state();
             state.is_closed = true;

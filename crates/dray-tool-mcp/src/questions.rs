@@ -32,7 +32,7 @@ pub(crate) fn question_of_request(request: &InputRequest) -> Option<UserQuestion
     }
 }
 
-/// As [`question_of_request`], for a request outside of a result (MCP 2025-11-25).
+/// Like [`question_of_request`], for a request outside of a result (MCP 2025-11-25).
 pub(crate) fn question_of_params(params: &ElicitRequestParams) -> Option<UserQuestion> {
     match params {
         ElicitRequestParams::FormElicitationParams {

@@ -38,8 +38,9 @@ pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
     /// Whether the list continued without end, or was too long.
     pub(crate) is_cut: bool,
-    /// Whether the server has resources, and prompts.
+    /// Whether the server offers resources.
     pub(crate) has_resources: bool,
+    /// Whether the server offers prompts.
     pub(crate) has_prompts: bool,
 }
 
@@ -62,7 +63,8 @@ impl McpSession {
     ) -> Result<Self, SessionError> {
         let address = target.address();
         let handshake = target.handshake();
-        // Remembered, so that a server of an earlier version needs one handshake and not two at each start.
+        // The address is remembered, so that a server of an earlier version needs one handshake and not two at each
+        // start.
         let started = if legacy.contains(&address) {
             let mode = ClientLifecycleMode::Initialize;
             Self::open(target, settings, mode, &handshake).await
@@ -72,7 +74,7 @@ impl McpSession {
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
             match Self::open(target, settings, negotiated, &handshake).await {
-                // The program knows only the first request, and was slow to report that.
+                // The program answered `server/discover` after the wait was over, so it knows that request.
                 Err(_) if handshake.has_late_discovery() => {
                     let discover = ClientLifecycleMode::Discover {
                         preferred_versions: vec![ProtocolVersion::LATEST],
@@ -197,7 +199,7 @@ impl McpSession {
         SessionError::of_service(error, &self.close_reason)
     }
 
-    /// Runs a task that ends with the session at the latest. Outside of the runtime it is dropped.
+    /// Runs a task that ends with the session at the latest. Without a runtime, the task is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let mut background = self
@@ -255,7 +257,7 @@ impl McpSession {
                     // Cursors are kept, and the server decides on their length.
                     let rest = bytes_left.checked_sub(next.len());
                     let (Some(rest), true) = (rest, seen.insert(next.clone())) else {
-                        // Too long, or a cursor that came before: the list would never end.
+                        // The list is too long, or the cursor came before: the list would never end.
                         break;
                     };
                     bytes_left = rest;
@@ -273,7 +275,7 @@ impl McpSession {
         let read = self.service.peer().read_resource_once(params).await;
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
-            // A link is read for an existing result, so no user is asked.
+            // The server requests input. The resource belongs to a result that exists already, so no user is asked.
             _ => Err(SessionError::Malformed("its response is not a resource")),
         }
     }
@@ -318,7 +320,9 @@ impl McpSession {
         let prompt = self.peer().get_prompt_once(params).await;
         let GetPromptResponse::Complete(prompt) = prompt.map_err(|error| self.failure(error))?
         else {
-            return Err(SessionError::Malformed("it asks before it gives a prompt"));
+            return Err(SessionError::Malformed(
+                "it requests input before it returns a prompt",
+            ));
         };
         let messages = prompt.messages.into_iter().flat_map(|message| {
             // A tool result has no roles, and without them the model cannot distinguish question and answer.

@@ -15,7 +15,7 @@ pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
     }
 }
 
-/// As [`missing_set`], for a failed connection. If the user has to sign in, the message is for the user.
+/// Like [`missing_set`], for a failed connection. If the user has to sign in, the message is for the user.
 pub(crate) fn failed_set(label: &str, error: &SessionError) -> ToolsetResult {
     let mut missing = missing_set(label, error_text(label, error));
     if let SessionError::SignIn(SignInError::Waiting(_)) = error {

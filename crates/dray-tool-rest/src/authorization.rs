@@ -82,7 +82,7 @@ pub(crate) fn apply_credentials(
                     "The tool needs the user's own sign-in, and the request came without one.";
                 return Err(HandledFailure::new(text).into());
             };
-            // The complete value from the caller, including the scheme.
+            // The value is complete, including the scheme.
             prepared.set_header("authorization", token.expose());
         }
         // Needs a token server; see `send_with_token`.

@@ -170,7 +170,8 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
         ));
     }
     let texts = [&slot.constant, &slot.default];
-    // Checked here and not in a call, so that the builder of the agent learns about the problem, and not a user.
+    // The size is checked here and not in a call, so that the builder of the agent learns about the problem, and not a
+    // user.
     let all_fit = texts
         .into_iter()
         .flatten()

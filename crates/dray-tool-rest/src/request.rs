@@ -62,7 +62,7 @@ impl PreparedRequest {
     fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
         match slot.location {
             ParameterLocation::Body => {
-                // `null` too: it is a value in JSON, whereas a query or a header leaves it out.
+                // `null` is inserted, too: it is a value in JSON, whereas a query or a header leaves it out.
                 self.body.insert(slot.key.clone(), value);
             }
             ParameterLocation::Query if !value.is_null() => {

@@ -102,7 +102,7 @@ impl EndpointTool {
         if response.status() != 401 {
             return Ok(response);
         }
-        // Frees the connection before the next request.
+        // This frees the connection before the next request.
         drop(response);
         let token = tokens.get(client, http, deadline, Some(&token)).await?;
         set_bearer(prepared, &token);
@@ -152,7 +152,7 @@ impl Tool for EndpointTool {
             authorization::apply_credentials(authorization, &turn.caller, &mut prepared)?;
         }
         let response = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
-            // Set before forwarded headers, so that no forwarded header replaces it.
+            // The header is set before forwarded headers, so that no forwarded header replaces it.
             prepared.set_header("authorization", "Bearer");
             forward_headers(&mut prepared, turn, &self.shared.options);
             self.send_with_token(client, &mut prepared, call.deadline)

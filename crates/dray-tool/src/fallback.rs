@@ -85,7 +85,11 @@ mod tests {
     use super::*;
 
     #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-    fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> FallbackDecision {
+    fn decision_for(
+        strategies: serde_json::Value,
+        error: &str,
+        timed_out: bool,
+    ) -> FallbackDecision {
         let fallback: Fallback =
             serde_json::from_value(json!({ "strategies": strategies })).unwrap();
         decide_fallback(&fallback, error, timed_out)
@@ -112,7 +116,7 @@ mod tests {
     fn instructions_follow_after_a_blank_line() {
         let strategies = json!([{"type": "continue", "instructions": "Ask the user."}]);
         assert_eq!(
-            decided(strategies, "x", false),
+            decision_for(strategies, "x", false),
             decision_to_tell("The tool call failed with an error: x\n\nAsk the user.")
         );
     }
@@ -125,41 +129,44 @@ mod tests {
             {"type": "hard_stop", "trigger_on": {"type": "equals", "value": "Fatal", "case_sensitive": true}},
         ]);
         assert_eq!(
-            decided(strategies.clone(), "status 401", false),
+            decision_for(strategies.clone(), "status 401", false),
             FallbackDecision::Stop
         );
         assert_eq!(
-            decided(strategies.clone(), "BUSY", false),
+            decision_for(strategies.clone(), "BUSY", false),
             decision_to_tell("Again.")
         );
         assert_eq!(
-            decided(strategies.clone(), "very busy", false),
+            decision_for(strategies.clone(), "very busy", false),
             FallbackDecision::Raise
         );
         assert_eq!(
-            decided(strategies.clone(), "fatal", false),
+            decision_for(strategies.clone(), "fatal", false),
             FallbackDecision::Raise
         );
-        assert_eq!(decided(strategies, "Fatal", false), FallbackDecision::Stop);
-        assert_eq!(decided(json!([]), "x", false), FallbackDecision::Raise);
+        assert_eq!(
+            decision_for(strategies, "Fatal", false),
+            FallbackDecision::Stop
+        );
+        assert_eq!(decision_for(json!([]), "x", false), FallbackDecision::Raise);
     }
 
     #[test]
     fn a_strategy_without_a_message_is_skipped() {
         let strategies = json!([{"type": "retry", "instructions": " "}, {"type": "stop"}]);
-        assert_eq!(decided(strategies, "x", false), FallbackDecision::Stop);
+        assert_eq!(decision_for(strategies, "x", false), FallbackDecision::Stop);
     }
 
     #[test]
     fn a_timeout_asks_only_strategies_with_a_trigger() {
         let text = "The tool call `t` timed out after 1 seconds.";
         assert_eq!(
-            decided(json!([{"type": "stop"}]), text, true),
+            decision_for(json!([{"type": "stop"}]), text, true),
             FallbackDecision::Raise
         );
         let triggered =
             json!([{"type": "stop", "trigger_on": {"type": "contains", "value": "timed out"}}]);
-        assert_eq!(decided(triggered, text, true), FallbackDecision::Stop);
+        assert_eq!(decision_for(triggered, text, true), FallbackDecision::Stop);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub struct ToolQuestion {
 /// The answers of the user to a call that asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnsweredQuestion {
-    /// As in [`ToolQuestion::resume`].
+    /// The same value as [`ToolQuestion::resume`].
     pub resume: Value,
     /// An answer for each question.
     pub answers: AnswerMap,

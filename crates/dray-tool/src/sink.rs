@@ -63,7 +63,7 @@ impl EventSink {
     ///
     /// [`ClientGone`].
     pub async fn close_deferred(&self) -> Result<(), ClientGone> {
-        // Moved out of the mutex, because the lock must not be held across an `await`.
+        // The values are moved out of the mutex, because the lock must not be held across an `await`.
         let deferred = {
             // Each push adds a complete entry, so the list is usable after a panic under the lock.
             let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);

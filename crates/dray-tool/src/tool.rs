@@ -119,7 +119,7 @@ pub trait Tool: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Tool::call`]. A tool that asks nothing fails.
+    /// Those of [`Tool::call`]. A tool that asks nothing fails.
     async fn resume(
         &self,
         _call: ToolCall,

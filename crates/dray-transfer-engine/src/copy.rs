@@ -194,7 +194,7 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
             Ok(None) => break Ok(()),
         }
     };
-    // Closed before the end is reported: the sandbox is free again while the sink still writes.
+    // The body is closed before the end is reported: the sandbox is free again while the sink still writes.
     drop(body);
     queue.end(result);
 }
@@ -221,7 +221,8 @@ async fn drain(
     while let Some(mut rest) = queue.pop().await.map_err(TransferError::transport)? {
         while !rest.is_empty() {
             let chunk = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
-            // Cleared first: if a write fails or is dropped, the digest covers more bytes than the sink has.
+            // The flag is cleared first: if a write fails or is dropped, the digest covers more bytes than the sink
+            // has.
             copied.settled = false;
             copied.update(&chunk);
             sink.write(chunk).await.map_err(TransferError::host)?;

@@ -105,7 +105,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::probe`].
+    /// Those of [`Self::probe`].
     pub async fn places(&self, working_directory: Option<SandboxPath>) -> Result<Places, Error> {
         Ok(Places::new(self.probe().await?, working_directory))
     }
@@ -115,7 +115,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`PolicyOptions::bind`] and [`Self::probe`].
+    /// Those of [`PolicyOptions::bind`] and [`Self::probe`].
     pub async fn policy(
         &self,
         options: &PolicyOptions,

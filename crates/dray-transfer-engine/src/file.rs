@@ -177,7 +177,7 @@ impl FileSink {
                 let error = "another transfer writes the same partial file";
                 Error::new(ErrorKind::Exists, error)
             }
-            _ => failed(&error),
+            _ => write_error(&error),
         })?;
         self.restarted = stale.then_some("the file changed since the earlier transfer");
         self.temporary = Some(TemporaryName::Kept(path));
@@ -192,7 +192,7 @@ impl FileSink {
 
     /// Waits until the last batch is written, and starts writing the collected one.
     async fn start_batch(&mut self) -> Result<(), Error> {
-        // One batch at a time: the digest must get the bytes in their order.
+        // Batches are written one at a time: the digest must get the bytes in their order.
         let mut output = self.finish_batch().await?;
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
@@ -215,7 +215,7 @@ impl FileSink {
 fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> Result<T, Error> {
     joined
         .unwrap_or_else(|error| Err(io::Error::other(error)))
-        .map_err(|error| failed(&error))
+        .map_err(|error| write_error(&error))
 }
 
 /// Whether the owner may run the file. The same bit of a directory, which arrives as an archive, permits to enter it.
@@ -225,7 +225,7 @@ fn is_executable(file: &Metadata) -> bool {
 
 /// Converts an error of this host. A full disk has its own kind, because a retry does not help and the sandbox did not
 /// fail.
-fn failed(error: &io::Error) -> Error {
+fn write_error(error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             ErrorKind::NoSpace
@@ -272,7 +272,7 @@ impl Sink for FileSink {
         self.open_partial(file).await?;
         self.executable = is_executable(file);
         let kept = self.open_file()?;
-        let length = kept.metadata().map_err(|error| failed(&error))?.len();
+        let length = kept.metadata().map_err(|error| write_error(&error))?.len();
         if length == 0 || length > file.size {
             return Ok(None);
         }
@@ -285,7 +285,7 @@ impl Sink for FileSink {
         }
         (&*kept)
             .seek(SeekFrom::Start(length))
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| write_error(&error))?;
         self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
         self.output = Some(WriterState::Idle(FileWriter { file: kept, sha256 }));
         Ok(Some(body))

@@ -211,7 +211,7 @@ impl GetOperation<'_> {
         self.options
             .policy
             .check(self.path, TransferDirection::Outbound)?;
-        // Held until the return: retries and their pauses count as one transfer of the limit.
+        // The permit is held until the return: retries and their pauses count as one transfer of the limit.
         let _permit = self.engine.acquire_permit().await?;
         loop {
             match self.attempt().await {
@@ -301,7 +301,8 @@ impl GetOperation<'_> {
             Some(mut body) => {
                 // The digest of the sink includes these bytes already.
                 copied.take_digest_of(&*self.sink);
-                // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
+                // The bytes are read back from the disk: the counts and the scan for secrets must cover these bytes
+                // too.
                 while let Some(chunk) = body.next().await {
                     copied.update(&chunk.map_err(TransferError::host)?);
                 }
@@ -337,7 +338,7 @@ impl GetOperation<'_> {
                 .with_retries(|| engine.unchanged(&file.real_path, state))
                 .await?;
             if !unchanged {
-                return Err(changed("the file was touched while it was read").into());
+                return Err(changed_error("the file was touched while it was read").into());
             }
             let digest = match before {
                 IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
@@ -345,7 +346,7 @@ impl GetOperation<'_> {
             };
             return match prove::judge_watched(digest, copied) {
                 Ok(integrity) => Ok((partial, integrity)),
-                Err(kind) => Err(damaged(kind)),
+                Err(kind) => Err(damaged_error(kind)),
             };
         }
         let before = before.digest();
@@ -365,7 +366,7 @@ impl GetOperation<'_> {
         };
         match prove::judge(before, after.as_ref(), copied, stable) {
             Ok(integrity) => Ok((partial, integrity)),
-            Err(kind) => Err(damaged(kind)),
+            Err(kind) => Err(damaged_error(kind)),
         }
     }
 
@@ -380,7 +381,7 @@ impl GetOperation<'_> {
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::NotFound {
-                return Err(changed("the file is gone").caused_by(error).into());
+                return Err(changed_error("the file is gone").caused_by(error).into());
             }
             self.schedule
                 .after(error.into(), self.receipt)
@@ -420,12 +421,12 @@ impl GetOperation<'_> {
     }
 }
 
-fn damaged(kind: ErrorKind) -> TransferError {
+fn damaged_error(kind: ErrorKind) -> TransferError {
     let error = "the digests of the sandbox and of the received bytes differ";
     TransferError::transport(Error::new(kind, error))
 }
 
-fn changed(reason: &str) -> Error {
+fn changed_error(reason: &str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 

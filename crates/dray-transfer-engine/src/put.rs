@@ -63,7 +63,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::put`]; [`TransferFailure::kept`] says whether something was kept.
+    /// Those of [`Self::put`]; [`TransferFailure::kept`] says whether something was kept.
     pub async fn put_resumable(
         &self,
         directory: &SandboxPath,
@@ -207,8 +207,8 @@ impl<'a> PutOperation<'a> {
         let directory = self.prepare_directory(directory).await?;
         policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
         self.forget_predecessors(&directory).await?;
-        // Set before the first attempt, because that attempt may continue a partial file of an earlier process under
-        // the same name.
+        // The flag is set before the first attempt, because that attempt may continue a partial file of an earlier
+        // process under the same name.
         if self.keeps_partial {
             let kept = self.temp(&directory, 1)?;
             self.resume = Some(kept.clone());
@@ -295,7 +295,7 @@ impl<'a> PutOperation<'a> {
         }
         match self.write(&path, offset).await {
             Err(failure) if failure.error.kind() == ErrorKind::Exists => {
-                // Left by an earlier process that crashed: the name contains the operation and the epoch of this put.
+                // An earlier process that crashed left it: the name contains the operation and the epoch of this put.
                 self.discard(&path).await?;
                 let error = Error::new(
                     ErrorKind::Unavailable,

@@ -45,7 +45,7 @@ impl Engine {
         let result = self
             .await_write(writing, taken_bytes, write.size, progress)
             .await;
-        // Read after the write has ended: the backend reports a failed source only as a failed body.
+        // The failure is read after the write has ended: the backend reports a failed source only as a failed body.
         let failed_source = source_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

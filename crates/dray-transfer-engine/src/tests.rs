@@ -209,5 +209,5 @@ async fn until(holds: impl Fn() -> bool) {
         }
         tokio::task::yield_now().await;
     }
-    panic!("it never came to that");
+    panic!("the condition was never met");
 }

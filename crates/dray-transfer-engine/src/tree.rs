@@ -317,7 +317,7 @@ fn with_idle_timeout(body: Body, engine: &Engine, directory: &SandboxPath) -> Bo
         let queue = Arc::clone(&queue);
         async move { fill(body, &queue, None, idle).await }
     });
-    // Dropping the set aborts the task, so it ends with the stream that is read from it.
+    // The drop of the set aborts the task, so it ends with the stream that is read from it.
     let state = Some((queue, filling));
     Body::new(stream::try_unfold(state, |state| async move {
         let Some((queue, filling)) = state else {

@@ -194,7 +194,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let file = &pinned.metadata;
         let named = [&file.path, &file.real_path];
-        // Checked as if the content were a key: if even a key is permitted, nothing has to be read.
+        // The path is checked as if the content were a key: if even a key is permitted, nothing has to be read.
         let is_permitted = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
         if named.iter().all(is_permitted) {
             return Ok(());
@@ -311,7 +311,7 @@ impl RangeView {
                 return Ok(Some((ready, Some(self))));
             }
         }
-        // Closed before the last check, so that the sandbox is free and the check covers every read.
+        // The tasks are ended before the last check, so that the sandbox is free and the check covers every read.
         self.filling.abort_all();
         self.engine
             .check_still_pinned(&self.policy, &self.pinned)

@@ -16,7 +16,7 @@ impl Deadline {
 
     /// The deadline `after` from `now_ms` (Unix milliseconds).
     pub fn after(now_ms: u64, after: Duration) -> Self {
-        // Saturating: a duration of centuries means no limit and must not wrap into the past.
+        // The sum saturates: a duration of centuries means no limit and must not wrap into the past.
         Self(now_ms.saturating_add(whole_millis(after)))
     }
 

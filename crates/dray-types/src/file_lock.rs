@@ -1,4 +1,4 @@
-//! Waiting for the lock of a file (flock(2)) for a limited time.
+//! Waits for the lock of a file (flock(2)) for a limited time.
 //!
 //! The kernel releases a lock with the open file, so a process that dies leaves none behind. Only programs that take
 //! the lock wait for each other.

@@ -18,8 +18,9 @@ const MAX_COMPARED_FILES: usize = 64;
 
 /// A file, or a directory of files, that a setting names. Two values are equal when path and content are equal.
 ///
-/// The content is read when the value is made, for the comparison alone; the user of the setting opens the file itself and
-/// reports why it cannot be used. A file that changes between the two makes a further change. Serialises as the path.
+/// The content is read when the value is made, for the comparison alone; the user of the setting opens the file itself
+/// and reports why it cannot be used. A file that changes between the two makes a further change. Serialises as the
+/// path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSetting {
     path: PathBuf,

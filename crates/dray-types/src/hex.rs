@@ -14,7 +14,7 @@ pub fn hex_digits(bytes: &[u8]) -> String {
 
 /// Decodes exactly `N` bytes from `2 * N` hexadecimal digits in either case. `None` for any other text.
 pub fn parse_hex<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    // Checked first, because `from_str_radix` also accepts a plus sign.
+    // The digits are checked first, because `from_str_radix` also accepts a plus sign.
     if digits.len() != 2 * N || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

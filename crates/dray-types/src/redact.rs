@@ -31,7 +31,7 @@ impl RedactedUrl {
     pub fn from_text(text: &str) -> Self {
         // Parsing affects only the length: secrets are also cut from text that no parser accepts.
         let parses = Url::parse(text).is_ok_and(|url| url.has_host());
-        // Cut first, so that no later step can bring the query back.
+        // The query is cut first, so that no later step can bring the query back.
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let visible = text.get(..end).unwrap_or_default();
         let without_secrets = match split_scheme(visible) {

@@ -59,7 +59,7 @@ impl<'a> FileReference<'a> {
         let Some(rest) = strip_keyword(value, "file:") else {
             return ParsedReference::Plain;
         };
-        // One final LF only; CR is an ordinary character and stays (30.2).
+        // Only one final LF is removed; CR is an ordinary character and stays (30.2).
         let rest = rest.strip_suffix('\n').unwrap_or(rest);
         // Text over several lines names no file (30.3).
         if rest.is_empty() || rest.contains('\n') {

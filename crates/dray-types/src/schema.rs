@@ -9,7 +9,8 @@ use crate::{ByteSize, FileSetting, Period, Secret};
 
 impl JsonSchema for ByteSize {
     fn inline_schema() -> bool {
-        // Inlined, here and below: the loader looks for `format` at the setting itself, not through a reference.
+        // The schema is inlined, here and below: the loader looks for `format` at the setting itself, not through a
+        // reference.
         true
     }
 

@@ -96,7 +96,7 @@ fn control_length(rest: &str) -> usize {
             .count();
     match rest.as_bytes().get(control_bytes) {
         Some(0x40..=0x7E) => control_bytes + 1,
-        // Malformed: only the parameters are removed, and the following bytes are text.
+        // The sequence is malformed: only the parameters are removed, and the following bytes are text.
         _ => parameters,
     }
 }

@@ -58,7 +58,7 @@ fn is_traceparent(text: &str) -> bool {
                 .bytes()
                 .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
-    // Ids of zeros alone are invalid by the standard.
+    // The standard forbids ids that have only zeros.
     let not_zero = |part: &str| part.bytes().any(|byte| byte != b'0');
     let mut parts = text.split('-');
     let (Some(version), Some(trace), Some(parent), Some(flags), None) = (

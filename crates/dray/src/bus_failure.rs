@@ -32,11 +32,11 @@ impl SystemConnection {
         }
     }
 
-    /// As [`Self::call`], without repeating a call on which the service decided.
+    /// Like [`Self::call`], without repeating a call on which the service decided.
     ///
     /// # Errors
     ///
-    /// As [`Self::call`].
+    /// Those of [`Self::call`].
     pub(crate) async fn call_once<C: Call>(
         &self,
         meta: &Meta,
@@ -48,11 +48,11 @@ impl SystemConnection {
         }
     }
 
-    /// As [`Self::call_once`], with the replies before the final one.
+    /// Like [`Self::call_once`], with the replies before the final one.
     ///
     /// # Errors
     ///
-    /// As [`Self::call`].
+    /// Those of [`Self::call`].
     pub(crate) async fn call_streaming<C: StreamingCall>(
         &self,
         meta: &Meta,
@@ -95,7 +95,7 @@ fn service_of_call(subject: &str) -> Option<String> {
     let identities = all_services_host(sources).identities();
     identities.into_iter().find_map(|(permissions, _)| {
         let user = permissions.user();
-        // Only those who answer subscribe in the queue group of their own name.
+        // Only a service that answers the call subscribes to it in the queue group of its own name.
         let answers = permissions
             .subscriptions()
             .any(|line| line.subject == subject && line.queue.as_deref() == Some(user));

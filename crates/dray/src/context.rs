@@ -127,8 +127,8 @@ impl SystemConnection {
         Self::open_with(global, services, !services.is_empty()).await
     }
 
-    /// As [`Self::open`], for a command that reads and writes no content itself: of a running system it needs only the
-    /// bus.
+    /// Like [`Self::open`], for a command that reads and writes no content itself: of a running system it needs only
+    /// the bus.
     pub(crate) async fn open_to_ask(
         global: &GlobalOptions,
         services: &[&str],
@@ -177,7 +177,7 @@ impl SystemConnection {
         Self::open_store_alone(global, false).await
     }
 
-    /// As [`Self::open_store`], for a command that only derives keys. It does not wait until the process that serves
+    /// Like [`Self::open_store`], for a command that only derives keys. It does not wait until the process that serves
     /// the state directory has ended.
     pub(crate) async fn open_keys(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         Self::open_store_alone(global, true).await

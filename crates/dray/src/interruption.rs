@@ -26,9 +26,9 @@ pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the services of this command may take to stop in order, in milliseconds.
 static SERVICE_STOP_MS: AtomicU64 = AtomicU64::new(0);
 /// Number of existing [`CleanupHold`]s.
-static HOLDS: AtomicUsize = AtomicUsize::new(0);
+static HOLD_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Directories that are removed when no task runs that could write into them.
-static DIRECTORIES: Mutex<Vec<TempDir>> = Mutex::new(Vec::new());
+static ABANDONED_DIRECTORIES: Mutex<Vec<TempDir>> = Mutex::new(Vec::new());
 
 /// While it exists, a signal waits for the end of the command, which reacts to the signal itself.
 #[derive(Debug)]
@@ -36,18 +36,19 @@ pub(crate) struct CleanupHold(());
 
 impl CleanupHold {
     pub(crate) fn new() -> Self {
-        HOLDS.fetch_add(1, Ordering::Relaxed);
+        HOLD_COUNT.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
 }
 
 impl Drop for CleanupHold {
     fn drop(&mut self) {
-        HOLDS.fetch_sub(1, Ordering::Relaxed);
+        HOLD_COUNT.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Keeps how long services that this command starts may take to stop: `shutdown.grace` and `shutdown.flush`.
+/// Records the time that services of this command may take to stop: `shutdown.grace` and `shutdown.flush`. The longest
+/// one counts.
 pub(crate) fn set_stop_timeout(timeout: Duration) {
     let millis = whole_millis(timeout);
     SERVICE_STOP_MS.fetch_max(millis, Ordering::Relaxed);
@@ -82,7 +83,9 @@ impl StagingDirectory {
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
         if let Some(directory) = self.0.take() {
-            let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut directories = ABANDONED_DIRECTORIES
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             directories.push(directory);
         }
     }
@@ -90,8 +93,11 @@ impl Drop for StagingDirectory {
 
 /// Removes the directories of commands that were dropped. Called when no task is running.
 pub(crate) fn remove_directories() {
-    let directories =
-        std::mem::take(&mut *DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner));
+    let directories = std::mem::take(
+        &mut *ABANDONED_DIRECTORIES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+    );
     drop(directories);
 }
 
@@ -107,7 +113,7 @@ pub(crate) async fn run_command(
 ) -> Result<(), CommandFailure> {
     let mut signals = listen_to_signals()?;
     let status = tokio::select! {
-        // The command first: parts of it react to the same signal.
+        // The command is polled first, because parts of it react to the same signal.
         biased;
         ended = &mut command => {
             return match (ended, signals.next().now_or_never()) {
@@ -120,7 +126,7 @@ pub(crate) async fn run_command(
         }
         status = signals.next() => status,
     };
-    if HOLDS.load(Ordering::Relaxed) > 0 {
+    if HOLD_COUNT.load(Ordering::Relaxed) > 0 {
         tokio::select! {
             biased;
             ended = &mut command => match ended {
@@ -148,14 +154,14 @@ pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(
     }
 }
 
-/// Does work until a signal comes, which drops it.
+/// Runs `work` until a signal comes, which drops it.
 pub(crate) async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, CommandFailure>>,
 ) -> Result<T, CommandFailure> {
     until_signal(&mut listen_to_signals()?, work).await
 }
 
-/// As [`until_interrupted`], with signal handlers that were registered before the work, so that no signal is missed.
+/// Like [`until_interrupted`], with signal handlers that were registered before the work, so that no signal is missed.
 pub(crate) async fn until_signal<T>(
     signals: &mut StopSignals,
     work: impl Future<Output = Result<T, CommandFailure>>,

@@ -208,12 +208,12 @@ pub(crate) fn print_line(line: &str) {
     write_line(&mut std::io::stdout().lock(), line);
 }
 
-/// As [`print_line`], for text with colours, which are left out where standard output is not a terminal.
+/// Like [`print_line`], for text with colours, which are left out where standard output is not a terminal.
 pub(crate) fn print_styled_line(line: &str) {
     write_line(&mut anstream::stdout().lock(), line);
 }
 
-/// As [`print_line`], for text without the end of a line.
+/// Like [`print_line`], for text without the end of a line.
 pub(crate) fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
     keep_output_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()));

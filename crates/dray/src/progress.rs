@@ -10,7 +10,7 @@ pub(crate) fn byte_progress_bar(total: Option<u64>, silent: bool) -> ProgressBar
         Some(total) => ProgressBar::new(total),
         None => ProgressBar::new_spinner(),
     };
-    // Drawn into a log or a pipe, it would be thousands of lines.
+    // In a log or a pipe, it would be thousands of lines.
     if silent || !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }

@@ -21,7 +21,7 @@ fn answer(addresses: &[IpAddr]) -> Value {
 }
 
 /// A zone with one answer for each name, and a fetch of each name that must be refused.
-fn refused(names: &[(String, Value)]) -> (Value, Vec<(FetchCommand, FetchExpectation)>) {
+fn refused_names(names: &[(String, Value)]) -> (Value, Vec<(FetchCommand, FetchExpectation)>) {
     let zone: Map<String, Value> = names
         .iter()
         .map(|(name, answer)| (name.clone(), json!([answer])))
@@ -45,7 +45,7 @@ fn no_blocked_address_is_reached_by_a_name() {
         .enumerate()
         .map(|(number, address)| (format!("n{number}.example.com"), answer(&[*address])))
         .collect();
-    let (zone, cases) = refused(&names);
+    let (zone, cases) = refused_names(&names);
     scenario_network::run(
         "name",
         &ScenarioSetup {
@@ -102,7 +102,7 @@ fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
         .collect();
     many_addresses.push(IpAddr::from([10, 0, 0, 1]));
     names.push(("crowd.example.com".to_owned(), answer(&many_addresses)));
-    let (zone, cases) = refused(&names);
+    let (zone, cases) = refused_names(&names);
     scenario_network::run(
         "mixed",
         &ScenarioSetup {

@@ -31,7 +31,7 @@ fn plan() -> ScenarioSetup {
     plan
 }
 
-fn opened(url: impl Into<String>) -> FetchCommand {
+fn fetch_opened(url: impl Into<String>) -> FetchCommand {
     FetchCommand::new(url).set(PRIVATE_CIDRS_VARIABLE, OPENED_CIDRS)
 }
 
@@ -39,30 +39,30 @@ fn opened(url: impl Into<String>) -> FetchCommand {
 fn exactly_the_opened_range_is_reached() {
     scenario_network::run("opened", &plan(), |scenario_network| {
         scenario_network.add_own_address("10.77.0.9/32");
-        let blocked = |url: &str| (opened(url), FetchExpectation::Denied("ssrf_blocked"));
+        let blocked = |url: &str| (fetch_opened(url), FetchExpectation::Denied("ssrf_blocked"));
         scenario_network.check(&[
             (
-                opened("http://10.77.0.5/"),
+                fetch_opened("http://10.77.0.5/"),
                 FetchExpectation::Reached("10.77.0.5"),
             ),
             (
-                opened("http://10.77.0.6:8080/"),
+                fetch_opened("http://10.77.0.6:8080/"),
                 FetchExpectation::Reached("10.77.0.6"),
             ),
             (
-                opened("http://files.example.com/"),
+                fetch_opened("http://files.example.com/"),
                 FetchExpectation::Reached("10.77.0.5"),
             ),
             (
-                opened("http://six.example.com/"),
+                fetch_opened("http://six.example.com/"),
                 FetchExpectation::Reached("fd12:3456:789a::5"),
             ),
             (
-                opened("http://[::ffff:10.77.0.5]/"),
+                fetch_opened("http://[::ffff:10.77.0.5]/"),
                 FetchExpectation::Reached("10.77.0.5"),
             ),
             (
-                opened(public("/")),
+                fetch_opened(public("/")),
                 FetchExpectation::Reached(PUBLIC_ADDRESS),
             ),
             (
@@ -86,12 +86,13 @@ fn exactly_the_opened_range_is_reached() {
             // An address of this host inside the range.
             blocked("http://10.77.0.9/"),
         ]);
-        let port = opened("http://10.77.0.5:22/");
-        let addition = opened("http://10.77.0.7/")
+        let port = fetch_opened("http://10.77.0.5:22/");
+        let addition = fetch_opened("http://10.77.0.7/")
             .set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "10.77.0.7/32");
-        let servers = opened("http://10.77.0.53/")
+        let servers = fetch_opened("http://10.77.0.53/")
             .set("EXTERNAL_URL_FETCH_DNS_SERVERS", "9.9.9.9,10.77.0.53");
-        let platform = opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
+        let platform =
+            fetch_opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
         let provider =
             FetchCommand::new("http://[fd00:ec2::254]/").set(PRIVATE_CIDRS_VARIABLE, "fd00::/16");
         scenario_network.check(&[
@@ -113,12 +114,13 @@ fn exactly_the_opened_range_is_reached() {
 #[test]
 fn a_public_page_leads_into_opened_ranges_only() {
     scenario_network::run("pivot", &plan(), |scenario_network| {
-        let portal =
-            |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
+        let portal = |location: &str| {
+            fetch_opened(format!("http://portal.example.org{}", to(302, location)))
+        };
         let list =
             |fetch: FetchCommand, list: &str| fetch.set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list);
         let inside =
-            |location: &str| opened(format!("http://files.example.com{}", to(302, location)));
+            |location: &str| fetch_opened(format!("http://files.example.com{}", to(302, location)));
         let named = "http://files.example.com/";
         let policy =
             json!({"enabled": true, "host_allowlist": ["portal.example.org", "files.example.com"]});

@@ -36,7 +36,7 @@ const fn row(
     }
 }
 
-/// Values of the columns of [`POLICY_ROWS`].
+// Values of the columns of `POLICY_ROWS`.
 const ENABLED_VALUE: Option<&str> = Some("true");
 const ADMIN_OFF: Option<&str> = Some("disabled_by_admin");
 const APP_OFF: Option<&str> = Some("disabled_by_app");

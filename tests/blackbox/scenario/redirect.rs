@@ -25,8 +25,8 @@ fn no_blocked_address_is_reached_by_a_redirect() {
         } else {
             format!("//{written}:8080")
         };
-        cases.push(refused(*status, &location));
-        cases.push(refused(*status, &format!("http://{name}/")));
+        cases.push(refused_redirect(*status, &location));
+        cases.push(refused_redirect(*status, &format!("http://{name}/")));
     }
     scenario_network::run(
         "redirect",
@@ -44,7 +44,7 @@ fn no_blocked_address_is_reached_by_a_redirect() {
     );
 }
 
-fn refused(status: u16, location: &str) -> (FetchCommand, FetchExpectation) {
+fn refused_redirect(status: u16, location: &str) -> (FetchCommand, FetchExpectation) {
     (
         FetchCommand::new(public(&to(status, location))),
         FetchExpectation::Denied("ssrf_blocked"),

@@ -69,7 +69,7 @@ const INVALID_URLS: [&str; 33] = [
     "http://good.example.com:65536/",
 ];
 
-/// User info, also an empty one (U-4).
+/// User info, even an empty one (U-4).
 const CREDENTIAL_URLS: [&str; 5] = [
     "http://user@good.example.com/",
     "http://u:p@127.0.0.1/",

@@ -2,6 +2,7 @@
 
 /// Identities that create and revoke previews; platform-delivery sends links in place of files.
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
+/// Identities that may answer questions for people.
 const QUESTION_ANSWERERS: &[&str] = &[
     "command-line",
     "console-operator",

@@ -329,7 +329,7 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     assert_eq!(reply["stream"], "DRAY_EVENT", "{reply}");
     assert_eq!(publisher.next().payload, b"\"done\"");
 
-    // Acknowledged with a response, as the product does it.
+    // The work is acknowledged with a response, as the product does it.
     resolver.request(&work.reply, "", b"+ACK").unwrap();
     let consumer = "$JS.API.CONSUMER.INFO.DRAY_WORK.file-resolver";
     let consumer = ask(&mut resolver, consumer, "", &Value::Null);

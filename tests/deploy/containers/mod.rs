@@ -77,8 +77,8 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_was_refused(&machine);
     up.interrupt();
 
-    // Repeated, because the engine removes the endpoint of a killed container later than the container, and refuses to
-    // remove the network until then.
+    // The removal is repeated, because the engine removes the endpoint of a killed container later than the container,
+    // and refuses to remove the network until then.
     eventually(
         "the removal of all containers, volumes and networks",
         async || {

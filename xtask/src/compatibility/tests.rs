@@ -19,7 +19,7 @@ const RELEASED_CONTRACT: &str = "
     service Orders { rpc Place(Order) returns (Reply); rpc Watch(Order) returns (stream Reply); }
 ";
 
-fn compiled(source: &str) -> FileDescriptorSet {
+fn compile_source(source: &str) -> FileDescriptorSet {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.proto");
     fs::write(
@@ -34,8 +34,8 @@ fn compiled(source: &str) -> FileDescriptorSet {
 fn changes(from: &str, to: &str) -> Vec<String> {
     assert!(RELEASED_CONTRACT.contains(from), "{from}");
     compare::breaking_changes(
-        &compiled(RELEASED_CONTRACT),
-        &compiled(&RELEASED_CONTRACT.replace(from, to)),
+        &compile_source(RELEASED_CONTRACT),
+        &compile_source(&RELEASED_CONTRACT.replace(from, to)),
     )
 }
 

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     /// A tree whose files were written in this order, with this mode.
-    fn packed(names: &[&str], mode: u32) -> Vec<u8> {
+    fn pack_files(names: &[&str], mode: u32) -> Vec<u8> {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir(parent.path().join("tree")).unwrap();
         for name in names {
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn order_times_and_modes_of_the_machine_do_not_matter() {
-        let archive = packed(&["a", "b"], 0o600);
-        assert_eq!(archive, packed(&["b", "a"], 0o644));
+        let archive = pack_files(&["a", "b"], 0o600);
+        assert_eq!(archive, pack_files(&["b", "a"], 0o644));
         assert_ne!(
             archive,
-            packed(&["a", "b"], 0o755),
+            pack_files(&["a", "b"], 0o755),
             "programs stay executable"
         );
-        assert_ne!(archive, packed(&["a", "c"], 0o600));
+        assert_ne!(archive, pack_files(&["a", "c"], 0o600));
     }
 }

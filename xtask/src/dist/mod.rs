@@ -43,8 +43,8 @@ pub(crate) struct DistOptions {
     /// URI of the builder, for the provenance.
     #[arg(long, default_value = "urn:drayage:builder:local")]
     builder: String,
-    /// Sign every file with this private key: ECDSA on the curve P-256, in PEM, without a passphrase. Each signature is in
-    /// `NAME.sig`, as `cosign verify-blob` reads it.
+    /// Sign every file with this private key: ECDSA on the curve P-256, in PEM, without a passphrase. Each signature is
+    /// in `NAME.sig`, as `cosign verify-blob` reads it.
     #[arg(long, value_name = "FILE")]
     signing_key: Option<PathBuf>,
 }

@@ -222,12 +222,12 @@ fn rule_groups(indent: &str) -> String {
         let runbook = format!("docs/runbooks.md#{}", rule.name.to_lowercase());
         let lines = [
             format!("- alert: {}", rule.name),
-            format!("  expr: {}", quoted(rule.expression)),
+            format!("  expr: {}", quote_scalar(rule.expression)),
             format!("  for: {}", rule.hold),
             format!("  labels: {{ severity: {} }}", rule.severity.label()),
             "  annotations:".to_owned(),
-            format!("    summary: {}", quoted(rule.summary)),
-            format!("    runbook_url: {}", quoted(&runbook)),
+            format!("    summary: {}", quote_scalar(rule.summary)),
+            format!("    runbook_url: {}", quote_scalar(&runbook)),
         ];
         for line in lines {
             let _ = writeln!(text, "{indent}      {line}");
@@ -237,6 +237,6 @@ fn rule_groups(indent: &str) -> String {
 }
 
 /// A YAML scalar in single quotes, in which a quote is doubled.
-fn quoted(text: &str) -> String {
+fn quote_scalar(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

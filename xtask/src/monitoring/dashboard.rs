@@ -10,8 +10,11 @@ const SCRAPE_LABELS: &str =
     "instance, pod, container, endpoint, service_name, node, job, namespace";
 /// Columns of the grid of Grafana.
 const GRID_COLUMNS: usize = 24;
+/// Width of a panel, in columns of the grid.
 const PANEL_WIDTH: usize = 8;
+/// Height of a panel, in rows of the grid.
 const PANEL_HEIGHT: usize = 7;
+/// Quantiles that panels of histograms show.
 const LATENCY_QUANTILES: [&str; 3] = ["0.5", "0.95", "0.99"];
 
 /// The dashboard as a file for Grafana's import or provisioning.

@@ -16,7 +16,7 @@ pub(super) fn insert_before(text: &str, anchor: &str, addition: &str) -> anyhow:
 ///
 /// # Errors
 ///
-/// As [`insert_before`].
+/// Those of [`insert_before`].
 pub(super) fn insert_after(text: &str, anchor: &str, addition: &str) -> anyhow::Result<String> {
     let (before, after) = split_at_anchor(text, anchor)?;
     Ok(format!("{before}{anchor}{addition}{after}"))

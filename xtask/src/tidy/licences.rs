@@ -57,7 +57,7 @@ fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
         .replace(')', " ) ");
     let words: Vec<_> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    // Remaining words mean that the expression was not parsed completely.
+    // Words that remain mean that the expression was not parsed completely.
     any_of(&mut rest, allowed).is_some_and(|met| met && rest.is_empty())
 }
 

@@ -58,7 +58,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
             collect_sources(root, &top, &mut sources)?;
         }
     }
-    // Sorted, so that violations are reported in the same order on every machine.
+    // The files are sorted, so that violations are reported in the same order on every machine.
     sources.sort_by(|left, right| left.path.cmp(&right.path));
     Ok(sources)
 }

@@ -72,7 +72,8 @@ def _check(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 @functools.cache
 def _declaration(method: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    # At the first call and not at the definition: annotations may name classes that are defined later.
+    # This happens at the first call and not at the definition, because annotations may name classes that are defined
+    # later.
     return inspect.signature(method), typing.get_type_hints(method)
 
 

@@ -74,7 +74,7 @@ class ResolveSettings:
     size_limit_bytes: int = 0
     """Most bytes of one file; 0 means the operator's default."""
     allow_external_urls: bool | None = None
-    """Whether the app allows to fetch external URLs. With `None`, the request contains no policy of the app."""
+    """Whether the app allows fetching external URLs. With `None`, the request contains no policy of the app."""
 
     def options(self) -> v1.ResolveOptions:
         """The message for requests."""

@@ -44,7 +44,7 @@ class AsyncStreamCopy:
 
         An asynchronous iterable is read in this event loop. No thread waits for it, because it may itself need the threads
         of the loop, as files of `aiofiles` and `AsyncDray.open` do."""
-        # Before `read`: files of `aiofiles` have both.
+        # This check comes before that for `read`, because files of `aiofiles` have both.
         if isinstance(stream, AsyncIterable):
             return await self._copy(aiter(stream))
         return await self._transfer.run(copy_stream, stream)
@@ -65,7 +65,7 @@ class AsyncStreamCopy:
             return await asyncio.wait_for(anext(chunks, None), self._transfer.remaining())
         except asyncio.TimeoutError:
             if self._transfer.allows(CLOCK_TOLERANCE_SECONDS):
-                # Not the deadline: the iterable itself raised it.
+                # The deadline has not passed: the iterable itself raised it.
                 raise
             raise deadline_error() from None
 

@@ -74,7 +74,7 @@ class Transfer:
         with self._lock:
             self._cancelled.set()
             releases, self._releases = self._releases, []
-        # In the order of their registration: sockets end before the responses that are read from them.
+        # The order is that of registration, so that sockets end before the responses that are read from them.
         for release in releases:
             release()
 

@@ -82,7 +82,7 @@ class EndingEvents:
             if self._subscription is None:
                 self._subscription = await self._connection.subscribe(self._subject, cb=self._dispatch)
             if not self._is_confirmed:
-                # Confirmed by the server before a call is published, so that its end is not missed.
+                # The server confirms the subscription before a call is published, so that its end is not missed.
                 await self._connection.flush()
                 self._is_confirmed = True
         messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -229,7 +229,8 @@ class AsyncPublisher:
         loop that was left early, the next call begins with the last outcome. Ends after `wait` seconds without an
         outcome."""
         check_seconds("wait", wait)
-        # One at a time: the server would deliver others again while the caller works on the first ones.
+        # One message is requested at a time, because the server would deliver others again while the caller works on
+        # the first ones.
         while (message := await self._next_event(wait)) is not None:
             is_taken = False
             try:
@@ -245,8 +246,8 @@ class AsyncPublisher:
     async def _next_event(self, wait: float) -> Any:
         """The next event of the durable consumer; `None` if there is none within `wait` seconds."""
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.publisher-{self._tenant}"
-        # Sent as a plain message: the library takes a consumer that is missing for one without messages. Without a time
-        # the server would wait without end.
+        # The request is a plain message: the library takes a consumer that is missing for one without messages. Without
+        # a time the server would wait without end.
         request = json.dumps({"batch": 1, "expires": max(int(wait * 1e9), 1_000_000)})
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, max_msgs=1)
@@ -300,7 +301,8 @@ class AsyncPublisher:
         while True:
             attempt += 1
             try:
-                # Without `stream=`: a header that controls the server would make the message a dead letter.
+                # The call has no `stream=`, because a header that controls the server would make the message a dead
+                # letter.
                 stored = await self._stream.publish(
                     subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
                 )

@@ -18,7 +18,7 @@ fn index(sources: Vec<CitationSource>) -> CitationIndex {
 }
 
 /// The parts of a text that citations cover, each with the title of its source.
-fn cited(index: &CitationIndex, text: &str) -> Vec<(String, String)> {
+fn citations_of(index: &CitationIndex, text: &str) -> Vec<(String, String)> {
     let characters: Vec<char> = text.chars().collect();
     let citations = index.find(text).into_iter();
     citations
@@ -49,7 +49,7 @@ fn links_and_addresses_of_known_pages_are_citations_and_others_are_not() {
         ("https://b.example", "b.example"),
     ];
     let expected = expected.map(|(covered, title)| (covered.to_owned(), title.to_owned()));
-    assert_eq!(cited(&known, text), expected);
+    assert_eq!(citations_of(&known, text), expected);
     assert_eq!(known.find(text)[0].start, 6);
     assert!(index(Vec::new()).find(text).is_empty());
 }
@@ -58,11 +58,11 @@ fn links_and_addresses_of_known_pages_are_citations_and_others_are_not() {
 fn a_link_has_its_own_text_as_title_where_the_tool_had_none() {
     let known = index(vec![page("https://b.example/x", None)]);
     let text = "[B\u{7} page](https://b.example/x)";
-    assert_eq!(cited(&known, text)[0].1, "B  page");
+    assert_eq!(citations_of(&known, text)[0].1, "B  page");
     // The part before `@` is not the host.
     let known = index(vec![page("https://good.example@evil.example/x", None)]);
     assert_eq!(
-        cited(&known, "https://good.example@evil.example/x")[0].1,
+        citations_of(&known, "https://good.example@evil.example/x")[0].1,
         "evil.example"
     );
 }
@@ -83,7 +83,7 @@ fn names_of_files_are_cited_where_they_stand_alone() {
         "data.txt and a.txt",
     ] {
         assert_eq!(
-            cited(&known, text),
+            citations_of(&known, text),
             [("a.txt".to_owned(), "file-1".to_owned())],
             "{text}"
         );
@@ -111,7 +111,7 @@ fn names_of_files_in_links_are_not_citations_of_them() {
     }
     let text = "é https://evil.example/report.pdf, [é](https://evil.example/é) and é report.pdf";
     assert_eq!(
-        cited(&known, text),
+        citations_of(&known, text),
         [("report.pdf".to_owned(), "file-1".to_owned())]
     );
 }

@@ -101,14 +101,14 @@ mod tests {
 
     use super::*;
 
-    fn patched(template: &Value, patch: &Value) -> Value {
+    fn patch_template(template: &Value, patch: &Value) -> Value {
         let before = template.clone();
         let result = apply_patch(template, patch.as_object().unwrap()).unwrap();
         assert_eq!(*template, before);
         result
     }
 
-    fn refused(template: &Value, patch: &Value, pointers: &[&str]) {
+    fn assert_refused(template: &Value, patch: &Value, pointers: &[&str]) {
         let refusals = apply_patch(template, patch.as_object().unwrap()).unwrap_err();
         let found: Vec<_> = refusals
             .iter()
@@ -160,32 +160,35 @@ mod tests {
                 json!({"a": {"bb": {}}}),
             ),
         ] {
-            assert_eq!(patched(&template, &patch), result);
+            assert_eq!(patch_template(&template, &patch), result);
         }
     }
 
     #[test]
     fn an_empty_patch_yields_a_copy_and_a_missing_key_may_be_deleted() {
         let template = json!({"type": "t", "a": [1]});
-        assert_eq!(patched(&template, &json!({})), template);
-        assert_eq!(patched(&template, &json!({"nowhere": null})), template);
+        assert_eq!(patch_template(&template, &json!({})), template);
+        assert_eq!(
+            patch_template(&template, &json!({"nowhere": null})),
+            template
+        );
     }
 
     #[test]
     fn a_type_is_refused_at_any_depth_and_inside_arrays() {
         let template = json!({"type": "t", "a": {"b/c": {"type": "u", "~": {"x": 1}}}, "tools": [{"type": "a"}]});
-        refused(
+        assert_refused(
             &template,
             &json!({"type": "x", "a": {"b/c": {"type": null, "~": {"type": "v"}}}}),
             &["/type", "/a/b~1c/type", "/a/b~1c/~0/type"],
         );
-        refused(
+        assert_refused(
             &template,
             &json!({"tools": [{"x": [{"type": "b"}]}, {"type": "a"}]}),
             &["/tools/0/x/0/type", "/tools/1/type"],
         );
-        refused(&template, &json!({"type": "t"}), &["/type"]);
-        refused(
+        assert_refused(&template, &json!({"type": "t"}), &["/type"]);
+        assert_refused(
             &template,
             &json!({"properties": {"p": {"type": "string"}}}),
             &["/properties/p/type"],
@@ -203,7 +206,10 @@ mod tests {
     fn an_array_without_types_replaces() {
         let template = json!({"type": "t", "allowed_tools": ["a"]});
         let done = json!({"type": "t", "allowed_tools": ["b"]});
-        assert_eq!(patched(&template, &json!({"allowed_tools": ["b"]})), done);
+        assert_eq!(
+            patch_template(&template, &json!({"allowed_tools": ["b"]})),
+            done
+        );
     }
 
     /// JSON with few different keys, so that they often match; no `type`.

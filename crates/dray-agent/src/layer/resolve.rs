@@ -288,7 +288,8 @@ impl ResolutionRun<'_> {
         let body = self.layers.body(T::KIND, name);
         let body = body.ok_or(TemplateFailureCause::Missing(T::KIND))?;
         let body = match &template.patch {
-            // Applied before the body is parsed into its type, because a patch may add missing members (quickapps 8.3).
+            // The patch is applied before the body is parsed into its type, because a patch may add missing members
+            // (quickapps 8.3).
             Some(patch) => apply_patch(body, patch).map_err(TemplateFailureCause::Refused)?,
             None => body.clone(),
         };

@@ -19,7 +19,7 @@ fn pdf(url: &str) -> Value {
 }
 
 /// A conversation whose last user message has files.
-fn talk(files: &Value) -> Vec<Message> {
+fn conversation_with(files: &Value) -> Vec<Message> {
     vec![
         Message::new(Role::System, "s"),
         message("user", &json!([pdf("files/B/old.pdf")])),
@@ -28,8 +28,8 @@ fn talk(files: &Value) -> Vec<Message> {
     ]
 }
 
-fn injected(files: &Value) -> Vec<Message> {
-    let mut messages = talk(files);
+fn inject_into_message(files: &Value) -> Vec<Message> {
+    let mut messages = conversation_with(files);
     inject_files(&mut messages, &types());
     messages
 }
@@ -37,8 +37,8 @@ fn injected(files: &Value) -> Vec<Message> {
 #[test]
 fn files_of_the_last_user_message_follow_it_as_pairs() {
     let files = json!([pdf("/files/B/a.pdf"), {"type": "image/png", "url": "files/B/b%20c.png", "data": "QQ=="}]);
-    let messages = injected(&files);
-    assert_eq!(messages[..4], talk(&files)[..]);
+    let messages = inject_into_message(&files);
+    assert_eq!(messages[..4], conversation_with(&files)[..]);
     assert_eq!(messages.len(), 8);
     let call = &messages[4].calls()[0];
     assert_eq!(call.function.name, "internal_attachments_get_content");
@@ -76,11 +76,11 @@ fn only_files_of_dial_with_accepted_types_are_given_and_each_once() {
         pdf("files/B/a.pdf"),
         pdf("/files/B/a.pdf"),
     ]);
-    assert_eq!(injected(&files).len(), 6);
+    assert_eq!(inject_into_message(&files).len(), 6);
     let mut none = vec![Message::new(Role::System, "s")];
     inject_files(&mut none, &types());
     assert_eq!(none.len(), 1);
-    let mut nothing_accepted = talk(&json!([pdf("files/B/a.pdf")]));
+    let mut nothing_accepted = conversation_with(&json!([pdf("files/B/a.pdf")]));
     inject_files(&mut nothing_accepted, &[]);
     assert_eq!(nothing_accepted.len(), 4);
 }
@@ -88,8 +88,8 @@ fn only_files_of_dial_with_accepted_types_are_given_and_each_once() {
 #[test]
 fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
     let files = json!([pdf("files/B/a.pdf")]);
-    assert_eq!(injected(&files), injected(&files));
-    let mut messages = injected(&files);
+    assert_eq!(inject_into_message(&files), inject_into_message(&files));
+    let mut messages = inject_into_message(&files);
     let repeated = message("user", &files);
     messages.push(repeated);
     inject_files(&mut messages, &types());
@@ -104,7 +104,7 @@ fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
 
 #[test]
 fn files_stay_inline_only_with_the_answer_that_gave_them() {
-    let messages = injected(&json!([pdf("files/B/a.pdf")]));
+    let messages = inject_into_message(&json!([pdf("files/B/a.pdf")]));
     let (result, file) = (&messages[5], message_attachments(&messages[5]).remove(0));
     assert!(keeps_attachment(result, &file, &types()));
     assert!(!keeps_attachment(result, &file, &["text/*".to_owned()]));
@@ -131,7 +131,7 @@ fn files_stay_inline_only_with_the_answer_that_gave_them() {
 
 #[test]
 fn refused_files_become_failures_and_are_then_dropped() {
-    let mut messages = injected(&json!([pdf("files/B/a.pdf")]));
+    let mut messages = inject_into_message(&json!([pdf("files/B/a.pdf")]));
     let before = messages.clone();
     assert!(remove_refused_files(&mut messages, &types()));
     assert_eq!(messages[..5], before[..5]);
@@ -145,7 +145,7 @@ fn refused_files_become_failures_and_are_then_dropped() {
     assert_eq!(message_attachments(&messages[5]), []);
     assert!(!remove_refused_files(&mut messages, &types()));
     assert!(!remove_refused_files(
-        &mut talk(&json!([pdf("files/B/a.pdf")])),
+        &mut conversation_with(&json!([pdf("files/B/a.pdf")])),
         &types()
     ));
 }

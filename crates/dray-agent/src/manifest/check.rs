@@ -165,10 +165,10 @@ impl ManifestSchema {
         for (key, value) in object {
             let path = join_member_path(path, key);
             match member_schema(chain, key) {
-                // Closed objects, in which a key that is ignored would be dangerous.
+                // These are closed objects, in which a key that is ignored would be dangerous.
                 Some(Value::Bool(false)) => report.problem(&path, "is not a known key"),
                 Some(schema) => self.check(schema, value, &path, report),
-                // A warning and not a problem: manifests are used with several releases.
+                // This is a warning and not a problem, because manifests are used with several releases.
                 None if is_described => report.unknown.push(path),
                 None => {}
             }

@@ -29,7 +29,8 @@ pub struct Features {
     /// Large numbers of tools are found by a search; if absent, the service's configuration decides.
     pub tool_search: Option<ToolSearch>,
     /// The tool that reads pages of the web; off unless given.
-    // Read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are off.
+    // The mark is read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are
+    // off.
     #[schemars(extend("x-preview" = true))]
     pub web_fetch: Option<WebFetch>,
     /// Tools by which the model shows things.

@@ -8,7 +8,8 @@ use crate::approval::matches_pattern;
 
 /// A tool whose verdict decides whether a turn goes on as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-// Unlike elsewhere in a manifest: an entry with a misspelled key would judge something else, or nothing.
+// Unlike elsewhere in a manifest, unknown keys are refused: an entry with a misspelled key would judge something else,
+// or nothing.
 #[serde(deny_unknown_fields)]
 // `tools` belongs to two of the events, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "guardrail"))]
@@ -112,7 +113,7 @@ mod tests {
                 "message": "No.", "enabled": false},
         ]));
         let [short, long] = &read.unwrap()[..] else {
-            panic!("two are read");
+            panic!("there must be two guardrails");
         };
         assert_eq!(
             (short.on_failure, short.enabled),

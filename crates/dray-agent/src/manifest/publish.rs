@@ -148,7 +148,7 @@ fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
         match value {
             Value::Object(members) => {
                 if let Some(name) = members.get("$ref").and_then(definition_name)
-                    // Each definition once: a recursive one would make the loop endless.
+                    // Each definition is followed once: a recursive one would make the loop endless.
                     && reached.insert(name.to_owned())
                 {
                     unvisited.extend(definitions.get(name));

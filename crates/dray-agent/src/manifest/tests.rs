@@ -1,4 +1,4 @@
-//! Reading and refusing manifests.
+//! Tests of manifests that are read and of manifests that are refused.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ fn example() -> Value {
     serde_json::from_str(rest.split_once("```").unwrap().0).unwrap()
 }
 
-/// The smallest valid manifest, with some members changed.
-fn least(pointer: &str, value: Value) -> Value {
+/// The smallest valid manifest, with one value changed.
+fn minimal_manifest(pointer: &str, value: Value) -> Value {
     let mut document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [], "features": {},
     });
@@ -40,7 +40,7 @@ fn read(document: Value) -> Manifest {
     reading.value
 }
 
-fn refused(document: Value, lines: &[&str]) {
+fn assert_refused(document: Value, lines: &[&str]) {
     let error = reader(true).manifest(document).unwrap_err();
     assert_eq!(error.to_string(), lines.join("\n"));
 }
@@ -60,7 +60,7 @@ fn the_example_of_the_manual_is_read_without_a_warning() {
     let manifest = read(example());
     assert_eq!(manifest.tool_sets.len(), 8);
     let ToolSet::RestApi(shop) = &manifest.tool_sets[0] else {
-        panic!("not first");
+        panic!("the first tool set must be `rest-api`");
     };
     assert!(
         matches!(&shop.authorization, Some(RestAuthorization::ApiKey { key, .. }) if key.expose() == "k-123")
@@ -95,14 +95,14 @@ fn arguments_keep_their_order_their_schema_and_their_constants() {
 }
 
 #[test]
-fn a_program_goes_by_its_name_and_by_its_protocol_alone() {
+fn a_program_needs_its_protocol_and_an_address_with_its_name() {
     let sets = |protocol: &str, url: &str| {
         let server = json!({"protocol": protocol, "url": url});
         json!([{"type": "mcp", "name": "notes", "mcp_server_info": server}])
     };
-    let manifest = read(least("/tool_sets", sets("stdio", "stdio:notes")));
+    let manifest = read(minimal_manifest("/tool_sets", sets("stdio", "stdio:notes")));
     let [ToolSet::Mcp(set)] = &manifest.tool_sets[..] else {
-        panic!("one");
+        panic!("there must be one tool set");
     };
     assert_eq!(set.mcp_server_info.protocol, McpProtocol::Stdio);
 
@@ -115,13 +115,13 @@ fn a_program_goes_by_its_name_and_by_its_protocol_alone() {
         (sets("sse", "stdio:notes"), protocol),
         (sets("streamable_http", "stdio:notes"), protocol),
     ] {
-        refused(least("/tool_sets", document), &[line]);
+        assert_refused(minimal_manifest("/tool_sets", document), &[line]);
     }
 }
 
 #[test]
 fn missing_fields_have_their_defaults() {
-    let manifest = read(least("/features", json!({})));
+    let manifest = read(minimal_manifest("/features", json!({})));
     let orchestrator = &manifest.orchestrator;
     assert_eq!(orchestrator.system_prompt, SystemPrompt::default());
     assert!(orchestrator.propagate_stages);
@@ -131,22 +131,22 @@ fn missing_fields_have_their_defaults() {
     assert!(manifest.skills.is_none() && manifest.tool_defaults.is_none());
 
     let starters = json!({"starters": [{"title": "a", "text": "b"}]});
-    let starters = read(least("/conversation_starters", starters))
+    let starters = read(minimal_manifest("/conversation_starters", starters))
         .conversation_starters
         .unwrap();
     assert_eq!(starters.intro_text, "Select an action");
     assert!(starters.auto_submit && !starters.chat_message_input_disabled);
 
     let sets = json!([{"type": "dial-mcp", "dial_id": "t"}]);
-    let [ToolSet::DialMcp(set)] = &read(least("/tool_sets", sets)).tool_sets[..] else {
-        panic!("one");
+    let [ToolSet::DialMcp(set)] = &read(minimal_manifest("/tool_sets", sets)).tool_sets[..] else {
+        panic!("there must be one tool set");
     };
     assert_eq!(set.name, "untitled-mcp-toolset");
     assert!(set.common.enabled);
 }
 
 #[test]
-fn rules_of_calls_have_defaults_that_null_means_too() {
+fn rules_of_calls_have_defaults_for_absent_and_null_values() {
     let rules: call::AttachmentRules =
         serde_json::from_value(json!({"supported_types": null})).unwrap();
     assert_eq!(rules.supported(), ["*/*"]);
@@ -161,7 +161,7 @@ fn rules_of_calls_have_defaults_that_null_means_too() {
 
 #[test]
 fn r_11_all_problems_are_named_together_with_path_and_reason() {
-    refused(
+    assert_refused(
         json!({
             "orchestrator": {"deployment": {"parameters": {"temperature": 3, "stop": 7}}, "max_iterations": -1,
                 "system_prompt": {"type": "poem"}},
@@ -195,17 +195,18 @@ fn r_11_all_problems_are_named_together_with_path_and_reason() {
 
 #[test]
 fn values_other_than_objects_are_refused_at_the_root() {
-    refused(json!([]), &["(root): must be an object, not a list"]);
+    assert_refused(json!([]), &["(root): must be an object, not a list"]);
 }
 
 #[test]
-fn timeouts_end_at_an_hour() {
-    let with = |seconds: f64| least("/tool_defaults", json!({"timeout_seconds": seconds}));
+fn timeouts_are_at_most_an_hour() {
+    let with =
+        |seconds: f64| minimal_manifest("/tool_defaults", json!({"timeout_seconds": seconds}));
     assert_eq!(
         read(with(3600.0)).tool_defaults.unwrap().timeout_seconds,
         Some(3600.0)
     );
-    refused(
+    assert_refused(
         with(3600.5),
         &["tool_defaults.timeout_seconds: must be at most 3600"],
     );
@@ -215,32 +216,32 @@ fn timeouts_end_at_an_hour() {
 fn problems_never_show_a_value() {
     let set = json!({"type": "rest-api", "name": "s", "tools": [],
         "authorization": {"type": "bearer", "token": {"hunter2": "hunter2"}}});
-    refused(
-        least("/tool_sets", json!([set])),
+    assert_refused(
+        minimal_manifest("/tool_sets", json!([set])),
         &["tool_sets.0.authorization.token: must be a string, not an object"],
     );
 }
 
 #[test]
 fn a_folder_ends_with_a_slash() {
-    let with = |url: &str| least("/contexts", json!([{"type": "folder", "url": url}]));
+    let with = |url: &str| minimal_manifest("/contexts", json!([{"type": "folder", "url": url}]));
     assert!(matches!(
         read(with("files/b/")).contexts[0],
         Context::Folder { max_depth: 10, .. }
     ));
-    refused(
+    assert_refused(
         with("files/b"),
         &["contexts.0.url: folder context url must end with '/'"],
     );
 }
 
 #[test]
-fn retry_needs_instructions_and_a_type_may_only_miss_from_constants() {
+fn retry_needs_instructions_and_only_constants_need_no_type() {
     let mut document = example();
     let tool = document.pointer_mut("/tool_sets/0/tools/0").unwrap();
     tool["fallback_configuration"]["strategies"][0]["type"] = json!("retry");
     tool["open_ai_tool"]["function"]["parameters"]["properties"]["number"]["type"] = Value::Null;
-    refused(
+    assert_refused(
         document,
         &[
             "tool_sets.0.tools.0.open_ai_tool.function.parameters.properties.number.type: \
@@ -251,8 +252,8 @@ fn retry_needs_instructions_and_a_type_may_only_miss_from_constants() {
 }
 
 #[test]
-fn unknown_keys_are_ignored_and_named() {
-    let document = least("/features/teleport", json!({"enabled": true}));
+fn unknown_keys_are_ignored_and_reported() {
+    let document = minimal_manifest("/features/teleport", json!({"enabled": true}));
     let reading = reader(true).manifest(document).unwrap();
     assert_eq!(
         reading.warnings,
@@ -278,11 +279,11 @@ fn free_values_accept_any_json() {
 
 #[test]
 fn early_names_of_keys_are_read() {
-    let document = least("/orchestrator/deployment", json!({"name": "old"}));
+    let document = minimal_manifest("/orchestrator/deployment", json!({"name": "old"}));
     assert_eq!(read(document).orchestrator.deployment.deployment_id, "old");
     let sets = json!([{"type": "dial-mcp", "deployment_id": "t"}]);
     assert!(
-        matches!(&read(least("/tool_sets", sets)).tool_sets[0], ToolSet::DialMcp(set) if set.dial_id == "t")
+        matches!(&read(minimal_manifest("/tool_sets", sets)).tool_sets[0], ToolSet::DialMcp(set) if set.dial_id == "t")
     );
 }
 
@@ -293,8 +294,8 @@ fn the_default_model_is_used_if_none_is_named() {
             preview: false,
             default_deployment: Some(default.to_owned()),
         };
-        let reading =
-            ManifestReader::new(settings).manifest(least("/orchestrator/deployment", deployment));
+        let reading = ManifestReader::new(settings)
+            .manifest(minimal_manifest("/orchestrator/deployment", deployment));
         reading.map(|reading| reading.value.orchestrator.deployment.deployment_id)
     };
     assert_eq!(read("d", Value::Null).unwrap(), "d");
@@ -307,8 +308,8 @@ fn the_default_model_is_used_if_none_is_named() {
 }
 
 #[test]
-fn without_preview_its_features_are_put_out_of_use_with_a_warning_each() {
-    let mut document = least(
+fn without_preview_each_of_its_features_is_disabled_with_a_warning() {
+    let mut document = minimal_manifest(
         "/orchestrator/attachment_strategy",
         json!({"type": "of tomorrow"}),
     );
@@ -333,7 +334,7 @@ fn without_preview_its_features_are_put_out_of_use_with_a_warning_each() {
         reading.warnings,
         ["attachment_strategy", "folder", "hooks"].map(warning)
     );
-    refused(
+    assert_refused(
         document,
         &[
             "orchestrator.attachment_strategy.type: must be one of lazy_on_demand",
@@ -402,7 +403,7 @@ fn any_one_changed_value_is_read_or_refused_at_its_place() {
 
 #[test]
 fn a_manifest_decides_which_parameters_clients_may_set() {
-    let of = |value| read(least("/orchestrator/client_parameters", value)).orchestrator;
+    let of = |value| read(minimal_manifest("/orchestrator/client_parameters", value)).orchestrator;
     let open = of(Value::Null);
     assert!(open.allows_parameter("tools") && open.allows_parameter("seed"));
     assert!(!open.allows_parameter("top_k"));

@@ -229,8 +229,8 @@ pub struct OauthClient {
     pub client_id: Option<String>,
     /// Secret of a confidential client.
     pub client_secret: Option<Secret>,
-    /// Private key with which the client signs in instead of a secret (RFC 7523, `private_key_jwt`), only with the grant
-    /// `client_credentials`: PKCS #8 in PEM, for RSA (2048 bits or more), P-256, P-384 or Ed25519.
+    /// Private key with which the client signs in instead of a secret (RFC 7523, `private_key_jwt`), only with the
+    /// grant `client_credentials`: PKCS #8 in PEM, for RSA (2048 bits or more), P-256, P-384 or Ed25519.
     pub private_key: Option<Secret>,
     /// Id by which the authorization server knows the key, if it needs one.
     pub key_id: Option<String>,

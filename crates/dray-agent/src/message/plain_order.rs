@@ -25,7 +25,7 @@ pub const ORDER_CODE: &str = "invalid_messages";
 /// ```
 pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure>> {
     if messages.is_empty() {
-        return refused("messages", "Invalid messages array: it must not be empty.");
+        return refuse_order("messages", "Invalid messages array: it must not be empty.");
     }
     let mut open_calls: HashSet<&str> = HashSet::new();
     let mut call_index = 0;
@@ -33,7 +33,7 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
         if message.role == Role::Tool {
             let id = message.tool_call_id.as_deref().unwrap_or_default();
             if !open_calls.remove(id) {
-                return refused(
+                return refuse_order(
                     format!("messages.{index}.tool_call_id"),
                     "Messages with role 'tool' must answer a call in 'tool_calls' of the assistant message before them.",
                 );
@@ -42,7 +42,7 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
         }
         check_answered(&open_calls, call_index)?;
         if message.role == Role::Function {
-            return refused(
+            return refuse_order(
                 format!("messages.{index}.role"),
                 "Messages with role 'function' are not supported. Use the role 'tool'.",
             );
@@ -50,7 +50,7 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
         call_index = index;
         for call in message.calls() {
             if !open_calls.insert(&call.id) {
-                return refused(
+                return refuse_order(
                     format!("messages.{index}.tool_calls"),
                     format!("Two calls have the id '{}'.", call.id),
                 );
@@ -69,7 +69,7 @@ fn check_answered(
     }
     let mut missing: Vec<_> = open_calls.iter().copied().collect();
     missing.sort_unstable();
-    refused(
+    refuse_order(
         format!("messages.{call_index}.tool_calls"),
         format!(
             "An assistant message with 'tool_calls' must be followed by messages with role 'tool' that answer each \
@@ -79,7 +79,7 @@ fn check_answered(
     )
 }
 
-fn refused(
+fn refuse_order(
     param: impl Into<Box<str>>,
     message: impl Into<String>,
 ) -> Result<(), Box<RequestFailure>> {

@@ -170,7 +170,7 @@ mod tests {
         letters.chars().map(role).collect()
     }
 
-    fn refused(letters: &str, lines: &[&str]) {
+    fn assert_refused(letters: &str, lines: &[&str]) {
         let error = check_roles(&roles(letters)).unwrap_err();
         let messages: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
         assert_eq!(messages, lines, "{letters}");
@@ -185,12 +185,12 @@ mod tests {
 
     #[test]
     fn an_empty_array_is_the_only_reported_problem() {
-        refused("", &["Messages array must not be empty."]);
+        assert_refused("", &["Messages array must not be empty."]);
     }
 
     #[test]
     fn a_late_system_message_is_named() {
-        refused(
+        assert_refused(
             "usau",
             &["Message at index 1: role 'system' is only allowed at index 0."],
         );
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn tool_and_function_messages_are_not_allowed() {
-        refused(
+        assert_refused(
             "uatfu",
             &[
                 "Message at index 2: role 'tool' is not allowed in a request.",
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn misplaced_roles_hide_the_alternation() {
-        refused(
+        assert_refused(
             "aasat",
             &[
                 "Message at index 2: role 'system' is only allowed at index 0.",
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn a_user_message_is_required() {
-        refused(
+        assert_refused(
             "s",
             &["Messages array must contain at least one user message."],
         );
-        refused(
+        assert_refused(
             "a",
             &[
                 "Messages array must contain at least one user message.",
@@ -235,11 +235,11 @@ mod tests {
 
     #[test]
     fn the_expected_role_follows_from_the_actual_role() {
-        refused(
+        assert_refused(
             "uuau",
             &["Message at index 1: expected role 'assistant', got 'user'."],
         );
-        refused(
+        assert_refused(
             "saau",
             &[
                 "Message at index 1: expected role 'user', got 'assistant'.",
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_last_message_must_be_of_the_user() {
-        refused(
+        assert_refused(
             "suaa",
             &[
                 "Message at index 3: expected role 'user', got 'assistant'.",

@@ -70,7 +70,7 @@ fn split_front_matter(markdown: &str) -> Option<(u64, &str)> {
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
             let start = markdown.len() - rest.len();
-            // Counted in the whole document, so that messages name the line numbers that the author sees.
+            // Lines are counted in the whole document, so that messages name the line numbers that the author sees.
             let before = markdown.get(..start)?.matches('\n').count();
             return Some((u64::try_from(before).ok()?, rest.get(..end)?));
         }

@@ -53,7 +53,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
             "its description exceeds {DESCRIPTION_LIMIT} characters"
         ));
     }
-    // Shortened and not refused, in contrast to the other limits (quickapps 35.1).
+    // The text is shortened and not refused, in contrast to the other limits (quickapps 35.1).
     if let Some(needs) = &mut skill.compatibility
         && let Some((end, _)) = needs.char_indices().nth(COMPATIBILITY_LIMIT)
     {

@@ -39,7 +39,7 @@ fn warnings(front: &str) -> Vec<String> {
     parse_lenient(&document(front)).unwrap().warnings
 }
 
-fn fetched(url: &str, name: &str) -> FetchedSkill {
+fn fetched_skill(url: &str, name: &str) -> FetchedSkill {
     FetchedSkill {
         url: url.to_owned(),
         content: Ok(document(&format!("name: {name}\ndescription: of {url}"))),
@@ -220,12 +220,12 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         content: Err("DIAL prompt has no content".to_owned()),
     };
     let fetched_skills = vec![
-        fetched("p/1", "one"),
-        fetched("p/2", "own"),
-        fetched("p/3", "one"),
-        fetched("p/1", "other"),
+        fetched_skill("p/1", "one"),
+        fetched_skill("p/2", "own"),
+        fetched_skill("p/3", "one"),
+        fetched_skill("p/1", "other"),
         missing,
-        fetched("p/4", "Two"),
+        fetched_skill("p/4", "Two"),
     ];
     let learned = learn_skills(&predefined, fetched_skills);
     let names: Vec<_> = learned

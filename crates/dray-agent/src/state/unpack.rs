@@ -97,7 +97,7 @@ fn expand_history(
             is_legacy = true;
             parse_legacy_item(message, item).map(|pair| rounds.extend(pair))
         };
-        // Checked before messages are appended: a history is used completely or not at all.
+        // The check comes before messages are appended: a history is used completely or not at all.
         if let Err(reason) = read {
             unpacked.notices.push(HistoryNotice::Unreadable {
                 index,
@@ -122,7 +122,8 @@ fn expand_history(
 /// in all that follow.
 fn keep_complete_rounds(rounds: &mut Vec<Message>) {
     let mut is_complete = false;
-    // Decided before messages are removed, because whether a round is complete depends on the messages after it.
+    // The flags are decided before messages are removed, because whether a round is complete depends on the messages
+    // after it.
     let keep_flags: Vec<bool> = (0..rounds.len())
         .map(|position| {
             let (Some(message), Some(after)) = (rounds.get(position), rounds.get(position + 1..))

@@ -307,7 +307,8 @@ impl LocalCursor {
     }
 
     pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
-        // Subscribed before the log is read: a message between the two wakes the wait below instead of being missed.
+        // The subscription begins before the log is read: a message between the two wakes the wait below instead of
+        // being missed.
         let mut changed = self.local.server.changed.subscribe();
         loop {
             let found = self

@@ -150,7 +150,7 @@ impl NatsBackend {
     }
 
     pub(crate) async fn close(&self) {
-        // Flushed first: after the drain has begun, acknowledgements fail with "channel closed".
+        // The flush comes first: after the drain has begun, acknowledgements fail with "channel closed".
         if let Err(error) = self.flush(FLUSH_WAIT).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -251,7 +251,7 @@ mod tests {
             .unwrap();
         assert!(bus.inner.tasks.is_empty());
         let crate::backend::Backend::Nats(nats) = &bus.inner.backend else {
-            panic!("connected to NATS");
+            panic!("the backend must be NATS");
         };
         assert!(nats.mux.is_reading());
         bus.drain().await;

@@ -33,7 +33,8 @@ impl CircuitBreaker {
     pub(crate) fn admit_call(&self) -> bool {
         let mut state = self.lock();
         if let Some(until) = state.open_until {
-            // One probe at a time: all waiting calls together would overload an area that has just restarted.
+            // Only one probe is allowed at a time, because all waiting calls together would overload an area that has
+            // just restarted.
             if Instant::now() < until || state.probing {
                 return false;
             }
@@ -60,7 +61,7 @@ impl CircuitBreaker {
         state.open_until = None;
         state.probing = false;
         if !took.is_zero() {
-            // Decays by 1/64 per response: one slow response has an effect on about the next hundred.
+            // The value decays by 1/64 with each response: one slow response has an effect on about the next hundred.
             let declined = state.longest.saturating_sub(state.longest / 64);
             state.longest = declined.max(took);
         }

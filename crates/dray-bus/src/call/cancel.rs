@@ -49,7 +49,7 @@ impl Drop for CancelGuard<'_> {
             headers: self.meta.headers(""),
             payload: Bytes::new(),
         };
-        // Tracked, so that a drain of the bus sends it before the connection closes.
+        // The task is tracked, so that a drain of the bus sends it before the connection closes.
         self.bus.inner.tasks.spawn_on(
             async move {
                 let sent = bus.inner.backend.publish(None, &message);

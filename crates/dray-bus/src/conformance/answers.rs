@@ -1,4 +1,4 @@
-//! Responding to calls: messaging-reliability 20 from the responder's side.
+//! Cases of responses to calls: messaging-reliability 20 from the responder's side.
 
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
@@ -161,8 +161,8 @@ async fn a_dropped_call_cancels_its_request(fixture: BusFixture) {
     let mut requests = Vec::new();
     while requests.len() < 2 {
         tokio::select! {
-            _ = &mut gives_up => panic!("no responder replied in time"),
-            _ = &mut stays => panic!("no responder replied in time"),
+            _ = &mut gives_up => panic!("the call must not end before a reply"),
+            _ = &mut stays => panic!("the call must not end before a reply"),
             incoming = first.next() => requests.push(incoming.unwrap()),
         }
     }
@@ -178,7 +178,7 @@ async fn a_dropped_call_cancels_its_request(fixture: BusFixture) {
     wait_soon("the cancellation", async {
         tokio::select! {
             () = dropped.cancelled() => {}
-            _ = first.next() => panic!("no further request was sent"),
+            _ = first.next() => panic!("no further request must arrive"),
         }
     })
     .await;
@@ -204,7 +204,7 @@ async fn a_cancellation_that_arrives_with_its_request_is_not_lost(fixture: BusFi
         wait_soon(&format!("cancellation {round}"), async {
             tokio::select! {
                 () = gone.cancelled() => {}
-                _ = responder.next() => panic!("no further request was sent"),
+                _ = responder.next() => panic!("no further request must arrive"),
             }
         })
         .await;
@@ -218,7 +218,7 @@ async fn a_call_dropped_after_the_drain_cancels_its_request(fixture: BusFixture)
     let meta = meta_within(&fixture, 20_000);
     let mut gives_up = Box::pin(caller.call(&meta, &request));
     let incoming = tokio::select! {
-        _ = &mut gives_up => panic!("no responder replied in time"),
+        _ = &mut gives_up => panic!("the call must not end before a reply"),
         incoming = responder.next() => incoming.unwrap(),
     };
     responder.drain().await;
@@ -233,7 +233,7 @@ async fn a_call_dropped_after_the_drain_cancels_its_request(fixture: BusFixture)
     wait_soon("the cancellation", async {
         tokio::select! {
             () = gone.cancelled() => {}
-            () = &mut finishing => panic!("the request is still in hand"),
+            () = &mut finishing => panic!("the request must still be in progress"),
         }
     })
     .await;
@@ -272,7 +272,7 @@ async fn a_drained_responder_answers_its_requests_and_accepts_no_new_ones(fixtur
     let mut requests = Vec::new();
     while requests.len() < 5 {
         tokio::select! {
-            _ = futures_util::future::select_all(&mut calls) => panic!("no responder replied in time"),
+            _ = futures_util::future::select_all(&mut calls) => panic!("the call must not end before a reply"),
             incoming = responder.next() => requests.push(incoming.unwrap()),
         }
     }

@@ -1,4 +1,4 @@
-//! Making calls: messaging-reliability 20, and the fault list of 19.11.
+//! Cases of calls: messaging-reliability 20, and the fault list of 19.11.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -248,7 +248,7 @@ async fn a_request_above_the_message_limit_is_refused(fixture: BusFixture) {
         });
     let meta = meta_within(&fixture, 5_000);
     let frame = meta.headers("dray.v1.FetchRequest/1").wire_size();
-    // Tag and length of the one field.
+    // The four bytes are the tag and the length of the only field.
     let largest = MESSAGE_LIMIT - frame - 4;
     let inline = fetch_request(&"x".repeat(dray_proto::INLINE_LIMIT));
     assert!(fixture.bus.call(&meta, &inline).await.is_ok());

@@ -34,7 +34,7 @@ fn event(number: u32) -> v1::ExecSandboxEvent {
     }
 }
 
-fn encoded(number: u32) -> Bytes {
+fn encode_number(number: u32) -> Bytes {
     event(number).encode_to_vec().into()
 }
 
@@ -80,7 +80,7 @@ async fn replies_of_a_stream_arrive_in_order(fixture: BusFixture) {
         let mut replies = next_stream(&mut responder).await;
         replies.send_heartbeat().await.unwrap();
         for number in 0..MANY_REPLIES {
-            replies.send(encoded(number)).await.unwrap();
+            replies.send(encode_number(number)).await.unwrap();
         }
         replies.finish(Ok(event(MANY_REPLIES))).await;
     };
@@ -102,7 +102,7 @@ async fn a_slow_reader_delays_the_responder_and_loses_nothing(fixture: BusFixtur
     serving.spawn(async move {
         let mut replies = next_stream(&mut responder).await;
         for number in 0..MANY_REPLIES {
-            replies.send(encoded(number)).await.unwrap();
+            replies.send(encode_number(number)).await.unwrap();
             sent.send(number).unwrap();
         }
         replies.finish(Ok(event(MANY_REPLIES))).await;
@@ -126,16 +126,16 @@ async fn a_dropped_receiver_cancels_the_request(fixture: BusFixture) {
     let incoming = responder.next().await.unwrap();
     let cancelled = incoming.cancelled();
     let mut replies = incoming.into_stream();
-    replies.send(encoded(0)).await.unwrap();
+    replies.send(encode_number(0)).await.unwrap();
     assert_eq!(events.recv().await, Some(event(0)));
     drop(events);
-    replies.send(encoded(1)).await.unwrap();
+    replies.send(encode_number(1)).await.unwrap();
     let failed = outcome(calling).await.unwrap_err();
     assert!(matches!(failed, CallError::Reply(ReplyError::Unread)));
     let reading = async { while responder.next().await.is_some() {} };
     tokio::select! {
         () = cancelled.cancelled() => {}
-        () = reading => panic!("the bus has ended"),
+        () = reading => panic!("the bus must not end"),
     }
 }
 
@@ -143,7 +143,7 @@ async fn a_fault_ends_a_stream_and_the_request_is_not_repeated(fixture: BusFixtu
     let mut responder = responder(&fixture.another().await).await;
     let (calling, mut events) = call(&fixture.bus, meta_within(&fixture, 20_000));
     let mut replies = next_stream(&mut responder).await;
-    replies.send(encoded(0)).await.unwrap();
+    replies.send(encode_number(0)).await.unwrap();
     assert_eq!(events.recv().await, Some(event(0)));
     // A responder that is restarted says so; without a stream the request would go to another one.
     let fault = Fault::new(FaultCode::Unavailable, "The service is being restarted.")
@@ -167,7 +167,7 @@ async fn a_missing_reply_is_a_failure(fixture: BusFixture) {
     let second = OutgoingMessage {
         subject,
         headers: wrong,
-        payload: encoded(1),
+        payload: encode_number(1),
     };
     fixture.backend().publish(None, &second).await.unwrap();
     let failed = outcome(calling).await.unwrap_err();
@@ -183,7 +183,7 @@ async fn a_caller_whose_connection_ended_is_gone() {
     let caller = fixture.another().await;
     let (mut calling, mut events) = call(&caller, meta_within(&fixture, 60_000));
     let mut replies = next_stream(&mut responder).await;
-    replies.send(encoded(0)).await.unwrap();
+    replies.send(encode_number(0)).await.unwrap();
     assert_eq!(events.recv().await, Some(event(0)));
     let backend = caller.inner.backend.clone();
     calling.abort_all();

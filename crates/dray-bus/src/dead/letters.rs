@@ -116,7 +116,7 @@ impl DeadLetters {
         Ok(part.letters)
     }
 
-    /// As [`Self::find`], from at most `max_examined` letters: the state of each costs a request, so a search among
+    /// Like [`Self::find`], from at most `max_examined` letters: the state of each costs a request, so a search among
     /// many letters that the filter does not admit takes its time.
     ///
     /// # Errors

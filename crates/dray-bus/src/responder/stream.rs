@@ -79,7 +79,7 @@ impl ReplyStream {
         message
             .headers
             .set(headers::CHUNK_HEADER, self.sent.to_string());
-        // Taken, so that dropping the request afterwards sends nothing.
+        // The reply address is taken, so that dropping the request afterwards sends nothing.
         if let Some(reply) = self.request.reply.take() {
             send_reply(&self.request.bus, &reply, message).await;
         }

@@ -92,19 +92,19 @@ fn deliver_files() -> v1::DeliverFiles {
 const PLACEHOLDER_TOKEN: &str = "placeholder";
 
 fn work<W: Work>(message: &W) -> SubjectContract {
-    stored::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant))
+    tenant_subject::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant))
 }
 
 fn event<E: Event>() -> SubjectContract {
-    stored::<E>(SubjectKind::Event, event_subject::<E>)
+    tenant_subject::<E>(SubjectKind::Event, event_subject::<E>)
 }
 
 fn audit<A: Audit>() -> SubjectContract {
-    stored::<A>(SubjectKind::Audit, audit_subject::<A>)
+    tenant_subject::<A>(SubjectKind::Audit, audit_subject::<A>)
 }
 
 /// A subject that ends with the tenant.
-fn stored<M: prost::Name>(
+fn tenant_subject<M: prost::Name>(
     kind: SubjectKind,
     subject: impl Fn(&TenantId) -> String,
 ) -> SubjectContract {

@@ -112,8 +112,8 @@ impl RecordedEvent {
     pub(crate) fn addressed(self, meta: &Meta, redrives: u32) -> v1::RecordedEvent {
         let tenant = meta.tenant.token();
         v1::RecordedEvent {
-            // Addressed here, because the handler only creates the event, and the envelope has tenant and restart
-            // count.
+            // The subject is set here, because the handler only creates the event, and the envelope has tenant and
+            // restart count.
             subject: (self.subject)(&meta.tenant),
             schema: self.schema,
             message_id: ids::message_id(&tenant, &meta.operation, &self.step, redrives),

@@ -1,4 +1,4 @@
-//! Reading a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
+//! Reads a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
 
 use dray_proto::MESSAGE_LIMIT;
 use dray_types::{Fault, FaultCode};
@@ -73,7 +73,8 @@ impl From<&PoisonMessage> for Fault {
 impl WorkEnvelope {
     /// Reads everything but the payload's type.
     pub(crate) fn read(message: &StoredMessage) -> Result<Self, PoisonMessage> {
-        // Checked before parsing: permissions do not limit sizes, and the stream accepts twice this size (E-3).
+        // The size is checked before parsing: permissions do not limit sizes, and the stream accepts twice this size
+        // (E-3).
         if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
             return Err(PoisonMessage::TooLarge);
         }

@@ -277,7 +277,7 @@ mod tests {
         let mut claims = Vec::new();
         for job in &mut jobs {
             let ClaimDecision::Work(record) = job.decide(&settings) else {
-                panic!("the work is not claimed yet");
+                panic!("each job must claim the work");
             };
             claims.push(job.write(*record).await.is_ok());
         }

@@ -1,4 +1,4 @@
-//! Pulling work and starting it, fairly among tenants (docs/decisions/bus-fair-work.md).
+//! Pulls work and starts it, fairly among tenants (docs/decisions/bus-fair-work.md).
 //!
 //! While slots are free, the loop pulls only messages that can start. When all slots have been in use for a while, it
 //! looks ahead: it pulls further messages and starts those of tenants without running work. It holds a few messages of

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    fn started(shares: &mut TenantShares<u32>) -> Vec<String> {
+    fn start_all(shares: &mut TenantShares<u32>) -> Vec<String> {
         std::iter::from_fn(|| shares.start_next())
             .map(|(tenant, _)| tenant)
             .collect()
@@ -198,26 +198,26 @@ mod tests {
     fn a_tenant_alone_leaves_a_slot_for_the_next_one() {
         let mut shares = TenantShares::new(12);
         assert_eq!(hold_many(&mut shares, "a", 30), 12);
-        assert_eq!(started(&mut shares).len(), 10);
+        assert_eq!(start_all(&mut shares).len(), 10);
         assert_eq!(shares.startable(), 0);
         assert_eq!(shares.hold("b", 0), None);
         assert_eq!(shares.hold("b", 1), None);
-        assert_eq!(started(&mut shares), ["b"], "its second one waits");
+        assert_eq!(start_all(&mut shares), ["b"], "its second one waits");
         assert_eq!(shares.hold("c", 0), None);
-        assert_eq!(started(&mut shares), ["c"]);
+        assert_eq!(start_all(&mut shares), ["c"]);
     }
 
     #[test]
     fn a_slot_that_becomes_free_goes_to_the_tenant_that_runs_least() {
         let mut shares = TenantShares::new(6);
         hold_many(&mut shares, "a", 6);
-        assert_eq!(started(&mut shares).len(), 5);
+        assert_eq!(start_all(&mut shares).len(), 5);
         hold_many(&mut shares, "b", 6);
-        assert_eq!(started(&mut shares), ["b"]);
+        assert_eq!(start_all(&mut shares), ["b"]);
         let mut order = Vec::new();
         for _ in 0..4 {
             shares.finish("a");
-            order.extend(started(&mut shares));
+            order.extend(start_all(&mut shares));
         }
         // The first free slot is reserved again; tenants with equally much running work get the others in turn.
         assert_eq!(order, ["b", "a", "b"]);

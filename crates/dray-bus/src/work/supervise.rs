@@ -41,7 +41,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     let cancel = delivery.cancel.clone();
     let mut task = JoinSet::new();
     let worker = std::sync::Arc::clone(context);
-    // A `JoinSet` with one task: dropping it aborts the task on every path out of this function.
+    // The `JoinSet` has one task: dropping it aborts the task on every path out of this function.
     task.spawn(
         async move { worker.handler.handle(delivery).await }.instrument(tracing::Span::current()),
     );

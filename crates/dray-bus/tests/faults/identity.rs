@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::fixture::meter;
 
-/// The pair of the server's own documentation.
+/// Seed of the key pair in the documentation of the server.
 const USER_SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+/// Public key that belongs to [`USER_SEED`].
 const USER_PUBLIC_KEY: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
 async fn try_connect(options: &NatsOptions) -> Result<Bus, ConnectError> {
@@ -88,7 +89,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_required() {
 }
 
 /// A signed claim of the server's decentralised authentication.
-fn signed(issuer: &KeyPair, subject: &KeyPair, claims: &Value) -> String {
+fn sign_claim(issuer: &KeyPair, subject: &KeyPair, claims: &Value) -> String {
     let header = json!({"typ": "JWT", "alg": "ed25519-nkey"});
     let body = json!({
         "jti": "test", "iat": 1_700_000_000, "iss": issuer.public_key(), "sub": subject.public_key(), "name": "test",
@@ -107,9 +108,9 @@ fn account(operator: &KeyPair) -> (String, String, String) {
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
     });
     let claims = json!({"type": "account", "version": 2, "limits": limits});
-    let account_jwt = signed(operator, &account, &claims);
+    let account_jwt = sign_claim(operator, &account, &claims);
     let claims = json!({"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1});
-    let user_jwt = signed(&account, &user, &claims);
+    let user_jwt = sign_claim(&account, &user, &claims);
     let seed = user.seed().unwrap();
     let credentials = format!(
         "-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n\
@@ -123,7 +124,7 @@ async fn a_replaced_file_of_credentials_counts_from_the_next_connection() {
     let directory = tempfile::tempdir().unwrap();
     let operator = KeyPair::new_operator();
     let claims = json!({"type": "operator", "version": 2});
-    let operator_jwt = signed(&operator, &operator, &claims);
+    let operator_jwt = sign_claim(&operator, &operator, &claims);
     let (system, first, second) = (account(&operator), account(&operator), account(&operator));
     let accounts = directory.path().join("accounts.conf");
     let serve_account = |(key, jwt, _): &(String, String, String)| {

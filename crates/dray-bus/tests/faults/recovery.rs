@@ -64,7 +64,7 @@ async fn wait_until_reported(fixture: &FaultFixture, meta: &Meta) -> v1::LedgerR
     .await
 }
 
-fn completed(delivery: &WorkDelivery<v1::ToolCallRequested>) -> WorkCompleted {
+fn complete_delivery(delivery: &WorkDelivery<v1::ToolCallRequested>) -> WorkCompleted {
     WorkCompleted::event(&v1::ToolCallResolved {
         operation_id: delivery.meta.operation.to_string(),
         ..v1::ToolCallResolved::default()
@@ -98,7 +98,7 @@ impl WorkHandler<v1::ToolCallRequested> for GatedHandler {
     ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
         self.open.cancelled().await;
-        Ok(completed(&delivery))
+        Ok(complete_delivery(&delivery))
     }
 }
 
@@ -177,7 +177,7 @@ impl WorkHandler<v1::ToolCallRequested> for DependentHandler {
         self.runs.lock().unwrap().push(operation);
         let request = v1::FetchRequest::default();
         match self.bus.call(&delivery.meta, &request).await {
-            Ok(_) => Ok(completed(&delivery)),
+            Ok(_) => Ok(complete_delivery(&delivery)),
             Err(error) => Err(Fault::from(error).into()),
         }
     }

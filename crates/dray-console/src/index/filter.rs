@@ -69,7 +69,7 @@ impl RowFilter {
         self.admits_with(row, row.outcome)
     }
 
-    /// Whether it selects the begin of what this row ends. Both differ only in their outcome.
+    /// Whether it selects the beginning of what this row ends. Both differ only in their outcome.
     pub(super) fn admits_begin_of(&self, row: &EventRow) -> bool {
         self.admits_with(row, RowOutcome::Working)
     }

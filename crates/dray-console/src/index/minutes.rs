@@ -6,6 +6,7 @@ use super::row::{EventRow, RowOutcome};
 
 /// Minutes that are kept and shown.
 pub(crate) const MINUTES_SHOWN: u64 = 60;
+/// Milliseconds of a minute.
 const MINUTE_MS: u64 = 60_000;
 /// Number of latency buckets. Bucket n counts durations below 2^n ms; longer ones than the last bound count into the
 /// last bucket.
@@ -32,7 +33,7 @@ impl MinuteCounts {
             RowOutcome::Failed | RowOutcome::Refused
         ));
         if let Some(duration_ms) = row.duration_ms {
-            // Powers of two: 22 counters cover a millisecond to half an hour, and a minute stays small.
+            // The bounds are powers of two: 22 counters cover a millisecond to half an hour, and a minute stays small.
             let bits = u64::BITS - duration_ms.leading_zeros();
             let bucket = usize::try_from(bits).unwrap_or(0).min(LATENCY_BUCKETS - 1);
             if let Some(count) = self.latencies.get_mut(bucket) {

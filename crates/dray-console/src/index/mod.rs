@@ -41,7 +41,7 @@ struct IndexContent {
     next_id: u64,
     minutes: MinuteSeries,
     audit: MinuteSequences,
-    /// Keys of the turns and calls without an end, with the ids of the rows of their begin events.
+    /// Keys of the turns and calls without an end, with the ids of the rows of their start events.
     open_spans: HashMap<String, u64>,
 }
 
@@ -56,14 +56,14 @@ impl IndexContent {
         }
     }
 
-    /// Ties the end of a turn or a call to the row of its begin event. That row is open until the end event comes.
+    /// Ties the end of a turn or a call to the row of its start event. That row is open until the end event comes.
     fn pair_span(&mut self, row: &mut EventRow) {
         let Some(span) = &mut row.span else { return };
         span.is_open = !span.is_end;
         let begin = if span.is_end {
             self.open_spans.remove(&span.key)
         } else {
-            // A stream that lost messages is read again: the newer row of the same begin event takes the place of the
+            // A stream that lost messages is read again: the newer row of the same start event takes the place of the
             // older one.
             self.open_spans.insert(span.key.clone(), row.id)
         };
@@ -115,7 +115,7 @@ impl EventIndex {
         content.pair_span(&mut row);
         let id = row.id;
         content.rows.push_back(Arc::new(row));
-        // Notified after the lock is released, because the readers that this wakes take the lock.
+        // The readers are notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.newest.send_replace(id);
     }
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(open(), ["b", "a"]);
         index.add(span_row("a", true));
         assert_eq!(open(), ["b"]);
-        // The begin of `b` leaves the index before its end comes, and does not count as known any more.
+        // The beginning of `b` leaves the index before its end comes, and does not count as known any more.
         for _ in 0..3 {
             index.add(row("o", 2));
         }

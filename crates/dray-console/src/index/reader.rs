@@ -12,8 +12,9 @@ use super::read::read_row;
 use super::row::EventSource;
 use crate::health::{HealthReporter, PartHealth};
 
-/// Delays between two attempts to open a stream.
+/// Delay after the first failed attempt to open a stream; it doubles with each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Longest delay between two attempts to open a stream.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(8);
 
 /// Fills the index from one stream until `stop`, beginning with the oldest event that the stream keeps.
@@ -27,7 +28,7 @@ pub(crate) async fn follow_events(
 ) {
     // The tenant is in the subject, so the server sends no event of another tenant.
     let subject = format!("dray.{}.*.v1.*.{}", source.as_str(), tenant.token());
-    // Starts at the first sequence, because a restarted console has no other source for its index.
+    // Reading begins at the first sequence, because a restarted console has no other source for its index.
     let mut next_sequence = 1;
     let mut delay = Duration::ZERO;
     loop {
@@ -68,7 +69,8 @@ fn retry_delay(last: Duration, was_open: bool) -> Duration {
     }
 }
 
-/// Reads until the bus refuses, and returns why. `next` is the sequence to continue with.
+/// Reads until the bus refuses, and returns why. `next_sequence` is the sequence of the next event to
+/// read.
 async fn follow_once(
     bus: &Bus,
     subject: &str,

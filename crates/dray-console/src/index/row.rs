@@ -87,21 +87,21 @@ pub(crate) struct EventRow {
     pub(crate) summary: String,
     /// Evidence by name: digests, message ids, addresses.
     pub(crate) proofs: Vec<(&'static str, String)>,
-    /// Set for the begin and for the end of a turn, or of a call of a tool in it.
+    /// Set for the beginning and for the end of a turn, or of a call of a tool in it.
     pub(crate) span: Option<SpanFacts>,
     /// The turn of an agent that began or ended.
     pub(crate) turn: Option<TurnFacts>,
 }
 
-/// Ties the event of an end to the event of its begin.
+/// Ties the event of an end to the event of its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpanFacts {
     /// The same in both events, and in those of nothing else.
     pub(crate) key: String,
     /// Whether the event is the end.
     pub(crate) is_end: bool,
-    /// Whether the event is a begin whose end is not in the index: it runs, its process died, or the event of its end was
-    /// lost.
+    /// Whether the event is a beginning whose end is not in the index: it runs, its process died, or the event of its end
+    /// was lost.
     pub(crate) is_open: bool,
 }
 

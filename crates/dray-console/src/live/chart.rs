@@ -8,7 +8,9 @@ use crate::text::duration_text;
 
 /// Width of a bar (5) and the gap after it (1), in units of the SVG's `viewBox`.
 const BAR_STEP: u64 = 6;
+/// Height of the chart, in the same units.
 const CHART_HEIGHT: u64 = 48;
+/// Width of the chart, in the same units.
 const CHART_WIDTH: u64 = BAR_STEP * MINUTES_SHOWN;
 
 /// Rate, failures and latency of the last hour.

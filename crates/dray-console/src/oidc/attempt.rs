@@ -179,7 +179,7 @@ mod tests {
         }
         assert_eq!(attempts.used.lock().unwrap().len(), MAX_USED_ATTEMPTS);
         assert!(attempts.take(&cookie, &state, START_MS + 2).is_some());
-        // Expired ones are forgotten with the next.
+        // The next attempt removes expired ones.
         let (late_cookie, late_state) = begin(&attempts, START_MS + 700_000);
         let late = attempts.take(&late_cookie, &late_state, START_MS + 700_000);
         assert!(late.is_some());

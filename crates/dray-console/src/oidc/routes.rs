@@ -123,8 +123,8 @@ async fn begin_session(
         .record_login(ConsoleAction::Login, &new_session.1)
         .await;
     let mut response = login::logged_in_page(state, &new_session, next.as_str());
-    // Appended, because the response already sets the cookie of the session. The attempt ends, so its cookie is
-    // removed.
+    // The cookie is appended, because the response already sets the cookie of the session. The attempt ends, so its
+    // cookie is removed.
     if let Ok(cleared) = oidc.cookie.clear().parse() {
         response.headers_mut().append(header::SET_COOKIE, cleared);
     }

@@ -144,7 +144,7 @@ fn served_tenant(response: &HttpResponse) -> String {
 async fn json_reply(sent: Result<HttpResponse, HttpError>) -> Result<Value, Fault> {
     let response = sent.map_err(|error| unreachable_fault(&error))?;
     let (status, is_success) = (response.status(), response.is_success());
-    // Bounded before it is parsed.
+    // The body is limited before it is parsed.
     let body = response.bytes(MAX_REPLY_BYTES).await;
     let body = body.map_err(|error| unreachable_fault(&error))?;
     let reply: Option<Value> = serde_json::from_slice(&body).ok();
@@ -176,7 +176,7 @@ fn unreachable_fault(error: &HttpError) -> Fault {
 fn unreadable_fault() -> Fault {
     Fault::new(
         FaultCode::Internal,
-        "The reply of the orchestrator is not one of its API.",
+        "The reply of the orchestrator does not follow its API.",
     )
     .detail("orchestrator_reply")
 }
@@ -193,12 +193,12 @@ fn status_fault(status: u16, message: &str) -> Fault {
         _ => FaultCode::Unavailable,
     };
     let sentence = match message {
-        "" => format!("The orchestrator refused with status {status}."),
+        "" => format!("The orchestrator responded with status {status}."),
         message => shown(message),
     };
     let fault = Fault::new(code, sentence).detail(format!("status_{status}"));
     if status == 401 {
-        return fault.advice("The console needs the key of one of `orchestrator.clients`.");
+        return fault.advice("Give the console the key of one of `orchestrator.clients`.");
     }
     fault
 }
@@ -218,7 +218,7 @@ pub(super) fn answer_fault(error: &ChatError) -> Fault {
         }
         ChatKind::Timeout => Fault::new(
             FaultCode::Timeout,
-            "Nothing of the answer came for ten minutes.",
+            "No part of the answer arrived for ten minutes.",
         )
         .detail("answer_timeout"),
         ChatKind::Broken => Fault::new(

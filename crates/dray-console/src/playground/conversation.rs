@@ -309,7 +309,7 @@ impl Conversation {
             }
         }
         answer.add(delta);
-        // Notified after the lock is released, because the readers that this wakes take the lock.
+        // The readers are notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.revision.send_replace(revision);
         if answer.size() > MAX_ANSWER_BYTES {

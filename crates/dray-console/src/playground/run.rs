@@ -58,7 +58,7 @@ impl TurnRun {
             Some(Err(fault)) => (TurnEnding::Failed(Box::new(fault.clone())), Err(fault)),
             Some(Ok(())) => (done_ending(&answer), Ok(())),
         };
-        // Recorded first, so that the audit stream has the outcome when the page shows the end.
+        // The outcome is recorded first, so that the audit stream has the outcome when the page shows the end.
         let _ = action.finish(outcome).await;
         conversation.end_turn(ending, answer);
     }

@@ -135,7 +135,7 @@ impl AnswerReader {
             if !self.state.sessions.is_open(&self.session.login, now_ms) {
                 return None;
             }
-            // Marked as seen before the answer is read, so that a change in between wakes the next wait.
+            // The state is marked as seen before the answer is read, so that a change in between wakes the next wait.
             self.revision.borrow_and_update();
             // `?` ends the stream: the turn does not exist.
             let events = self.read()?;

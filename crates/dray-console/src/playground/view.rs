@@ -127,8 +127,8 @@ fn curl_details(conversation: &Conversation, turn_index: usize) -> Markup {
     html! {
         details.curl data-fragment=(path) {
             summary { "The request as curl" }
-            // Loaded when it is opened: each request repeats the conversation, so the page would grow with the square
-            // of its length.
+            // The request is loaded when it is opened: each request repeats the conversation, so the page would grow
+            // with the square of its length.
             div data-fragment-place { p { a href=(path) { "Show the request" } } }
         }
     }

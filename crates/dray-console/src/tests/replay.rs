@@ -20,7 +20,7 @@ async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decide
         verdict: "allow".to_owned(),
         tenant_id: tenant.to_string(),
         decided_by: decided_by.to_owned(),
-        // A DNS lookup is not a request: the replay stops reading at it and does not decide it, also in the same
+        // A DNS lookup is not a request: the replay stops reading at it and does not decide it, even in the same
         // millisecond.
         lookup_only: host == LATER_HOST,
         ..v1::EgressAudit::default()

@@ -99,7 +99,7 @@ fn turn(agent: &str) -> v1::AgentTurn {
     }
 }
 
-fn called(agent: &str, parent: &str) -> v1::AgentTurn {
+fn called_turn(agent: &str, parent: &str) -> v1::AgentTurn {
     v1::AgentTurn {
         cause: TurnCause::Call.into(),
         parent_operation_id: parent.to_owned(),
@@ -113,7 +113,9 @@ async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
     let (console, login) = watched_console().await;
     let turns = TurnPublisher::new(&console);
     turns.begin("turn-1", &turn("clerk")).await;
-    turns.begin("turn-2", &called("helper", "turn-1")).await;
+    turns
+        .begin("turn-2", &called_turn("helper", "turn-1"))
+        .await;
     let fetch = v1::EgressAudit {
         url_scheme: "https".to_owned(),
         url_host: "files.example.org".to_owned(),
@@ -124,7 +126,11 @@ async fn the_page_of_a_turn_joins_called_agents_fetches_and_deliveries() {
     let published = console.bus.publish_audit(&meta, &fetch);
     published.await.unwrap();
     turns
-        .end("turn-2", &called("helper", "turn-1"), TurnOutcome::Finished)
+        .end(
+            "turn-2",
+            &called_turn("helper", "turn-1"),
+            TurnOutcome::Finished,
+        )
         .await;
     let delivered = v1::DeliveryDone {
         report: Some(v1::DeliveryReport {

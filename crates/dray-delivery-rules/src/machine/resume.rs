@@ -18,11 +18,11 @@ pub enum ResumeAction {
 /// Decides by the platform's protection against duplicates.
 pub fn decide_resume(
     step: &SendingStep,
-    ambiguity: DuplicateProtection,
+    protection: DuplicateProtection,
     now_ms: u64,
 ) -> ResumeAction {
     let has_attempts_left = step.attempts < MAX_VISIBLE_ATTEMPTS;
-    match ambiguity {
+    match protection {
         DuplicateProtection::ResendAlways if has_attempts_left => ResumeAction::Send,
         DuplicateProtection::Resend(window) if has_attempts_left => {
             let since = u128::from(now_ms.saturating_sub(step.since_ms()));

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use super::delta::{CallDelta, ChunkDelta};
 
 impl ChunkDelta {
-    /// Parses a chunk of the usual form, exactly as [`ChunkDelta::read`] does. `None` for any other chunk, also for one
+    /// Parses a chunk of the usual form, exactly as [`ChunkDelta::read`] does. `None` for any other chunk, even for one
     /// that is not JSON.
     pub(super) fn read_plain(chunk: &[u8]) -> Option<Self> {
         let JsonObject(chunk) = serde_json::from_slice::<JsonObject<PlainChunk>>(chunk).ok()?;

@@ -77,7 +77,7 @@ impl SplitPairs {
             text.truncate(text.len() - last.len_utf8());
             self.waiting.insert(key, last);
         }
-        *text = joined(text);
+        *text = join_surrogates(text);
     }
 }
 
@@ -148,7 +148,7 @@ fn is_high(character: char) -> bool {
 }
 
 /// The text with pairs of placeholders replaced by their characters.
-fn joined(text: &str) -> String {
+fn join_surrogates(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {

@@ -76,7 +76,7 @@ pub fn classify_reference(
     }
     match (Url::parse(named), dial) {
         (Ok(url), Some(origin)) if origin.is_origin_of(&url) => {
-            // The path as written: the parser has already removed `..` segments from its own.
+            // The path is used as written, because the parser has already removed `..` segments from its own.
             let path = authority
                 .find(['/', '\\', '?', '#'])
                 .and_then(|start| authority.get(start..))

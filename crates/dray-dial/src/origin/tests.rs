@@ -20,7 +20,7 @@ fn r_4_all_spellings_of_a_file_are_one() {
         assert_eq!(file.title(), "c.txt");
         assert_eq!(file.folder().url(), "files/b/a%20b/");
     }
-    // Decoded once only.
+    // The path is decoded once only.
     let file = FileUrl::parse("files/b/100%2525.txt").unwrap();
     assert_eq!(
         (file.as_str(), file.title().as_str()),

@@ -10,7 +10,7 @@ pub(crate) fn read_at(input: &mut dyn Input, offset: u64, into: &mut [u8]) -> io
     fill_buffer(input, into)
 }
 
-/// As [`read_at`], from the current position of the input.
+/// Like [`read_at`], from the current position of the input.
 pub(super) fn fill_buffer(input: &mut dyn Input, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -16,7 +16,7 @@ fn class(bytes: &[u8], name: &str) -> Class {
 }
 
 /// Kind and media type.
-fn named(bytes: &[u8], name: &str) -> (Kind, &'static str) {
+fn classify_named(bytes: &[u8], name: &str) -> (Kind, &'static str) {
     let class = class(bytes, name);
     (class.kind, class.mime)
 }

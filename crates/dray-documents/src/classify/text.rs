@@ -79,7 +79,8 @@ fn utf8_prefix(sample: &[u8], cut: bool) -> Option<&str> {
     }
 }
 
-/// Controls that text does not have. Tab, line feed, form feed, carriage return and escape it does.
+/// Whether a byte is a control character that does not occur in text, unlike tab, line feed, form feed, carriage return
+/// and escape.
 fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=8 | 0x0B | 0x0E..=0x1A | 0x1C..=0x1F | 0x7F)
 }

@@ -139,7 +139,7 @@ impl Contents {
             if !fill_exactly(&mut reader, &mut name)? || !fill_exactly(&mut reader, &mut extra)? {
                 break;
             }
-            // Read, not seeked: the bound on the directory counts these bytes as well.
+            // The comment is read, not seeked: the bound on the directory counts these bytes as well.
             io::copy(&mut Read::take(&mut reader, comment), &mut io::sink())?;
             let mut entry = Entry {
                 name: String::from_utf8_lossy(&name).into_owned(),
@@ -276,7 +276,7 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
             && record.len() >= 22
             && record.len() >= 22 + usize::from(u16_at(record, 20))
     };
-    // Searched from the end. A comment may contain the signature, but then the length does not match.
+    // The search begins at the end. A comment may contain the signature, but then the length does not match.
     let Some(at) = (0..tail.len()).rev().find(|at| is_end_record(*at)) else {
         return Ok(None);
     };

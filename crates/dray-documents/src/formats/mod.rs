@@ -54,7 +54,7 @@ pub struct ConversionHint {
 /// Options of text recognition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OcrHint {
-    /// Pages, or files, whose pictures are handed over.
+    /// Most pages, or files, whose pictures are returned for recognition.
     pub max_pictures: u32,
     /// Languages of the text. The result depends on them, so they are part of the cache key of a conversion.
     pub languages: String,
@@ -179,7 +179,7 @@ pub fn convert(
     let written = out.finish();
     let (stopped, failure) = match result {
         Ok(()) => (None, None),
-        // A limit after some text only shortens the document; a limit before any text is the reason of the failure.
+        // A limit after some text only shortens the document; a limit before any text is a failure.
         Err(Failure::Stopped(limit)) if !empty => (Some(limit), None),
         Err(failure) => (None, Some(failure)),
     };

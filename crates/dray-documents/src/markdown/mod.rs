@@ -442,7 +442,8 @@ impl Markdown {
     /// Ends the document: trims it and adds the warning on hidden content.
     pub fn finish(mut self) -> FinishedMarkdown {
         if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
-            // Added even beyond the limit on warnings, because the warning about hidden content must not be lost.
+            // The warning is added even beyond the limit on warnings, because the warning about hidden content must not
+            // be lost.
             self.warnings.push(warning);
         }
         let end = self.out.trim_end().len();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::Limits;
 
-fn written(build: impl FnOnce(&mut Markdown) -> Result<(), Limit>) -> String {
+fn write_markdown(build: impl FnOnce(&mut Markdown) -> Result<(), Limit>) -> String {
     let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
     build(&mut out).unwrap();
     out.finish().markdown
@@ -18,7 +18,7 @@ fn bold() -> Style {
 
 #[test]
 fn blocks_are_separated_by_one_blank_line() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         out.heading(1, &Inline::plain("Title"))?;
         out.paragraph(&Inline::plain("one\ntwo"))?;
         out.paragraph(&Inline::plain("  "))?;
@@ -29,7 +29,7 @@ fn blocks_are_separated_by_one_blank_line() {
 
 #[test]
 fn nested_lists_and_quotes_keep_their_prefixes() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         out.open_item(Marker::Number(3));
         out.paragraph(&Inline::plain("three"))?;
         out.open_item(Marker::Bullet);
@@ -54,7 +54,7 @@ fn nested_lists_and_quotes_keep_their_prefixes() {
 
 #[test]
 fn levels_of_items_are_two_spaces_each() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("before"))?;
         out.item(0, Marker::Bullet, &Inline::plain("a"))?;
         out.item(1, Marker::Number(1), &Inline::plain("b"))?;
@@ -84,7 +84,7 @@ fn only_markup_characters_are_escaped() {
         ("---", "\\---"),
     ] {
         assert_eq!(
-            written(|out| out.paragraph(&Inline::plain(plain))),
+            write_markdown(|out| out.paragraph(&Inline::plain(plain))),
             format!("{escaped}\n")
         );
     }
@@ -92,7 +92,7 @@ fn only_markup_characters_are_escaped() {
 
 #[test]
 fn markers_never_enclose_white_space_and_runs_merge() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         let mut line = Inline::new();
         line.text("a", Style::default());
         line.text(" b", bold());
@@ -111,7 +111,7 @@ fn links_keep_text_and_lose_dangerous_targets() {
         line.begin_link(url);
         line.text(text, Style::default());
         line.end_link();
-        written(|out| out.paragraph(&line))
+        write_markdown(|out| out.paragraph(&line))
     };
     assert_eq!(
         link("https://a.example/x", "here"),
@@ -134,7 +134,7 @@ fn images_have_a_name_and_never_data() {
     let image = |alt: &str, name: &str| {
         let mut line = Inline::new();
         line.image(alt, name);
-        written(|out| out.paragraph(&line))
+        write_markdown(|out| out.paragraph(&line))
     };
     assert_eq!(
         image("A chart", "media/image1.png"),
@@ -146,7 +146,7 @@ fn images_have_a_name_and_never_data() {
 
 #[test]
 fn table_cells_are_escaped_trimmed_and_filled_up_to_the_width() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         let mut table = out.new_table();
         table.row(
             1,
@@ -161,7 +161,7 @@ fn table_cells_are_escaped_trimmed_and_filled_up_to_the_width() {
 
 #[test]
 fn spans_leave_empty_cells_and_never_allocate_by_their_number() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         let mut table = out.new_table();
         table.row(
             1,
@@ -189,7 +189,7 @@ fn spans_leave_empty_cells_and_never_allocate_by_their_number() {
 
 #[test]
 fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         let mut table = out.new_table();
         for number in 1..=1501 {
             table.row(number, vec![Cell::plain(&number.to_string())]);
@@ -301,7 +301,7 @@ fn prefixes_count_as_text() {
 #[test]
 fn text_as_it_is_keeps_its_blank_lines_and_spaces() {
     assert_eq!(
-        written(|out| out.as_is("  a  \n\n\n# b\n")),
+        write_markdown(|out| out.as_is("  a  \n\n\n# b\n")),
         "  a  \n\n\n# b\n"
     );
 }
@@ -309,14 +309,14 @@ fn text_as_it_is_keeps_its_blank_lines_and_spaces() {
 #[test]
 fn at_most_one_blank_line_stays_within_a_paragraph() {
     assert_eq!(
-        written(|out| out.paragraph(&Inline::plain("a\n\n \n\nb\nc"))),
+        write_markdown(|out| out.paragraph(&Inline::plain("a\n\n \n\nb\nc"))),
         "a\n\nb\nc\n"
     );
 }
 
 #[test]
 fn terms_have_definitions() {
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("Term"))?;
         out.open_item(Marker::Definition);
         out.paragraph(&Inline::plain("what it means"))?;
@@ -347,16 +347,16 @@ fn a_link_with_an_unusable_target_keeps_its_text() {
     line.begin_link(&format!("https://a.example/{}", "x".repeat(9000)));
     line.text("here", Style::default());
     line.end_link();
-    assert_eq!(written(|out| out.paragraph(&line)), "here\n");
+    assert_eq!(write_markdown(|out| out.paragraph(&line)), "here\n");
 }
 
 #[test]
 fn every_kind_of_line_end_is_a_line_feed() {
     assert_eq!(
-        written(|out| out.code("", "a\r\nb\rc\u{2028}d\n")),
+        write_markdown(|out| out.code("", "a\r\nb\rc\u{2028}d\n")),
         "```\na\nb\nc\nd\n```\n"
     );
-    let text = written(|out| {
+    let text = write_markdown(|out| {
         let mut table = out.new_table();
         table.row(1, vec![Cell::new(&Inline::plain("a\rb\u{2029}c\r\nd"))]);
         out.table(table)

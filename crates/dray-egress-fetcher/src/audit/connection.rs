@@ -145,14 +145,14 @@ impl AuditedConnection {
         let (event, of_file) = self.write(ConnectionStage::Opened);
         let publishing = self.auditor.begin_publish(&self.meta, event);
         let published = publishing.wait(PUBLISH_TIMEOUT);
-        // Done for an event that sampling leaves out too: the kernel then has the earlier ones.
+        // The flush also happens for an event that sampling leaves out too: the kernel then has the earlier ones.
         let flushed = self.auditor.flush_file();
         // Both run concurrently, so that two slow destinations take no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);
         is_published && of_file.is_in_file(is_flushed)
     }
 
-    /// Records a refusal, also of a connection that was recorded as open and could not be audited. It waits for stream
+    /// Records a refusal, even of a connection that was recorded as open and could not be audited. It waits for stream
     /// and file, so that both have it when the client learns it.
     pub async fn refused(mut self, refusal: ProxyRefusal) {
         let rule = match refusal {

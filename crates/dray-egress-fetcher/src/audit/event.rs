@@ -77,7 +77,7 @@ pub(super) fn audit_event(
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
         lookup_only: record.lookup_only,
-        // Set below, or by proxied connections.
+        // The other fields are set below, or by proxied connections.
         ..v1::EgressAudit::default()
     };
     set_rule_fields(&mut event, meta, record);
@@ -268,7 +268,7 @@ fn class_label(class: Class) -> String {
 /// without it.
 pub(super) fn path_hash(key: &[u8; 32], url: &CanonicalUrl) -> String {
     let pad = |byte: u8| {
-        // The block of SHA-256; a key of 32 bytes is padded to it (RFC 2104, section 2).
+        // SHA-256 has blocks of 64 bytes; a key of 32 bytes is padded to it (RFC 2104, section 2).
         let mut block = [byte; 64];
         for (slot, key) in block.iter_mut().zip(key) {
             *slot ^= key;
@@ -298,7 +298,7 @@ mod tests {
             CanonicalUrl::parse("http://files.example.org/what%20do%20ya%20want?x=1").unwrap();
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
-        // Computed with `openssl dgst -sha256 -hmac Jefe`.
+        // The value was computed with `openssl dgst -sha256 -hmac Jefe`.
         assert_eq!(
             path_hash(&key, &url),
             "c8da60bfec620b2ad102f5129842a01207f2e623ca07c3ab10f266838635b94f"

@@ -249,7 +249,8 @@ fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     };
     // `file` can only append.
     let mut reader = File::open(path)?;
-    // The last byte first: it nearly always ends a line, and each process checks it after the writes of another one.
+    // The last byte is read first: it nearly always ends a line, and each process checks it after the writes of another
+    // one.
     let mut last_byte = [0];
     reader.seek(SeekFrom::Start(last))?;
     reader.read_exact(&mut last_byte)?;
@@ -291,7 +292,7 @@ fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(Fil
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => return Ok((created?, 0)),
     }
-    // Appending, so that a restart continues the file. Creating, for a link whose target does not exist.
+    // `append` lets a restart continue the file. `create` is for a link whose target does not exist.
     let mut options = OpenOptions::new();
     let opened = options.append(true).create(true).mode(FILE_MODE).open(path);
     let file = opened.map_err(|error| match (error.kind(), found) {
@@ -326,7 +327,7 @@ fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<Fi
     if let Some(owner) = previous.or(directory.as_ref())
         && let Err(error) = keep_owner(&file, owner)
     {
-        // Left there, it would keep the user of the service from its own file.
+        // If the file stayed there, it would keep the user of the service from its own file.
         let _ = fs::remove_file(path);
         return Err(error);
     }

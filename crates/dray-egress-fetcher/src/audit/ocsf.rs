@@ -14,6 +14,7 @@ const NETWORK_ACTIVITY: u32 = 4001;
 const HTTP_ACTIVITY: u32 = 4002;
 /// `connection_info.direction_id`: from the inside to the outside.
 const OUTBOUND_DIRECTION: u32 = 2;
+/// `connection_info.protocol_num`: the number of TCP in IP headers.
 const TCP_PROTOCOL: u32 = 6;
 /// Attributes of the event that have a place in the schema for every kind of connection.
 const MAPPED_NAMES: [&str; 16] = [
@@ -54,12 +55,12 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
         "type_uid": class * 100 + activity,
         "time": event.time_ms,
         "duration": event.duration_ms,
-        // Informational, and low.
+        // The severity is "informational" or "low".
         "severity_id": if is_allowed { 1 } else { 2 },
-        // Success, and failure.
+        // The status is "success" or "failure".
         "status_id": if is_allowed { 1 } else { 2 },
         "status_code": event.code,
-        // Allowed, and denied; allowed, and blocked.
+        // The action is "allowed" or "denied", and the disposition "allowed" or "blocked".
         "action_id": if is_allowed { 1 } else { 2 },
         "disposition_id": if is_allowed { 1 } else { 2 },
         "metadata": {

@@ -62,7 +62,7 @@ mod tests {
         }
     }
 
-    fn replayed(events: &[v1::EgressAudit]) -> PolicyReplay {
+    fn replay_events(events: &[v1::EgressAudit]) -> PolicyReplay {
         let text = "[[role]]\nname = \"a\"\ntenants = [\"acme\"]\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n\
                     hosts = [\"files.example.org\"]\n[[role.rule]]\nname = \"c\"\noutcome = \"allow\"\n\
                     hosts = [\"deep.example.org\"]\npaths = [\"/a/**\"]\n";
@@ -82,7 +82,7 @@ mod tests {
         lookup.lookup_only = true;
         let mut unreadable = event("", "");
         unreadable.url_scheme = String::new();
-        let replay = replayed(&[
+        let replay = replay_events(&[
             event("files.example.org", ""),
             event("other.example.org", "connect"),
             event("2606:4700::1111", "socks5"),
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_request_is_undecided_only_where_its_path_matters() {
-        let replay = replayed(&[
+        let replay = replay_events(&[
             event("deep.example.org", ""),
             event("deep.example.org", "connect"),
         ]);
@@ -112,7 +112,7 @@ mod tests {
             phase: phase.to_owned(),
             ..event("other.example.org", "")
         };
-        let replay = replayed(&[
+        let replay = replay_events(&[
             refused("ssrf_blocked", "dns"),
             refused("blocked_host", "policy"),
             refused("policy_denied", "policy"),

@@ -26,8 +26,9 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 const APP_NAME: &str = "egress-fetcher";
 /// `MSGID` of every message.
 const MESSAGE_ID: &str = "EgressAudit";
-/// Severities of refusals and of everything else (RFC 5424, section 6.2.1): notice, informational.
+/// Severity of refusals: notice (RFC 5424, section 6.2.1).
 const REFUSED_SEVERITY: u8 = 5;
+/// Severity of everything else: informational (RFC 5424, section 6.2.1).
 const ALLOWED_SEVERITY: u8 = 6;
 /// Longest `HOSTNAME` in bytes.
 const MAX_HOSTNAME_BYTES: usize = 255;
@@ -94,7 +95,7 @@ impl SyslogWriter {
                     SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
                 };
                 let socket = UdpSocket::bind(local)?;
-                // Connected, so that the kernel reports a closed port at the next message.
+                // The socket is connected, so that the kernel reports a closed port at the next message.
                 socket.connect(server)?;
                 Ok(SyslogConnection::Udp(socket))
             }
@@ -144,13 +145,13 @@ impl EventWriter for SyslogWriter {
         frame
     }
 
-    // Waiting events could be late by any time; docs/egress.md says that they are dropped.
+    // Events kept here could be sent at any later time; docs/egress.md says that they are dropped.
     const KEEPS_UNWRITTEN: bool = false;
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         let message = self.message(frame);
         if matches!(self.address, SyslogAddress::Udp(_)) && message.len() > MAX_DATAGRAM_BYTES {
-            // Checked before the connection is used, so that the connection is kept.
+            // The size is checked before the connection is used, so that the connection is kept.
             let problem = "the event is too large for a datagram";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }

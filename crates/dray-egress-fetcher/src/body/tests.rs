@@ -53,7 +53,7 @@ async fn get_into<S: ByteSink>(
         Ok(HeadDecision::Body(plan)) => {
             receive_body(wire, &plan, &bounds, &budget, sink, &mut counts).await
         }
-        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+        Ok(HeadDecision::Redirect(_)) => panic!("the head must not be a redirect"),
         Err(code) => Err(FetchError::new(code, FetchPhase::Head)),
     };
     BodyResult {
@@ -71,7 +71,7 @@ async fn get(script: ResponseScript, bounds: BodyLimits) -> BodyResult {
     outcome
 }
 
-fn chunked(body: &[u8]) -> ResponseScript {
+fn chunked_response(body: &[u8]) -> ResponseScript {
     let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     for chunk in body.chunks(100) {
         bytes.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
@@ -92,7 +92,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn gzipped(content: &[u8]) -> ResponseScript {
+fn gzip_response(content: &[u8]) -> ResponseScript {
     ResponseScript::with_fields(&[("Content-Encoding", "gzip")], gzip(content))
 }
 
@@ -102,9 +102,9 @@ async fn b_2_exactly_the_limit_passes_and_one_more_does_not() {
     let over = vec![b'x'; 1001];
     for make in [
         |body: &[u8]| ResponseScript::ok(body),
-        chunked,
+        chunked_response,
         until_close,
-        gzipped,
+        gzip_response,
     ] {
         let outcome = get(make(&exact), BODY_LIMITS).await;
         assert_eq!(outcome.result, Ok(""));
@@ -171,7 +171,7 @@ async fn b_5_decoding_stops_at_the_limit_and_at_the_ratio() {
         limit: 1 << 20,
         ..BODY_LIMITS
     };
-    let outcome = get(gzipped(&vec![0; 2 << 20]), bounds).await;
+    let outcome = get(gzip_response(&vec![0; 2 << 20]), bounds).await;
     assert_eq!(outcome.result, Err((Code::TooLarge, FetchPhase::Body)));
     assert!(outcome.stored.len() <= 1 << 20);
     let bounds = BodyLimits {
@@ -223,7 +223,10 @@ async fn b_6_a_compressed_file_is_stored_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn b_7_the_type_is_recognised_after_decoding_and_across_chunks() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
-    assert_eq!(get(gzipped(png), BODY_LIMITS).await.result, Ok("image/png"));
+    assert_eq!(
+        get(gzip_response(png), BODY_LIMITS).await.result,
+        Ok("image/png")
+    );
     let dripped = png.iter().fold(
         ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\n"),
         |script, byte| {
@@ -330,7 +333,7 @@ async fn b_9_an_empty_body_is_an_empty_file() {
     for script in [
         ResponseScript::ok(""),
         until_close(b""),
-        chunked(b""),
+        chunked_response(b""),
         ResponseScript::raw("HTTP/1.1 204 None\r\n\r\n"),
         ResponseScript::raw("HTTP/1.1 205 Reset\r\nContent-Length: 5\r\n\r\nhello"),
         ResponseScript::raw(

@@ -67,7 +67,7 @@ impl BrotliDecoder {
             state,
         );
         match result {
-            // Frees the ring buffer before the sink has taken the last bytes.
+            // The ring buffer is no longer needed, although the sink has not taken the last bytes yet.
             BrotliResult::ResultSuccess => self.state = None,
             BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => {}
             BrotliResult::ResultFailure => return Err(DecodeError::Corrupt),

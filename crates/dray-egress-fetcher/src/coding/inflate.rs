@@ -78,7 +78,7 @@ impl InflateDecoder {
                 if complete {
                     trailer.check(&self.crc)?;
                     self.crc.reset();
-                    // Raw deflate, without zlib header: the gzip framing is read here.
+                    // The stream is raw deflate without a zlib header, because the gzip framing is read here.
                     self.inflate.reset(false);
                     self.state = DecoderState::Between;
                 }

@@ -254,7 +254,7 @@ impl OpenFrame {
         let content = match (header >> 1) & 0x03 {
             // A repeated byte.
             1 => 1,
-            // Reserved.
+            // This block type is reserved.
             3 => return Err(DecodeError::Corrupt),
             _ => size,
         };

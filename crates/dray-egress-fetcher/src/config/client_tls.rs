@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn refused(change: impl FnOnce(&mut ClientTlsConfig)) -> Vec<String> {
+    fn problems_with(change: impl FnOnce(&mut ClientTlsConfig)) -> Vec<String> {
         refused_fields(|config: &mut Config| {
             let tls = &mut config.proxy.tls;
             tls.certificate = Some("/run/proxy.pem".into());
@@ -174,20 +174,23 @@ mod tests {
 
     #[test]
     fn tls_needs_a_certificate_with_its_key_and_authorities_for_clients() {
-        assert_eq!(refused(|_| {}), [""; 0]);
-        assert_eq!(refused(|tls| *tls = ClientTlsConfig::default()), [""; 0]);
+        assert_eq!(problems_with(|_| {}), [""; 0]);
         assert_eq!(
-            refused(|tls| tls.private_key = None),
+            problems_with(|tls| *tls = ClientTlsConfig::default()),
+            [""; 0]
+        );
+        assert_eq!(
+            problems_with(|tls| tls.private_key = None),
             ["proxy.tls.private_key"]
         );
         assert_eq!(
-            refused(|tls| tls.certificate = None),
+            problems_with(|tls| tls.certificate = None),
             ["proxy.tls.certificate"]
         );
         let without = |tls: &mut ClientTlsConfig| (tls.certificate, tls.private_key) = (None, None);
-        assert_eq!(refused(without), ["proxy.tls.certificate"]);
+        assert_eq!(problems_with(without), ["proxy.tls.certificate"]);
         assert_eq!(
-            refused(|tls| tls.client_authorities = None),
+            problems_with(|tls| tls.client_authorities = None),
             ["proxy.tls.client_authorities"]
         );
     }
@@ -195,12 +198,12 @@ mod tests {
     #[test]
     fn revocation_lists_need_authorities() {
         let lists = |tls: &mut ClientTlsConfig| tls.revocation_lists = Some("/run/crl.pem".into());
-        assert_eq!(refused(lists), [""; 0]);
+        assert_eq!(problems_with(lists), [""; 0]);
         let lists_alone = |tls: &mut ClientTlsConfig| {
             tls.revocation_lists = Some("/run/crl.pem".into());
             (tls.client_authorities, tls.clients) = (None, Vec::new());
         };
-        assert_eq!(refused(lists_alone), ["proxy.tls.revocation_lists"]);
+        assert_eq!(problems_with(lists_alone), ["proxy.tls.revocation_lists"]);
     }
 
     #[test]
@@ -215,7 +218,7 @@ mod tests {
             ("session", |client| client.session = Some(String::new())),
             ("app", |client| client.app = Some(String::new())),
         ] {
-            let fields = refused(|tls| change(&mut tls.clients[0]));
+            let fields = problems_with(|tls| change(&mut tls.clients[0]));
             assert_eq!(fields, [format!("proxy.tls.clients.0.{field}")]);
         }
     }

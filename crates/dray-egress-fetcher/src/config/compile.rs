@@ -248,7 +248,7 @@ impl Config {
             head: checks.period("head_timeout", self.head_timeout, MAX_TOTAL_TIMEOUT),
             total: checks.period("total_timeout", self.total_timeout, MAX_TOTAL_TIMEOUT),
             idle: checks.period("idle_timeout", self.idle_timeout, MAX_TOTAL_TIMEOUT),
-            // Read together with `grace`: the average counts only when it has passed (B-8).
+            // This limit applies after `grace`: the average counts only when it has passed (B-8).
             floor: self.min_rate.as_u64(),
             grace: self.min_rate_after.as_duration(),
             size: self.max_bytes.as_u64(),

@@ -27,8 +27,8 @@ pub struct ProxyConfig {
     /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token, or a
     /// certificate.
     pub listen: Option<SocketAddr>,
-    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent where
-    /// `tls.clients` identifies clients.
+    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent
+    /// where `tls.clients` identifies clients.
     pub token_key: Option<Secret>,
     /// The previous key, whose tokens are still accepted while the key is changed.
     pub previous_token_key: Option<Secret>,
@@ -36,7 +36,7 @@ pub struct ProxyConfig {
     pub connect_ports: String,
     /// Ports for plain HTTP requests, likewise.
     pub http_ports: String,
-    /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, also to another host
+    /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, even to another host
     /// behind the same address. Absent for none.
     pub plain_ports: Option<String>,
     /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn refused(change: impl FnOnce(&mut ProxyConfig)) -> Vec<String> {
+    fn problems_with(change: impl FnOnce(&mut ProxyConfig)) -> Vec<String> {
         refused_fields(|config: &mut Config| {
             config.proxy.listen = Some("127.0.0.1:0".parse().unwrap());
             config.proxy.token_key = Some(Secret::new("k".repeat(32)));
@@ -291,22 +291,25 @@ mod tests {
     #[test]
     fn the_proxy_is_off_by_default_and_needs_a_key() {
         assert!(Config::default().compile().unwrap().proxy.is_none());
-        assert_eq!(refused(|_| {}), Vec::<String>::new());
-        assert_eq!(refused(|proxy| proxy.token_key = None), ["proxy.token_key"]);
+        assert_eq!(problems_with(|_| {}), Vec::<String>::new());
+        assert_eq!(
+            problems_with(|proxy| proxy.token_key = None),
+            ["proxy.token_key"]
+        );
         let short = |proxy: &mut ProxyConfig| proxy.token_key = Some(Secret::new("short"));
-        assert_eq!(refused(short), ["proxy.token_key"]);
+        assert_eq!(problems_with(short), ["proxy.token_key"]);
         let short = |proxy: &mut ProxyConfig| proxy.previous_token_key = Some(Secret::new("x"));
-        assert_eq!(refused(short), ["proxy.token_key"]);
+        assert_eq!(problems_with(short), ["proxy.token_key"]);
     }
 
     #[test]
     fn i_5_ports_of_the_proxy_lie_within_those_of_the_policy() {
         for ports in ["22", "9999", "any", "443,9999", "", "x"] {
-            let fields = refused(|proxy| ports.clone_into(&mut proxy.connect_ports));
+            let fields = problems_with(|proxy| ports.clone_into(&mut proxy.connect_ports));
             assert_eq!(fields, ["proxy.connect_ports"], "{ports}");
         }
         assert_eq!(
-            refused(|proxy| proxy.plain_ports = Some("25".to_owned())),
+            problems_with(|proxy| proxy.plain_ports = Some("25".to_owned())),
             ["proxy.plain_ports"]
         );
         let fields = refused_fields(|config: &mut Config| {
@@ -330,7 +333,7 @@ mod tests {
                 Some("proxy.interception.key"),
             ),
         ] {
-            let fields = refused(|proxy| {
+            let fields = problems_with(|proxy| {
                 proxy.interception.certificate = certificate;
                 proxy.interception.key = key;
             });
@@ -361,7 +364,7 @@ mod tests {
             ("max_tunnels", |proxy| proxy.max_tunnels = 0),
             ("max_unidentified", |proxy| proxy.max_unidentified = 70_000),
         ] {
-            assert_eq!(refused(change), [format!("proxy.{field}")]);
+            assert_eq!(problems_with(change), [format!("proxy.{field}")]);
         }
     }
 }

@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    fn refused(upstream_proxy: UpstreamProxyConfig) -> Vec<String> {
+    fn problems_of(upstream_proxy: UpstreamProxyConfig) -> Vec<String> {
         refused_fields(|config: &mut Config| config.upstream_proxy = upstream_proxy)
     }
 
@@ -114,7 +114,7 @@ mod tests {
             "https://proxy.corp.example",
             "http://10.1.2.3:3128/",
         ] {
-            assert_eq!(refused(upstream(url)), [""; 0], "{url}");
+            assert_eq!(problems_of(upstream(url)), [""; 0], "{url}");
         }
         for url in [
             "proxy.corp.example:3128",
@@ -122,7 +122,7 @@ mod tests {
             "http://user:secret@proxy.corp.example:3128",
             "http://proxy.corp.example:3128/path",
         ] {
-            assert_eq!(refused(upstream(url)), ["upstream_proxy.url"], "{url}");
+            assert_eq!(problems_of(upstream(url)), ["upstream_proxy.url"], "{url}");
         }
     }
 
@@ -133,21 +133,24 @@ mod tests {
             password: password.map(Secret::new),
             ..upstream("http://proxy.corp.example:3128")
         };
-        assert_eq!(refused(with(Some("dray"), Some("s3:cret"))), [""; 0]);
+        assert_eq!(problems_of(with(Some("dray"), Some("s3:cret"))), [""; 0]);
         assert_eq!(
-            refused(with(Some("dray"), None)),
+            problems_of(with(Some("dray"), None)),
             ["upstream_proxy.password"]
         );
-        assert_eq!(refused(with(None, Some("x"))), ["upstream_proxy.username"]);
         assert_eq!(
-            refused(with(Some("dr:ay"), Some("x\ny"))),
+            problems_of(with(None, Some("x"))),
+            ["upstream_proxy.username"]
+        );
+        assert_eq!(
+            problems_of(with(Some("dr:ay"), Some("x\ny"))),
             ["upstream_proxy.username", "upstream_proxy.password"]
         );
         let without_url = UpstreamProxyConfig {
             url: None,
             ..with(Some("dray"), Some("x"))
         };
-        assert_eq!(refused(without_url), ["upstream_proxy.url"]);
+        assert_eq!(problems_of(without_url), ["upstream_proxy.url"]);
     }
 
     #[test]

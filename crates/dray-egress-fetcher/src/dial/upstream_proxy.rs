@@ -327,7 +327,7 @@ async fn read_status(io: &mut BufReader<Box<dyn Io>>) -> Result<u16, UpstreamPro
         }
         let known_bytes = head.len();
         head.extend_from_slice(received);
-        // Read before `consume`: the slice borrows the reader.
+        // The length is read before `consume`: the slice borrows the reader.
         let received_bytes = received.len();
         let mut fields = [httparse::EMPTY_HEADER; MAX_HEADER_FIELDS];
         let mut response = httparse::Response::new(&mut fields);

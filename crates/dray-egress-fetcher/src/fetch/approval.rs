@@ -20,6 +20,7 @@ const CONSULT_TIMEOUT: Duration = Duration::from_secs(2);
 const QUESTION_PREFIX: &str = "egq_";
 /// Bytes of an id that name the session.
 pub(crate) const SESSION_DIGEST_BYTES: usize = 12;
+/// Bytes of a complete id.
 const QUESTION_ID_BYTES: usize = 20;
 
 /// The id of a question: a digest of its session, and a random number.
@@ -112,7 +113,7 @@ pub enum HostAnswer {
 
 /// The questions and answers of all sessions.
 pub trait HostApprovals: Send + Sync + 'static {
-    /// Finds the answer to a question, and asks it where it was not asked before.
+    /// Finds the answer to a question, and asks it if it was not asked before.
     fn consult<'a>(&'a self, question: &'a HostQuestion) -> BoxFuture<'a, HostAnswer>;
 }
 
@@ -121,7 +122,8 @@ pub trait HostApprovals: Send + Sync + 'static {
 pub(super) struct AskScope<'a> {
     /// Whether a person may be asked; otherwise a rule that asks refuses.
     pub(super) may_ask: bool,
-    /// Ports beyond which it is refused in any case; `None` for no further limit.
+    /// The only ports about which a person may be asked; a request for another port is refused without a question.
+    /// `None` for no limit except the policy.
     pub(super) ports: Option<&'a AllowedPorts>,
 }
 
@@ -139,7 +141,7 @@ impl AskScope<'_> {
 }
 
 impl Fetcher {
-    /// As [`Self::begin`], with the answer of a person where the rules ask for it.
+    /// Like [`Self::begin`], with the answer of a person where the rules ask for it.
     pub(super) async fn begin_approved<'a>(
         &'a self,
         request: &'a FetchJob,
@@ -160,7 +162,8 @@ impl Fetcher {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
         let grant = self.consult(request, &url, scope.may_ask, record).await?;
-        // Judged again from the start: the answer counts only if the rules still ask about exactly this URL.
+        // The request is judged again from the start: the answer counts only if the rules still ask about exactly this
+        // URL.
         record.judge_again();
         let (chain, mut context) = self.begin(request, Some(grant), record)?;
         // The wait for the answer is part of the whole time.

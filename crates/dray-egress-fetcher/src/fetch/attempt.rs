@@ -57,7 +57,7 @@ impl Fetcher {
                     let recording = sink.record_origin(origin);
                     context
                         .budget
-                        .whole(recording)
+                        .within_total(recording)
                         .await?
                         .map_err(sink_failure)?;
                     return Ok(cached_file(cached, chain, record));
@@ -154,11 +154,12 @@ impl Fetcher {
         let labels = &partial.labels;
         let origin = record.origin(&labels.media_type);
         let storing = async {
-            // Recorded first, so that a process that ends between both steps leaves no content without its origin.
+            // The origin is recorded first, so that a process that ends between both steps leaves no content without
+            // its origin.
             sink.record_origin(origin).await?;
             sink.finish(labels).await
         };
-        let stored = budget.whole(storing).await?.map_err(sink_failure)?;
+        let stored = budget.within_total(storing).await?.map_err(sink_failure)?;
         Ok((sniffed, stored))
     }
 }

@@ -135,7 +135,8 @@ impl Fetcher {
             let mut lookup = cache.find(tenant, url).await;
             if let Some(found) = &lookup.response {
                 let is_same_variant = vary_digest(context, &found.terms.vary) == found.vary_digest;
-                // Adopted before the server is asked: after its 304 this hop could not request the body.
+                // The stored response is adopted before the server is asked: after its 304 this hop could not request
+                // the body.
                 let is_usable =
                     is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await;
                 if !is_usable {
@@ -144,7 +145,7 @@ impl Fetcher {
             }
             lookup
         };
-        context.budget.whole(finding).await
+        context.budget.within_total(finding).await
     }
 
     /// Judges a hop whose response is stored and fresh, as far as a request would be judged before its connection.
@@ -157,7 +158,7 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
         let url = chain.current().clone();
-        // The same judgement as before a connection: a rule that changed since counts immediately.
+        // The judgement is the same as before a connection: a rule that changed since counts immediately.
         let HopAdmission { pinned, .. } = self.admit(chain, &url, context, record).await?;
         chain.note(&pinned);
         check_cached(cached, limit, record)?;

@@ -113,7 +113,7 @@ impl Fetcher {
         let result = self.begin_approved(request, scope, &mut judged).await;
         let result = result.and_then(|(chain, _)| {
             if opened.is_charged {
-                // Given back first: one tunnel takes one place among concurrent requests.
+                // The quota is given back first: one tunnel takes one place among concurrent requests.
                 opened.quota = None;
                 opened.quota = self.admit_quota(chain.policy(), &mut judged)?;
             }

@@ -108,7 +108,7 @@ impl Fetcher {
         let request = Self::slot_request(url, context, false);
         let slot = context
             .budget
-            .whole(context.admission.slot(request))
+            .within_total(context.admission.slot(request))
             .await?;
         slot.map_err(super::hop::overloaded_error)
     }

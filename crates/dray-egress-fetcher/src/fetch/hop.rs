@@ -199,7 +199,8 @@ impl Fetcher {
         extra: RequestExtra<'_>,
         record: &mut FetchRecord,
     ) -> Result<(TimedHead, WireBody, (FetchSlot, AddressSlot)), FetchError> {
-        // Checked before a slot is taken: requests to a dead host must not delay others (section 15).
+        // The circuit breaker is checked before a slot is taken: requests to a dead host must not delay others (section
+        // 15).
         self.check_breaker(url)?;
         let HopAdmission {
             slot,
@@ -245,7 +246,7 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         let (parts, wire) = sent?.map_err(|error| {
             if matches!(error, HopError::Http11Required(_)) {
-                // Read by the next attempt of the same task.
+                // The next attempt of the same task reads it.
                 context.http11_only.store(true, Ordering::Relaxed);
             }
             FetchError::new(error.code(), FetchPhase::Head).because(error)
@@ -290,7 +291,7 @@ impl Fetcher {
         let mut request = Self::slot_request(url, context, record.continues());
         let slot = context
             .budget
-            .whole(context.admission.slot(request.clone()))
+            .within_total(context.admission.slot(request.clone()))
             .await?;
         let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
@@ -313,7 +314,7 @@ impl Fetcher {
         let granted = context.admission.slot_with_address(request, ip);
         let (slot, address) = context
             .budget
-            .whole(granted)
+            .within_total(granted)
             .await?
             .map_err(overloaded_error)?;
         // An address may have become one of this machine while the hop waited.
@@ -339,7 +340,7 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<DialWinner, FetchError> {
-        // Recorded in case no address accepts; otherwise the address of the connection replaces it.
+        // The address is recorded in case no address accepts; otherwise the address of the connection replaces it.
         record.hop().chosen = pinned.addresses().first().map(PinnedAddr::socket_addr);
         record.at(FetchPhase::Connect);
         let race = race_addresses(
@@ -402,7 +403,7 @@ impl Fetcher {
     ) -> Result<HopConnection, FetchError> {
         self.check_peer(&winner, record)?;
         let DialWinner { stream, slot, .. } = winner;
-        // Metered below TLS, so that the bytes of handshake and records count too (I-7).
+        // The meter is below TLS, so that the bytes of handshake and records count too (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
             return Ok(HopConnection {

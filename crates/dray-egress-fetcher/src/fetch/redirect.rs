@@ -48,7 +48,7 @@ impl Fetcher {
             return Err(failure);
         };
         let consulted = self.consult(context.request, target, true, record);
-        chain.grant(context.budget.whole(consulted).await??);
+        chain.grant(context.budget.within_total(consulted).await??);
         // Removes the record of the refused hop: the approved hop is recorded again when it starts.
         record.hops.pop();
         chain

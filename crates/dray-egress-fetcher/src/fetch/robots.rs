@@ -207,7 +207,7 @@ impl Fetcher {
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
-        // Held until the file is cached.
+        // The guard is held until the file is cached.
         let _leader = self.lead_robots(&key, context).await?;
         // Another request may have ended with a file meanwhile.
         if let Some(source) = self.robots.find(&key) {
@@ -267,7 +267,7 @@ impl Fetcher {
                 .budget
                 .until(FetchPhase::Policy, follow_end, waiting);
             match waited.await {
-                // Closed at the end of the other request.
+                // The other request has ended, which closes the channel.
                 Ok(_) => {}
                 Err(failure) if failure.phase == FetchPhase::Policy => return Err(no_slot()),
                 Err(failure) => return Err(failure),

@@ -155,7 +155,7 @@ pub(super) fn quota_failure(
     if failure.code != Code::QuotaExceeded {
         return failure;
     }
-    // Charges no byte: the bytes that were counted before show which quota it is.
+    // This charges no byte: the bytes that were counted before show which quota it is.
     match quota.map(|quota| quota.charge(0)) {
         Some(Err(exceeded)) => {
             record.quota = Some(exceeded.limit);

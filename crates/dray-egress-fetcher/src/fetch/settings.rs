@@ -21,8 +21,8 @@ impl Fetcher {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the settings of fetches that begin later. `user_agent` must stay the same: groups of a stored robots.txt
-    /// were chosen by it.
+    /// Replaces the settings of fetches that begin later. `user_agent` must stay the same: groups of a stored
+    /// robots.txt were chosen by it.
     pub fn set_settings(&self, settings: FetchSettings) {
         *self
             .settings

@@ -21,7 +21,7 @@ fn head(status: u16, fields: &[(&str, &[u8])]) -> Parts {
 fn check_framing(fields: &[(&str, &[u8])], expected: Result<BodyFraming, Code>) {
     let judged = judge_head(&head(200, fields), HEAD_LIMIT_BYTES).map(|judged| match judged {
         HeadDecision::Body(plan) => plan.framing,
-        HeadDecision::Redirect(_) => panic!("not a redirect"),
+        HeadDecision::Redirect(_) => panic!("the head must not be a redirect"),
     });
     assert_eq!(judged, expected, "{fields:?}");
 }
@@ -171,7 +171,7 @@ fn r_5_a_206_passes_only_as_the_whole() {
         HEAD_LIMIT_BYTES,
     ) {
         Ok(HeadDecision::Body(plan)) => plan.whole,
-        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+        Ok(HeadDecision::Redirect(_)) => panic!("the head must not be a redirect"),
         Err(code) => {
             assert_eq!(code, Code::UnexpectedPartial);
             None
@@ -216,7 +216,7 @@ fn a_416_confirms_a_body_within_the_limit_alone() {
         let parts = head(416, &[("content-range", range.as_bytes())]);
         let judged = judge_rest(&parts, HEAD_LIMIT_BYTES, &resume).map(|judged| match judged {
             HeadDecision::Body(plan) => plan.whole,
-            HeadDecision::Redirect(_) => panic!("not a redirect"),
+            HeadDecision::Redirect(_) => panic!("the head must not be a redirect"),
         });
         assert_eq!(judged, expected);
     }
@@ -226,7 +226,7 @@ fn a_416_confirms_a_body_within_the_limit_alone() {
 fn b_4_one_known_coding_or_none() {
     let coding = |fields: &[(&str, &[u8])]| match judge_head(&head(200, fields), HEAD_LIMIT_BYTES) {
         Ok(HeadDecision::Body(plan)) => Ok(plan.coding),
-        Ok(HeadDecision::Redirect(_)) => panic!("not a redirect"),
+        Ok(HeadDecision::Redirect(_)) => panic!("the head must not be a redirect"),
         Err(code) => Err(code),
     };
     assert_eq!(coding(&[]), Ok(None));
@@ -280,7 +280,7 @@ fn r_6_redirect_lookalikes_are_ignored() {
         ("strict-transport-security", b"max-age=1"),
     ];
     let Ok(HeadDecision::Body(plan)) = judge_head(&head(200, fields), HEAD_LIMIT_BYTES) else {
-        panic!("a 200 is a body");
+        panic!("a 200 must have a body");
     };
     assert_eq!(plan.labels, ResponseLabels::default());
 }

@@ -61,7 +61,7 @@ enum ExchangePart {
 ///
 /// # Errors
 ///
-/// As over HTTP/1.1, and `Http11Required`.
+/// The errors of a request over HTTP/1.1, and [`HopError::Http11Required`].
 pub async fn send_http2_request(
     io: Box<dyn Io>,
     hop_request: HopRequest<'_>,
@@ -122,7 +122,7 @@ fn poll_interim(
     interim: &mut InterimCount,
     cx: &mut Context<'_>,
 ) -> Result<(), HopError> {
-    // Ends when no interim response is left, or at an error of the stream, which the response returns too.
+    // The loop ends when no interim response is left, or at an error of the stream, which the response returns too.
     while let Poll::Ready(Some(Ok(head))) = response.poll_informational(cx) {
         // HTTP/2 does not have this status (RFC 9113, section 8.6).
         if head.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -143,7 +143,7 @@ fn header_list_bytes(headers: &HeaderMap) -> u64 {
     headers.iter().map(field_bytes).sum()
 }
 
-/// Polls the connection for the stream that waits for it and that gets its errors.
+/// Polls the connection, without which the stream makes no progress. The stream gets the connection's errors.
 fn drive_connection(connection: &mut Option<Http2Connection>, cx: &mut Context<'_>) {
     if let Some(running) = connection
         && Pin::new(running).poll(cx).is_ready()
@@ -177,7 +177,7 @@ fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> 
             _ => cut_off(error.into()),
         };
     }
-    // Refusals of h2 itself: frames, fields and lengths that break the protocol, and floods.
+    // These are refusals of h2 itself: frames, fields and lengths that break the protocol, and floods.
     if error.is_library() {
         return HopError::Malformed(error.into());
     }
@@ -222,7 +222,7 @@ impl Http2Body {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        // Polled first: it sends the window updates, without which the server would stop.
+        // The connection is polled first: it sends the window updates, without which the server would stop.
         drive_connection(&mut self.connection, cx);
         self.body.poll_data(cx)
     }

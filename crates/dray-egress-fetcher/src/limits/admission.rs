@@ -122,7 +122,7 @@ impl Drop for AddressSlot {
     }
 }
 
-/// Leaves the queue when it is dropped, also by cancellation.
+/// Leaves the queue when it is dropped, even by cancellation.
 struct QueueGuard<'a> {
     admission: &'a SlotTable,
     turn: u64,
@@ -148,7 +148,8 @@ impl SlotTable {
         })
     }
 
-    /// Replaces the limits. Those who hold more than the new ones keep it, and waiters for whom there is room now go on.
+    /// Replaces the limits. Those who hold more than the new ones keep it, and waiters for whom there is room now go
+    /// on.
     pub(super) fn set_sizes(self: &Arc<Self>, sizes: AdmissionLimits) {
         self.release(|state| state.sizes = sizes);
     }
@@ -173,7 +174,7 @@ impl SlotTable {
         let claim = SlotClaim::new(request, address);
         let (grant, granted) = oneshot::channel();
         let displaced = {
-            // One lock from the check to the entry: a slot that becomes free in between finds this waiter in the
+            // One lock covers the check and the entry: a slot that becomes free in between finds this waiter in the
             // queue.
             let mut state = self.lock();
             if state.is_admissible(&claim) {

@@ -180,7 +180,7 @@ impl QuotaTable {
         rules: &RuleSet,
         caller: &Caller,
     ) -> Result<AdmittedRequest, QuotaExceeded> {
-        // One lock from the check to the count: two requests cannot both use the last unit of a quota.
+        // One lock covers the check and the count: two requests cannot both use the last unit of a quota.
         let mut table = self.lock();
         let (entries, reported) = self.check_locked(&mut table, rules, caller)?;
         for entry in &entries {
@@ -201,7 +201,7 @@ impl QuotaTable {
     ///
     /// # Errors
     ///
-    /// As [`Self::admit`].
+    /// Those of [`Self::admit`].
     pub fn check(&self, rules: &RuleSet, caller: &Caller) -> Result<(), QuotaExceeded> {
         self.check_locked(&mut self.lock(), rules, caller)
             .map(|_| ())
@@ -278,9 +278,9 @@ impl QuotaLease {
         exceeded.map_or(Ok(()), Err)
     }
 
-    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns them, and the quota that has no
-    /// room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds no
-    /// room while another one has taken bytes that it will give back is ended too.
+    /// Counts as many of `bytes` that are about to pass as fit into every quota. Returns them, and the quota that has
+    /// no room for the others. Never more bytes than a quota pass, however many requests share it; a request that finds
+    /// no room while another one has taken bytes that it will give back is ended too.
     pub fn take(&self, bytes: u64) -> (TakenBytes, Option<QuotaExceeded>) {
         let now_ms = self.0.clock.now_ms();
         let (mut granted, mut exceeded) = (bytes, None);
@@ -293,7 +293,7 @@ impl QuotaLease {
             let fitting = granted.min(room);
             counters.add_bytes(fitting);
             drop(counters);
-            // One lock at a time: two leases may name the same roles in another order.
+            // Only one lock is held at a time, because two leases may name the same roles in another order.
             for earlier in self.0.entries.get(..index).unwrap_or_default() {
                 lock(&earlier.counters).remove_bytes(granted - fitting, now_ms);
             }
@@ -309,8 +309,8 @@ impl QuotaLease {
         (taken, exceeded)
     }
 
-    /// Returns `bytes` of those that were taken, which did not pass. They return to the hour and the day in which they were
-    /// taken: once that is over, nothing is removed.
+    /// Returns `bytes` of those that were taken, which did not pass. They return to the hour and the day in which they
+    /// were taken: once that is over, nothing is removed.
     pub fn give_back(&self, taken: TakenBytes, bytes: u64) {
         for entry in &self.0.entries {
             lock(&entry.counters).remove_bytes(bytes.min(taken.count), taken.at_ms);
@@ -386,8 +386,8 @@ impl QuotaCounters {
         }
     }
 
-    /// Removes bytes that were counted at `counted_ms`, from the windows that were current then and still are. After a clock
-    /// was set back they stay counted: too few bytes pass, never too many.
+    /// Removes bytes that were counted at `counted_ms`, from the windows that were current then and still are. After a
+    /// clock was set back they stay counted: too few bytes pass, never too many.
     fn remove_bytes(&mut self, bytes: u64, counted_ms: u64) {
         let windows = [(&mut self.hour, HOUR_MS), (&mut self.day, DAY_MS)];
         for (window, window_ms) in windows {

@@ -226,7 +226,7 @@ async fn keys_without_users_are_removed() {
     ];
     let (waiting, none) = ask(&limits, "t", "a", "h");
     assert!(none.is_none());
-    // Granted before it is polled again, and then given up.
+    // The address is granted before the waiter is polled again, and then given up.
     drop(permits);
     drop(waiting);
     drop(limits.try_address(IpAddr::from([1, 1, 1, 1])));

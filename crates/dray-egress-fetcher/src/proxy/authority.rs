@@ -144,7 +144,7 @@ impl InterceptionAuthority {
             Host::Ip(ip) => ip.to_string(),
             Host::Name(name) => name.as_str().to_owned(),
         };
-        // Held while a certificate is made, so that concurrent tunnels to one host share it.
+        // The lock is held while a certificate is made, so that concurrent tunnels to one host share it.
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(leaf) = leaves.get_mut(&name) {
             // A clock that was set back must not keep a certificate for longer.

@@ -11,7 +11,9 @@ const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 17];
 const DNS_NAME_TAG: u8 = 0x82;
 /// Tag of a URI in the extension.
 const URI_TAG: u8 = 0x86;
+/// Tag of `UTCTime`, whose year has two digits.
 const UTC_TIME_TAG: u8 = 0x17;
+/// Tag of `GeneralizedTime`, whose year has four digits.
 const GENERALIZED_TIME_TAG: u8 = 0x18;
 /// Longest name in bytes. A longer name, and one with characters other than printable ASCII, identifies no client.
 const MAX_NAME_BYTES: usize = 512;

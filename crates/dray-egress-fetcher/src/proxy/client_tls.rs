@@ -32,14 +32,14 @@ pub use files::{ClientTlsError, ClientTlsWatcher, check_files};
 /// The connection of a client of the listener, without TLS or with it.
 type ClientSocket = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// Accepts TLS from clients, and knows who they are. Clones share the files in force.
+/// Accepts TLS from clients, and identifies them by their certificates. Clones share the files in force.
 #[derive(Clone)]
 pub struct ClientTls {
     in_force: Arc<RwLock<AcceptedFiles>>,
     clients: Vec<CertificateClient>,
 }
 
-/// What handshakes use.
+/// The settings of handshakes, from files that are replaced together.
 #[derive(Clone)]
 struct AcceptedFiles {
     acceptor: TlsAcceptor,
@@ -75,12 +75,12 @@ impl ClientTls {
 
     /// Uses other files from the next connection on.
     fn replace(&self, config: ServerConfig) {
-        let later = AcceptedFiles::new(config);
+        let newer = AcceptedFiles::new(config);
         let mut in_force = self
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *in_force, later).replaced.cancel();
+        std::mem::replace(&mut *in_force, newer).replaced.cancel();
     }
 
     fn in_force(&self) -> AcceptedFiles {
@@ -122,7 +122,7 @@ impl ForwardProxy {
             return self.serve_client(plain, Some(permit)).await;
         };
         let AcceptedFiles { acceptor, replaced } = tls.in_force();
-        // Boxed: the handshake is not part of the state of a tunnel.
+        // The future of the handshake is boxed, so that it is not part of the state of a tunnel.
         let accepting = Box::pin(acceptor.accept(stream));
         let accepted = timeout(self.settings().head_timeout, accepting).await;
         let stream = match accepted {

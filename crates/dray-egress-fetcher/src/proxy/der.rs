@@ -36,7 +36,7 @@ impl<'a> CertificateParts<'a> {
         if fields.0.first() == Some(&VERSION_TAG) {
             fields.next_value()?;
         }
-        // Serial number, signature algorithm and issuer.
+        // The skipped values are the serial number, the signature algorithm and the issuer.
         for _ in 0..3 {
             fields.next_value()?;
         }

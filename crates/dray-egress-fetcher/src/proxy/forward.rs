@@ -87,7 +87,7 @@ impl ForwardProxy {
             audited.record.note_credential(&credential.name);
         }
         let Ok(head) = target_head(&request, &opened.url, opened.credential.as_deref()) else {
-            // Accepted fields and a canonical URL always make a request.
+            // The fields were accepted and the URL is canonical, so this does not happen.
             let refusal = ProxyRefusal::Response;
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;

@@ -206,7 +206,8 @@ impl ProxyRequest {
     ///
     /// # Errors
     ///
-    /// As [`CanonicalUrl::parse`]; `unsupported_scheme` for a URL that is not `http`: https goes through a tunnel.
+    /// Those of [`CanonicalUrl::parse`]; `unsupported_scheme` for a URL that is not `http`: https goes through a
+    /// tunnel.
     pub fn url(&self, is_plain_port: impl FnOnce(u16) -> bool) -> Result<CanonicalUrl, Code> {
         match &self.target {
             RequestTarget::Authority(authority) => tunnel_url(authority, is_plain_port),
@@ -226,7 +227,7 @@ impl ProxyRequest {
     ///
     /// # Errors
     ///
-    /// As [`CanonicalUrl::parse`]; `None` for a URL of another host, port or scheme.
+    /// Those of [`CanonicalUrl::parse`]; `None` for a URL of another host, port or scheme.
     pub fn url_in_tunnel(&self, tunnel: &CanonicalUrl) -> Result<CanonicalUrl, Option<Code>> {
         let url = match &self.target {
             RequestTarget::Origin(path) => {
@@ -287,8 +288,8 @@ impl ProxyRequest {
         let Ok(field) = field.to_str().map(str::trim) else {
             return false;
         };
-        // For a tunnel some clients (undici, websockets) write the field of the request inside, without the port of plain
-        // http. The target names the port.
+        // For a tunnel some clients (undici, websockets) write the field of the request inside, without the port of
+        // plain http. The target names the port.
         let is_tunnel = matches!(self.target, RequestTarget::Authority(_));
         url.is_host_field(field)
             || (is_tunnel && url.is_host_field(&format!("{field}:{}", url.port())))
@@ -299,7 +300,7 @@ impl ProxyRequest {
 ///
 /// # Errors
 ///
-/// As [`CanonicalUrl::of_authority`].
+/// Those of [`CanonicalUrl::of_authority`].
 pub fn tunnel_url(
     authority: &str,
     is_plain_port: impl FnOnce(u16) -> bool,

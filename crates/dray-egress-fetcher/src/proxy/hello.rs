@@ -122,7 +122,7 @@ fn next_fragment<'a>(rest: &mut FieldReader<'a>) -> Result<Option<&'a [u8]>, Hel
 /// Reads the message without its header; `None` when it is not valid.
 fn parse_body(body: &[u8]) -> Option<ClientHello> {
     let mut reader = FieldReader(body);
-    // The legacy version: 3.x in every version of TLS.
+    // This is the legacy version, which is 3.x in every version of TLS.
     if reader.take(2)?.first() != Some(&3) {
         return None;
     }

@@ -58,8 +58,8 @@ impl ForwardProxy {
             return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
         }
         let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));
-        // TLS to a listener without TLS, or SOCKS4: their senders wait for a response, and would wait until the head
-        // times out.
+        // This is TLS to a listener without TLS, or SOCKS4: their senders wait for a response, and would wait until the
+        // head times out.
         if !may_begin_head(first) {
             return Err(refuse(ProxyRefusal::Head(HeadError::Syntax)));
         }

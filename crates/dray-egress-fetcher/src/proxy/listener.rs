@@ -161,7 +161,8 @@ impl AcceptLoop {
             self.proxy
                 .metrics()
                 .refused(UNKNOWN_PROTOCOL, refusal.code());
-            // Closed without a response, because writing to a flooding client would cost more than the client spends.
+            // The connection is closed without a response, because writing to a flooding client would cost more than
+            // the client spends.
             return;
         };
         let (proxy, abort) = (Arc::clone(&self.proxy), self.abort.clone());

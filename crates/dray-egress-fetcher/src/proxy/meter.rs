@@ -133,7 +133,7 @@ impl ByteCounts {
     /// Waits until no byte has passed for `limit`, or for [`HALF_CLOSED_TIMEOUT`] once one side has closed.
     pub async fn idle(&self, limit: Duration) {
         loop {
-            // Read again each time, since a half-close shortens the wait.
+            // The flag is read again each time, since a half-close shortens the wait.
             let is_half_closed = self.state.half_closed.load(Ordering::Relaxed);
             let limit = if is_half_closed {
                 limit.min(HALF_CLOSED_TIMEOUT)
@@ -303,7 +303,8 @@ impl AsyncWrite for TargetStream {
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
         }
-        // Taken before they are sent, so that all connections that share a quota send no more than it allows.
+        // The amount is taken before it is sent, so that all connections that share a quota send no more than it
+        // allows.
         let (taken, quota_limit) = self.quota.take(allowed as u64);
         if let Some(limit) = quota_limit.filter(|_| taken.count == 0) {
             return Poll::Ready(Err(self.counts.exceed(limit)));
@@ -380,12 +381,12 @@ mod tests {
         far.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"1234");
 
-        for pieces in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
+        for chunks in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
             let (mut down, mut far, counts) = target(TEST_LIMITS);
             let mut passed = Vec::new();
             let mut failed = false;
-            for piece in pieces {
-                far.write_all(piece).await.unwrap();
+            for chunk in chunks {
+                far.write_all(chunk).await.unwrap();
                 let mut buffer = [0; 64];
                 match down.read(&mut buffer).await {
                     Ok(count) => passed.extend_from_slice(&buffer[..count]),
@@ -395,7 +396,7 @@ mod tests {
             assert_eq!(passed, b"123456");
             assert_eq!(counts.down(), 6);
             assert_eq!(counts.limit_reached(), Some(LimitReached::Down));
-            assert!(failed || pieces.len() == 1);
+            assert!(failed || chunks.len() == 1);
         }
     }
 

@@ -452,7 +452,7 @@ impl FramedResponse {
             is_quiet = is_quiet && !has_sent_more(client);
             if is_chunked {
                 let size = format!("{:x}\r\n", data.len());
-                // One write: TLS makes a record of each.
+                // All is one write, because TLS makes a record of each.
                 let chunk = [size.as_bytes(), &data, b"\r\n"].concat();
                 client.write_all(&chunk).await?;
             } else {

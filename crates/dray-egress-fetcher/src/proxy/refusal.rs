@@ -92,7 +92,7 @@ pub enum ProxyRefusal {
 impl ProxyRefusal {
     /// A quota that refills after `delay`, or when a connection ends.
     pub fn quota(delay: Option<Duration>) -> Self {
-        // Rounded up: a second too early is refused again.
+        // The delay is rounded up: a second too early is refused again.
         Self::Quota(delay.map_or(1, |delay| delay.as_secs() + 1))
     }
 

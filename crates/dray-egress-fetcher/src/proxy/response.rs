@@ -16,8 +16,8 @@ const MAX_RESPONSE_FIELDS: usize = 128;
 /// Buffer of each side, and most bytes of a response head.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `HTTP2-Settings` by RFC 7540, section 3.2.1; `Keep-Alive` and
-/// `Proxy-Connection` by custom).
+/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `HTTP2-Settings` by RFC 7540, section 3.2.1;
+/// `Keep-Alive` and `Proxy-Connection` by custom).
 static HOP_BY_HOP_FIELDS: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("http2-settings"),
@@ -42,7 +42,7 @@ pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
     builder
 }
 
-/// Checks a response head by the rule that allowed the request: its media type, and its size where the head says it.
+/// Checks a response head by the rule that allowed the request: its media type, and its size if the head declares it.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub(super) fn check_response(
     }
 }
 
-/// Replaces equal lengths by one (RFC 9112, section 6.3): the next reader may refuse several.
+/// Replaces equal lengths by one (RFC 9112, section 6.3), because the next recipient may refuse several.
 pub(super) fn unify_length(fields: &mut HeaderMap, framing: BodyFraming) {
     if let BodyFraming::Length(length) = framing {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(length));

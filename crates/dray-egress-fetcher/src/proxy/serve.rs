@@ -1,5 +1,5 @@
-//! One client of the proxy: reads what it wants, identifies it, opens the connection, and hands it to a tunnel or a
-//! forwarded request.
+//! Serves one client of the proxy: reads its request, identifies it, opens the connection, and hands it to a tunnel or
+//! to a forwarded request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +55,9 @@ pub struct ForwardProxy {
     streams: StreamPlaces,
 }
 
-/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection may have
-/// many. Streams without an identity have places of their own, so that they take none from clients that have one.
+/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection
+/// may have many. Streams without an identity have places of their own, so that they take none from clients that have
+/// one.
 #[derive(Debug)]
 struct StreamPlaces {
     identified: Semaphore,
@@ -64,7 +65,8 @@ struct StreamPlaces {
 }
 
 impl StreamPlaces {
-    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an identity.
+    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an
+    /// identity.
     fn new(settings: &ProxySettings) -> Self {
         let sizes = settings.sizes;
         Self {
@@ -125,8 +127,8 @@ impl ForwardProxy {
         self.client_tls.as_ref()
     }
 
-    /// Looks into the tunnels that the policy files name, with certificates of this authority. Without one they are
-    /// refused.
+    /// Intercepts the tunnels that the policy files name, with certificates of this authority. Without an authority they
+    /// are refused.
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Arc<InterceptionAuthority>>) -> Self {
         self.authority = authority;
@@ -161,8 +163,8 @@ impl ForwardProxy {
         self.settings.get()
     }
 
-    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that are
-    /// open stay. The numbers of places need a restart.
+    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that
+    /// are open stay. Other numbers of places take effect only after a restart.
     pub fn set_settings(&self, settings: ProxySettings) {
         self.admission.set_sizes(settings.sizes);
         self.settings.replace(settings);
@@ -196,7 +198,7 @@ impl ForwardProxy {
         self.cut.cancel();
     }
 
-    /// Lets every connection end with what it does now.
+    /// Lets no connection begin anything new: each ends after its current request or tunnel.
     pub(super) fn drain(&self) {
         self.drain.cancel();
     }

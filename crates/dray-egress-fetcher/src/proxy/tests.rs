@@ -38,9 +38,10 @@ use crate::service::PROXY_ADDRESS_NAME;
 use crate::tests::fake_network::*;
 use crate::tests::test_service::{TestService, start_service};
 
-/// The key of all tokens here.
+/// The key of all tokens in these tests.
 const TOKEN_KEY: &str = "the key of these tests, 32 bytes or more";
-const NAME: &str = "files.example.org";
+/// Name of the host to which most of these tests connect.
+const TARGET_HOST: &str = "files.example.org";
 
 /// A service with a proxy, over a network of the test.
 struct ProxyFixture {

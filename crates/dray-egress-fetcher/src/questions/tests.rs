@@ -131,7 +131,7 @@ async fn an_answer_ends_after_its_time_which_the_configuration_limits() {
         let held = fixture.consult("chat-1", "a.example.org", 443).await;
         assert_eq!(held, HostAnswer::Allowed { id, valid_for });
         fixture.clock.advance(valid_for);
-        // Asked again, under another id: an old answer to the first question does not count for it.
+        // The question is asked again, under another id: an old answer to the first question does not count for it.
         assert_ne!(fixture.waiting("chat-1", "a.example.org").await, id);
         let late = GivenAnswer {
             is_allowed: true,

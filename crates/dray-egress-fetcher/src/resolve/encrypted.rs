@@ -143,7 +143,7 @@ impl EncryptedServer {
 
     /// The current connection, or a new one. Returns whether it is new.
     async fn connection(&self) -> Result<(Arc<Connection>, bool), DnsError> {
-        // Held while connecting, so that concurrent queries share the connection.
+        // The lock is held while connecting, so that concurrent queries share the connection.
         let mut current = self.connection.lock().await;
         if let Some(connection) = current.as_ref() {
             return Ok((Arc::clone(connection), false));
@@ -201,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// As [`Self::exchange`]; `None` when nothing has arrived on the connection for [`STALL_TIMEOUT`].
+    /// Like [`Self::exchange`]; `None` when nothing has arrived on the connection for [`STALL_TIMEOUT`].
     async fn exchange_unless_stalled(
         &self,
         packet: &[u8],

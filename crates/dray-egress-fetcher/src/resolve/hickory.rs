@@ -27,8 +27,8 @@ use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, concurrently with those that have not responded.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
-/// As [`HEDGE_DELAY`], for a server whose responses can be forged on the path, beside one that is trusted: half of the
-/// usual DNS phase, since a validation takes several round trips.
+/// Like [`HEDGE_DELAY`], for a server whose responses can be forged on the path, beside one that is trusted: half of
+/// the usual DNS phase, since a validation takes several round trips.
 const UNTRUSTED_HEDGE_DELAY: Duration = Duration::from_millis(1500);
 /// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
 /// other one (D-3).
@@ -61,11 +61,11 @@ impl HickoryResolver {
         Self::with_trust(servers, phase, None)
     }
 
-    /// As [`Self::new`], with further trust anchors (PEM text) for the certificates of encrypted servers.
+    /// Like [`Self::new`], with further trust anchors (PEM text) for the certificates of encrypted servers.
     ///
     /// # Errors
     ///
-    /// As [`Self::new`], and for a bundle without certificates.
+    /// Those of [`Self::new`], and for a bundle without certificates.
     pub fn with_trust<S: Clone + Into<NameServer>>(
         servers: &[S],
         phase: Duration,
@@ -152,7 +152,7 @@ impl HickoryResolver {
         // The value is only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let mut order: Vec<_> = (first..self.servers.len()).chain(0..first).collect();
-        // Each key once: a server may recover meanwhile.
+        // Each key is computed once, because a server may recover meanwhile.
         order.sort_by_cached_key(|index| {
             let server = self.servers.get(*index);
             server.map(|server| (server.health.is_silent(), !server.is_trusted))
@@ -193,7 +193,7 @@ impl HickoryResolver {
         loop {
             tokio::select! {
                 biased;
-                // Polled first (`biased`): with an answer no further server needs to be asked.
+                // The queries are polled first (`biased`): with an answer no further server needs to be asked.
                 Some((turn, index, result)) = queries.next(), if !queries.is_empty() => match result {
                     Ok(answer) => {
                         if self.may_be_first(index) {

@@ -129,7 +129,7 @@ pub fn name_servers(file: &Path) -> Result<Vec<SocketAddr>, ServersError> {
         source,
     })?;
     let servers: Vec<_> = text.lines().filter_map(name_server).collect();
-    // No fallback to a public resolver: names of the deployment would leak to it (D-2).
+    // There is no fallback to a public resolver: names of the deployment would leak to it (D-2).
     if servers.is_empty() {
         return Err(ServersError::None(path()));
     }

@@ -317,7 +317,7 @@ async fn d_8_loops_and_long_chains_end() {
     assert_eq!(
         answer.cnames.len(),
         9,
-        "one more than may be, so that the judge sees it"
+        "one more than is allowed, so that the judge sees it"
     );
     let loops = vec![
         alias_record(HOST_NAME, "b.example.net"),

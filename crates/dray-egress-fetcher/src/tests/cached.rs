@@ -90,7 +90,9 @@ pub(crate) fn outcome(body: &str, cache: &str) -> (String, String) {
 }
 
 /// A response with this `Cache-Control` and an entity tag; a request that knows the tag gets a 304.
-fn tagged(control: &'static str) -> impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync {
+fn tagged_response(
+    control: &'static str,
+) -> impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync {
     move |request| {
         if request.field("If-None-Match") == Some("\"one\"") {
             return ResponseScript::raw(format!(
@@ -110,7 +112,7 @@ fn tagged(control: &'static str) -> impl Fn(&ReceivedRequest) -> ResponseScript 
 #[tokio::test]
 async fn a_fresh_response_is_used_without_a_connection_and_its_name_is_judged_again() {
     let mut cached = CachedService::start(&[]).await;
-    let server = cached.serve(tagged("max-age=60"));
+    let server = cached.serve(tagged_response("max-age=60"));
     assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
     let reply = cached.service.call(&fetch_request(FILE_URL)).await.unwrap();
     assert_eq!(
@@ -145,18 +147,18 @@ async fn a_fresh_response_is_used_without_a_connection_and_its_name_is_judged_ag
 #[tokio::test]
 async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     let mut cached = CachedService::start(&[]).await;
-    let server = cached.serve(tagged("no-cache"));
+    let server = cached.serve(tagged_response("no-cache"));
     assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
     assert_eq!(cached.fetch().await, outcome("1;2", "revalidated"));
     let requests = server.received_requests();
     assert_eq!(requests[0].field("If-None-Match"), None);
     assert_eq!(requests[1].field("If-None-Match"), Some("\"one\""));
     // The fields of a 304 hold from then on.
-    cached.serve(tagged("max-age=60"));
+    cached.serve(tagged_response("max-age=60"));
     assert_eq!(cached.fetch().await, outcome("1;2", "revalidated"));
     assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
     assert!(cached.purge("acme", FILE_URL).await.unwrap());
-    cached.serve(tagged("no-cache"));
+    cached.serve(tagged_response("no-cache"));
     cached.fetch().await;
     let changed = cached.serve(|_| {
         let fields = [("Cache-Control", "no-cache"), ("ETag", "\"two\"")];
@@ -181,7 +183,7 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
 #[tokio::test]
 async fn a_304_about_other_content_confirms_nothing_and_the_file_is_requested_without_conditions() {
     let mut cached = CachedService::start(&[]).await;
-    cached.serve(tagged("no-cache"));
+    cached.serve(tagged_response("no-cache"));
     assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
     let changed = cached.serve(|request| {
         if request.field("If-None-Match").is_some() {
@@ -202,7 +204,7 @@ async fn a_304_about_other_content_confirms_nothing_and_the_file_is_requested_wi
 #[tokio::test]
 async fn a_response_replaces_only_what_was_stored_when_its_fetch_looked() {
     let mut cached = CachedService::start(&[]).await;
-    cached.serve(tagged("max-age=60"));
+    cached.serve(tagged_response("max-age=60"));
     assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
     let cx = cached.service.running.context();
     let settings = CacheSettings {
@@ -265,7 +267,7 @@ async fn i_5_a_stored_response_bypasses_no_refusal() {
                 outcome = \"allow\"\nmax_bytes = 2\n";
     std::fs::write(&policy, text).unwrap();
     let mut cached = CachedService::start(&[("policy_path", policy.to_str().unwrap())]).await;
-    let server = cached.serve(tagged("max-age=60"));
+    let server = cached.serve(tagged_response("max-age=60"));
     cached.fetch().await;
     assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
     for (app, detail) in [
@@ -326,7 +328,7 @@ async fn a_response_for_one_receiver_is_not_stored() {
         assert_eq!(server.received_requests().len(), 2, "{fields:?}");
     }
     // Neither a response to a request with a credential, nor a response that was stored before the credential existed.
-    let server = cached.serve(tagged("max-age=60"));
+    let server = cached.serve(tagged_response("max-age=60"));
     for _ in 0..2 {
         let own = cached
             .fetch_as("holder", "reporter", fetch_request(FILE_URL))
@@ -388,7 +390,7 @@ async fn without_the_setting_nothing_is_stored_and_a_purge_finds_nothing() {
         fake_network,
         service,
     };
-    let server = cached.serve(tagged("max-age=60"));
+    let server = cached.serve(tagged_response("max-age=60"));
     for _ in 0..2 {
         assert_eq!(cached.fetch().await, outcome("1;2", ""));
     }

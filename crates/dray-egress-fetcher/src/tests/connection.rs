@@ -15,7 +15,7 @@ fn hello() -> ScriptedResponder {
 }
 
 /// A fixture whose `files.example.org` has TLS with the settings of `offer` and a certificate for `name`.
-fn secured(name: &str, offer: TlsOffer, script: ResponseScript) -> FetcherFixture {
+fn tls_fixture(name: &str, offer: TlsOffer, script: ResponseScript) -> FetcherFixture {
     let authority = Authority::new().unwrap();
     let fixture = FetcherFixture {
         bundle: Some(authority.pem()),
@@ -234,7 +234,7 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
 
 #[tokio::test(start_paused = true)]
 async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
-    let other = secured(
+    let other = tls_fixture(
         "other.example.org",
         TlsOffer::default(),
         ResponseScript::ok("x"),
@@ -247,12 +247,12 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
         expired: true,
         ..TlsOffer::default()
     };
-    let expired = secured("files.example.org", expired, ResponseScript::ok("x"));
+    let expired = tls_fixture("files.example.org", expired, ResponseScript::ok("x"));
     assert_eq!(
         expired.fetch("https://files.example.org/").await.end(),
         ("tls_error", "tls")
     );
-    let mut unknown = secured(
+    let mut unknown = tls_fixture(
         "files.example.org",
         TlsOffer::default(),
         ResponseScript::ok("x"),
@@ -266,7 +266,7 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
-    let named = secured(
+    let named = tls_fixture(
         "files.example.org",
         TlsOffer::default(),
         ResponseScript::ok("x"),
@@ -275,13 +275,13 @@ async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
         named.fetch("https://93.184.215.14/").await.code(),
         "tls_error"
     );
-    let literal = secured(PUBLIC_ADDRESS, TlsOffer::default(), ResponseScript::ok("x"));
+    let literal = tls_fixture(PUBLIC_ADDRESS, TlsOffer::default(), ResponseScript::ok("x"));
     assert_eq!(literal.fetch("https://93.184.215.14/").await.code(), "ok");
 }
 
 #[tokio::test(start_paused = true)]
 async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
-    let fixture = secured(
+    let fixture = tls_fixture(
         "files.example.org",
         TlsOffer::default(),
         ResponseScript::ok("x"),
@@ -310,7 +310,7 @@ async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection()
 #[tokio::test(start_paused = true)]
 async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
     let body = "HTTP/1.1 200 OK\r\n\r\nhalf of the body";
-    let fixture = secured(
+    let fixture = tls_fixture(
         "files.example.org",
         TlsOffer::default(),
         ResponseScript::raw(body),
@@ -319,7 +319,7 @@ async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
     assert_eq!(outcome.code(), "ok");
     assert!(outcome.result.unwrap().length_verified);
     let without_close_notify = ResponseScript::raw(body).then(ResponseStep::Drop);
-    let fixture = secured(
+    let fixture = tls_fixture(
         "files.example.org",
         TlsOffer::default(),
         without_close_notify,

@@ -19,8 +19,9 @@ const LARGE_BYTES: usize = 300_000;
 /// Bytes of a response after which its connection breaks, if it must.
 const CUT_BYTES: usize = 100_000;
 
-/// One location for each policy. nginx sends `ETag` and `Last-Modified`, and decides about conditions and ranges itself.
-const LOCATIONS: &str = r#"
+/// One location for each policy. nginx sends `ETag` and `Last-Modified`, and decides about conditions and ranges
+/// itself.
+const NGINX_LOCATIONS: &str = r#"
 location /fresh/ { alias FILES/; add_header Cache-Control "max-age=60"; }
 location /stale/ { alias FILES/; add_header Cache-Control "max-age=0, must-revalidate"; }
 location /unnamed/ { alias FILES/; }
@@ -37,18 +38,18 @@ location /moved/ { return 302 http://files.example.org/fresh/a; }
 "#;
 
 /// The server, whose files a test can change.
-struct Nginx {
+struct NginxServer {
     directory: tempfile::TempDir,
     process: Child,
 }
 
-impl Nginx {
+impl NginxServer {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path();
         std::fs::create_dir(home.join("files")).unwrap();
         let (files, shown) = (home.join("files"), home.display());
-        let locations = LOCATIONS.replace("FILES", files.to_str().unwrap());
+        let locations = NGINX_LOCATIONS.replace("FILES", files.to_str().unwrap());
         // The workers are those of the user of the test, who owns the files.
         let configuration = format!(
             "daemon off;\nmaster_process off;\npid {shown}/pid;\nerror_log {shown}/error.log;\nevents {{}}\nhttp {{\n\
@@ -94,7 +95,7 @@ impl Nginx {
     }
 }
 
-impl Drop for Nginx {
+impl Drop for NginxServer {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();
@@ -104,7 +105,7 @@ impl Drop for Nginx {
 
 /// A service with a cache, whose `files.example.org` is nginx.
 struct NginxFixture {
-    nginx: Nginx,
+    nginx: NginxServer,
     cached: CachedService,
     /// Set before a fetch: its first connection breaks after [`CUT_BYTES`] bytes of the response.
     cut: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -113,7 +114,7 @@ struct NginxFixture {
 
 impl NginxFixture {
     async fn start() -> Self {
-        let nginx = Nginx::start().await;
+        let nginx = NginxServer::start().await;
         let cached = CachedService::start(&[]).await;
         let (sender, mut accepted) = tokio::sync::mpsc::unbounded_channel();
         let peer = FakePeer::Handed(sender);

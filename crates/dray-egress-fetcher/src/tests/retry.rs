@@ -22,7 +22,7 @@ fn serve_scripts(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> Scri
 }
 
 /// No bytes, then the end of the connection.
-fn closed() -> ResponseScript {
+fn closed_response() -> ResponseScript {
     ResponseScript(vec![ResponseStep::Drop])
 }
 
@@ -86,7 +86,11 @@ async fn retries_when_the_connection_ends_before_the_head() {
     let fixture = FetcherFixture::default();
     let server = serve_scripts(
         &fixture,
-        vec![closed(), closed(), ResponseScript::ok("third")],
+        vec![
+            closed_response(),
+            closed_response(),
+            ResponseScript::ok("third"),
+        ],
     );
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!((outcome.code(), outcome.body), ("ok", b"third".to_vec()));

@@ -34,7 +34,7 @@ name = "rest"
 outcome = "allow"
 "#;
 
-fn ruled(fixture: &FetcherFixture, text: &str) -> Fetcher {
+fn fetcher_with_rules(fixture: &FetcherFixture, text: &str) -> Fetcher {
     let fetcher = fixture.fetcher();
     set_rules(&fetcher, text);
     fetcher
@@ -62,7 +62,7 @@ fn csv(body: &str) -> ResponseScript {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_no_rule_allows_is_refused_before_any_query() {
     let fixture = FetcherFixture::default();
-    let fetcher = ruled(&fixture, POLICY_TEXT);
+    let fetcher = fetcher_with_rules(&fixture, POLICY_TEXT);
     for (tenant, url, rule) in [
         (
             "acme",
@@ -109,13 +109,13 @@ async fn i_5_a_rule_that_allows_opens_nothing_that_is_closed() {
         ("http://localhost/", "blocked_host"),
         ("http://files.example.org:22/", "port_not_allowed"),
     ] {
-        let outcome = run(&ruled(&fixture, open), &job_of("acme", url)).await;
+        let outcome = run(&fetcher_with_rules(&fixture, open), &job_of("acme", url)).await;
         assert_eq!(outcome.code(), code, "{url}");
     }
     fixture.admin.host_allowlist =
         Some(dray_guard::HostPatterns::parse(["x.example.org"]).unwrap());
     let outcome = run(
-        &ruled(&fixture, open),
+        &fetcher_with_rules(&fixture, open),
         &job_of("acme", "http://files.example.org/"),
     )
     .await;
@@ -126,7 +126,7 @@ async fn i_5_a_rule_that_allows_opens_nothing_that_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_rule_limits_type_and_size_of_the_response() {
     let fixture = FetcherFixture::default();
-    let fetcher = ruled(&fixture, POLICY_TEXT);
+    let fetcher = fetcher_with_rules(&fixture, POLICY_TEXT);
     let job = job_of("acme", "http://files.example.org/");
     for (script, end) in [
         (csv("12345678"), ("ok", "")),
@@ -155,7 +155,7 @@ async fn x_5_every_redirect_target_is_judged_by_the_rules() {
         OTHER_PUBLIC_ADDRESS,
         ResponseScript::ok("more than eight bytes"),
     );
-    let fetcher = ruled(&fixture, POLICY_TEXT);
+    let fetcher = fetcher_with_rules(&fixture, POLICY_TEXT);
     for (target, code, rule) in [
         ("http://other.example.org/", "policy_denied", "deny/other"),
         (
@@ -188,7 +188,7 @@ async fn c_4_rules_that_change_during_a_fetch_do_not_change_it() {
     fixture
         .fake_network
         .slow("files.example.org", std::time::Duration::from_secs(1));
-    let fetcher = ruled(&fixture, POLICY_TEXT);
+    let fetcher = fetcher_with_rules(&fixture, POLICY_TEXT);
     let job = job_of("acme", "http://files.example.org/");
     let digest = fetcher.rules().unwrap().digest().to_owned();
     let (outcome, ()) = tokio::join!(run(&fetcher, &job), async {
@@ -208,14 +208,14 @@ async fn a_refusal_by_a_report_only_policy_passes_and_is_recorded() {
     let fixture = FetcherFixture::default();
     let trial = format!("report_only = true\n{POLICY_TEXT}");
     let outcome = run(
-        &ruled(&fixture, &trial),
+        &fetcher_with_rules(&fixture, &trial),
         &job_of("umbrella", "http://files.example.org/"),
     )
     .await;
     assert_eq!(outcome.code(), "ok");
     assert_eq!(outcome.record.reported.unwrap().name, "default");
     let outcome = run(
-        &ruled(&fixture, &trial),
+        &fetcher_with_rules(&fixture, &trial),
         &job_of("acme", "http://files.example.org/private/x"),
     )
     .await;
@@ -263,7 +263,7 @@ async fn i_7_a_fetch_ends_when_its_bytes_exceed_the_quota() {
     fixture
         .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; 100_000]));
-    let fetcher = ruled(&fixture, &format!("{QUOTA_TEXT}bytes_per_day = 50000\n"));
+    let fetcher = fetcher_with_rules(&fixture, &format!("{QUOTA_TEXT}bytes_per_day = 50000\n"));
     let job = job_of("acme", "http://files.example.org/");
     let outcome = run(&fetcher, &job).await;
     assert_eq!(outcome.end(), ("quota_exceeded", "body"));
@@ -282,7 +282,7 @@ async fn a_dropped_fetch_no_longer_counts_as_concurrent() {
     fixture
         .fake_network
         .slow("files.example.org", std::time::Duration::from_secs(2));
-    let fetcher = ruled(&fixture, &format!("{QUOTA_TEXT}concurrent = 1\n"));
+    let fetcher = fetcher_with_rules(&fixture, &format!("{QUOTA_TEXT}concurrent = 1\n"));
     let job = job_of("acme", "http://files.example.org/");
     let mut dropped = Box::pin(run(&fetcher, &job));
     assert!(futures_util::poll!(&mut dropped).is_pending());

@@ -52,7 +52,7 @@ async fn a_large_file_and_a_caller_that_asks_for_a_claim_get_a_claim() {
     let small = service.call(&small).await.unwrap();
     for (reply, expected) in [(large, body.as_slice()), (small, b"tiny".as_slice())] {
         let ContentSource::Claim(claim) = content(&reply) else {
-            panic!("not a claim");
+            panic!("the content must be a claim");
         };
         let tenant = TenantId::new("acme").unwrap();
         let deadline = Deadline::after(cx.clock.now_ms(), Duration::from_secs(10));

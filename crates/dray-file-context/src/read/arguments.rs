@@ -59,7 +59,7 @@ impl ReadArguments {
             return Err(InvalidArguments(unknown_tool(tool)));
         }
         if let Value::String(text) = value {
-            // An object only, so that the recursion ends here.
+            // Only an object is read again, so that the recursion ends here.
             return match parse_lenient_json(text).filter(Value::is_object) {
                 Some(value) => Self::read(tool, &value),
                 None => Err(InvalidArguments("Params is not object".to_owned())),

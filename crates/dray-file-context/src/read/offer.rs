@@ -99,7 +99,7 @@ pub fn tool_schema(
             "Read the content of specified files.".to_owned(),
             json!({"type": "object", "properties": {"urls": {
                 "type": "array", "items": {"type": "string"},
-                // Advertised only; calls with more are not refused for it (12.2).
+                // The limit is only advertised; calls with more are not refused for it (12.2).
                 "maxItems": crate::limits::max_files(max_files),
                 "description": "Absolute HTTP(S) file URLs"}}, "required": ["urls"]}),
         ),

@@ -38,7 +38,7 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
 /// of small files is given to large ones.
 pub fn share_budget(budget: usize, demands: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = demands.iter().copied().enumerate().collect();
-    // Smallest first: the unused share of a file is distributed among the later ones.
+    // The smallest demand comes first: the unused share of a file is distributed among the later ones.
     order.sort_by_key(|&(index, demand)| (demand, index));
     let mut shares = vec![0; demands.len()];
     let (mut remaining, mut waiting) = (budget, order.len());

@@ -272,7 +272,7 @@ fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> 
         );
     }
     if entry.unavailable {
-        // Known before any fetch, because signing failed when the context was built.
+        // This is known before any fetch, because signing failed when the context was built.
         return refuse_file(file_name, ReadFailure::of(FailureCode::Expired));
     }
     PlanStep::Read(ReadTask {

@@ -412,7 +412,7 @@ fn files_without_an_id_are_listed_with_the_reason_and_how_to_reach_them() {
     let text = super::write_reminder(ReminderLayout::BMedia, &sections, "q");
     assert!(
         text.ends_with(
-            "Without an id:\n- x&lt;y&gt;: its name is not one of a file that can be opened\n- z: its address cannot be \
+            "Without an id:\n- x&lt;y&gt;: no file with this name can be opened\n- z: its address cannot be \
              used\n- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): ask the user to send them \
              in another message.\n</system-reminder>\nq"
         ),

@@ -90,7 +90,7 @@ impl LayoutTexts {
         let (english, chinese) = match reason {
             ExclusionReason::Limit => ("over the limit", "超出数量限制"),
             ExclusionReason::Name => (
-                "its name is not one of a file that can be opened",
+                "no file with this name can be opened",
                 "文件名无效，无法打开",
             ),
             ExclusionReason::Url => ("its address cannot be used", "链接无效，无法使用"),

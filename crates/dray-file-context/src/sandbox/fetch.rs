@@ -110,7 +110,7 @@ impl FetchPlan {
     /// The tool's result (R-13: only a write that was confirmed is called one).
     pub fn report(&self, outcome: &WriteOutcome) -> String {
         match outcome {
-            // Confirmed, but above the limit, which the sandbox does not check.
+            // The write is confirmed, but above the limit, which the sandbox does not check.
             WriteOutcome::Written(size) if *size > self.max_bytes => {
                 failed_result(&self.too_large())
             }

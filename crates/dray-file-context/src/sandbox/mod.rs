@@ -1,4 +1,4 @@
-//! Copying files into a sandbox (agent-file-context 14): the tool of the older generations, and its replacement, which
+//! Copies files into a sandbox (agent-file-context 14): the tool of the older generations, and its replacement, which
 //! writes all files before a run. This module decides and writes texts; the caller downloads and writes the files.
 
 mod fetch;

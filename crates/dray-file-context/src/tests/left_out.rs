@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{build, file, message, text};
 use crate::ExclusionReason;
 
-fn keyed(name: &str, key: &str) -> Value {
+fn file_with_key(name: &str, key: &str) -> Value {
     json!({"file": {"type": "file", "name": name, "key": key, "url": format!("https://s3.example/{name}")}})
 }
 
@@ -25,10 +25,10 @@ fn reasons(built: &crate::BuiltContext) -> Vec<(&str, ExclusionReason)> {
 fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     for bad in ["files/B/../x", "files//B/x", "files/"] {
         let parts = [
-            keyed("a.pdf", "files/B/a.pdf"),
-            keyed("bad.pdf", bad),
+            file_with_key("a.pdf", "files/B/a.pdf"),
+            file_with_key("bad.pdf", bad),
             file("file", "ftp.txt", "ftp://h.example/ftp.txt"),
-            keyed("b.pdf", "files/B/b.pdf"),
+            file_with_key("b.pdf", "files/B/b.pdf"),
         ];
         let request = json!({
             "responseChatItemId": "a1", "question": "q",
@@ -47,8 +47,7 @@ fn an_unusable_name_does_not_change_the_ids_of_other_files() {
         );
         let message_text = built.current_user_message.text();
         assert!(
-            message_text
-                .contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
+            message_text.contains("\n- bad.pdf: no file with this name can be opened\n"),
             "{message_text}"
         );
         assert!(
@@ -61,9 +60,9 @@ fn an_unusable_name_does_not_change_the_ids_of_other_files() {
 #[test]
 fn a_file_that_was_left_out_keeps_its_number_so_ids_are_the_same_in_the_next_turn() {
     let parts = [
-        keyed("bad.pdf", "files/B/../x"),
-        keyed("gone.pdf", "files/B/gone.pdf"),
-        keyed("b.pdf", "files/B/b.pdf"),
+        file_with_key("bad.pdf", "files/B/../x"),
+        file_with_key("gone.pdf", "files/B/gone.pdf"),
+        file_with_key("b.pdf", "files/B/b.pdf"),
         text("q"),
     ];
     let renewals = json!({"invalid": ["files/B/../x"],

@@ -6,7 +6,7 @@ use super::{message, text};
 use crate::renew::{RenewalRefusal, StoreScope};
 use crate::{BuildError, BuiltContext, ContextBuilder, ContextRequest};
 
-fn stored(name: &str, key: &str) -> Value {
+fn stored_file(name: &str, key: &str) -> Value {
     json!({"file": {"type": "file", "name": name, "key": key, "url": format!("https://s3.example/{key}?X-Amz-Signature=old")}})
 }
 
@@ -15,17 +15,21 @@ fn try_build(request: Value) -> Result<BuiltContext, BuildError> {
     ContextBuilder::build(&request)
 }
 
-fn signed(key: &str) -> String {
+fn signed_url(key: &str) -> String {
     format!("https://s3.example/{key}?X-Amz-Signature=new")
 }
 
 #[test]
 fn r_15_urls_are_signed_again_and_a_file_is_still_found_by_its_old_url() {
-    let question = message("Human", "h", &[stored("a.pdf", "chat/x/a.pdf"), text("t")]);
+    let question = message(
+        "Human",
+        "h",
+        &[stored_file("a.pdf", "chat/x/a.pdf"), text("t")],
+    );
     let request = json!({"history": [question], "renewals": {"scope": ["chat/x"],
-        "signed": {"chat/x/a.pdf": signed("chat/x/a.pdf")}}});
+        "signed": {"chat/x/a.pdf": signed_url("chat/x/a.pdf")}}});
     let built = try_build(request).unwrap();
-    assert_eq!(built.file_url_map["h-0"], signed("chat/x/a.pdf"));
+    assert_eq!(built.file_url_map["h-0"], signed_url("chat/x/a.pdf"));
     assert!(
         built.rewritten_histories[0]
             .text()
@@ -51,9 +55,9 @@ fn r_15_urls_are_signed_again_and_a_file_is_still_found_by_its_old_url() {
 #[test]
 fn r_15_each_key_of_the_conversation_is_to_be_signed_once_and_no_other_key() {
     let request: ContextRequest = serde_json::from_value(json!({"histories": [
-            message("Human", "old", &[stored("o", "chat/x/out-of-window")]), message("AI", "", &[]),
-            message("Human", "h", &[stored("a", "chat/x/a"), stored("b", "chat/y/b")]), message("AI", "", &[])],
-        "history": 1, "userMessage": message("Human", "q", &[stored("a", "chat/x/a"), stored("c", "chat/x/c")])}))
+            message("Human", "old", &[stored_file("o", "chat/x/out-of-window")]), message("AI", "", &[]),
+            message("Human", "h", &[stored_file("a", "chat/x/a"), stored_file("b", "chat/y/b")]), message("AI", "", &[])],
+        "history": 1, "userMessage": message("Human", "q", &[stored_file("a", "chat/x/a"), stored_file("c", "chat/x/c")])}))
     .unwrap();
     let scope = StoreScope::of(["chat/x".to_owned()]);
     assert_eq!(request.keys_to_sign(Some(&scope)), ["chat/x/a", "chat/x/c"]);
@@ -65,8 +69,8 @@ fn r_15_a_failure_in_history_is_a_warning_and_the_file_is_marked() {
         "Human",
         "h",
         &[
-            stored("a.pdf", "chat/other/a.pdf"),
-            stored("b.pdf", "chat/x/b.pdf"),
+            stored_file("a.pdf", "chat/other/a.pdf"),
+            stored_file("b.pdf", "chat/x/b.pdf"),
             text("t")
         ]
     )]);
@@ -103,7 +107,7 @@ fn r_15_a_failure_in_history_is_a_warning_and_the_file_is_marked() {
 fn r_15_a_failure_in_the_current_message_is_an_error_in_the_peers_generations() {
     let current = |key: &str, renewals: Value| {
         let request = json!({"generation": "g5", "renewals": renewals,
-            "userMessage": message("Human", "q", &[stored("a.pdf", key)])});
+            "userMessage": message("Human", "q", &[stored_file("a.pdf", key)])});
         try_build(request).unwrap_err().to_string()
     };
     assert_eq!(
@@ -134,13 +138,13 @@ fn r_15_unavailable_media_are_not_sent_to_a_model() {
 #[test]
 fn two_parts_with_one_key_are_one_file() {
     let parts = [
-        stored("a.pdf", "chat/x/a.pdf"),
+        stored_file("a.pdf", "chat/x/a.pdf"),
         json!({"file": {"type": "file", "name": "b.pdf", "key": "chat/x/a.pdf", "url": "https://s3.example/other"}}),
     ];
     for generation in ["g5", "stable"] {
         let built = try_build(
             json!({"generation": generation, "userMessage": message("Human", "q", &parts),
-            "renewals": {"signed": {"chat/x/a.pdf": signed("chat/x/a.pdf")}}}),
+            "renewals": {"signed": {"chat/x/a.pdf": signed_url("chat/x/a.pdf")}}}),
         )
         .unwrap();
         assert_eq!(built.current_files.len(), 1);
@@ -154,13 +158,13 @@ fn r_1_the_id_of_a_file_does_not_change_when_another_file_cannot_be_renewed() {
         "Human",
         "h",
         &[
-            stored("a.pdf", "chat/x/a.pdf"),
-            stored("b.pdf", "chat/x/b.pdf")
+            stored_file("a.pdf", "chat/x/a.pdf"),
+            stored_file("b.pdf", "chat/x/b.pdf")
         ]
     )]);
     let id_of_b = |signed_a: Value| {
         let built = try_build(json!({"history": history, "renewals": {"signed": {
-            "chat/x/a.pdf": signed_a, "chat/x/b.pdf": signed("chat/x/b.pdf")}}}))
+            "chat/x/a.pdf": signed_a, "chat/x/b.pdf": signed_url("chat/x/b.pdf")}}}))
         .unwrap();
         built
             .catalog
@@ -169,7 +173,7 @@ fn r_1_the_id_of_a_file_does_not_change_when_another_file_cannot_be_renewed() {
     };
     assert_eq!(id_of_b(json!(null)), Some("b.pdf".to_owned()));
     assert_eq!(
-        id_of_b(json!(signed("chat/x/a.pdf"))),
+        id_of_b(json!(signed_url("chat/x/a.pdf"))),
         Some("b.pdf".to_owned())
     );
 }

@@ -132,7 +132,7 @@ async fn a_media_type_that_is_too_long_becomes_empty() {
     ] {
         fixture.core.put("b/a.txt", "text", sent);
         let Ok(LoadTarget::Dial(path)) = classify_reference("files/b/a.txt", None) else {
-            panic!("not a DIAL file");
+            panic!("the reference must be a file of DIAL");
         };
         let credentials = CallerCredentials {
             api_key: Secret::new("k"),

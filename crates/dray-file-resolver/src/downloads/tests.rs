@@ -25,7 +25,7 @@ fn key(tenant: &str, url: &str, policy: Option<&v1::AppPolicy>) -> DownloadKey {
     )
 }
 
-fn loaded(bytes: &'static [u8]) -> LoadedFile {
+fn loaded_file(bytes: &'static [u8]) -> LoadedFile {
     LoadedFile {
         content: ContentSource::Inline(Bytes::from_static(bytes)),
         size: bytes.len() as u64,
@@ -39,7 +39,7 @@ async fn load(downloads: &DownloadIndex, key: DownloadKey, count: &AtomicU32) {
     let load = async {
         tokio::task::yield_now().await;
         count.fetch_add(1, Ordering::SeqCst);
-        Ok::<_, ()>(loaded(b""))
+        Ok::<_, ()>(loaded_file(b""))
     };
     downloads.get_or_load(key, load).await.unwrap();
 }

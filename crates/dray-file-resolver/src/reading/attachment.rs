@@ -29,7 +29,7 @@ impl ReadingContext {
             body.external_url_fetch.clone(),
         );
         let cancel = CancellationToken::new();
-        // Dropped when the caller cancels, which ends a running conversion.
+        // The guard drops when the caller cancels, which ends a running conversion.
         let _ended = cancel.clone().drop_guard();
         let reader = self.reader(&access.meta.tenant);
         let mut reading_request = ReadingRequest {

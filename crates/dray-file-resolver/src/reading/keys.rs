@@ -28,7 +28,7 @@ impl StoredKey {
     pub(super) fn parse(key: &str) -> Option<Self> {
         if let Some(stored) = key.strip_prefix("artifact/") {
             let (digest, size) = stored.split_once('/').unwrap_or((stored, "0"));
-            // Checked, so that only keys of this form pass; the size itself comes from the store.
+            // The size is parsed only, so that only keys of this form pass; the size itself comes from the store.
             size.parse::<u64>().ok()?;
             return digest.parse().ok().map(Self::Artifact);
         }

@@ -90,7 +90,7 @@ impl FileResolver {
             ..
         } = delivery;
         let operation_id = meta.operation.to_string();
-        // Checked again, because publishers may write to the stream without `submit`.
+        // The names are checked again, because publishers may write to the stream without `submit`.
         if let Err(fault) = check_names(&work) {
             let event = rejected_event(operation_id, &work, fault.clone(), None);
             return Err(WorkFailure::with_event(fault, &event));

@@ -42,7 +42,7 @@ async fn next(events: &mut EventStream, meta: &Meta) -> ObservedEvent {
     found.await.expect("no event within 20 s")
 }
 
-async fn resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
+async fn find_resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
     let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
@@ -51,7 +51,7 @@ async fn resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolve
     event.decode().unwrap()
 }
 
-async fn rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
+async fn find_rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
     let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
@@ -93,7 +93,7 @@ async fn a_published_tool_call_is_answered_by_an_event() {
         r#"{{"a":"file:text::files/b/a","w":"file:text::{outside}"}}"#
     ));
     fixture.bus.publish_work(&meta, &work).await.unwrap();
-    let event = resolved(&fixture, &meta).await;
+    let event = find_resolved(&fixture, &meta).await;
     assert_eq!(
         (event.tool_call_id.as_str(), event.tool.as_str()),
         ("call-1", "tool")
@@ -111,7 +111,7 @@ async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
     let meta = fixture.meta();
     let work = call(r#"{"doc":"file:text::files/b/none"}"#);
     fixture.bus.publish_work(&meta, &work).await.unwrap();
-    let event = rejected(&fixture, &meta).await;
+    let event = find_rejected(&fixture, &meta).await;
     assert_eq!(event.state(), TerminalState::Failed);
     assert_eq!(event.tool_call_id, "call-1");
     let invalid = event.invalid.unwrap();
@@ -130,7 +130,7 @@ async fn broken_arguments_are_a_rejection_without_a_parameter() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     let meta = fixture.meta();
     fixture.bus.publish_work(&meta, &call("{")).await.unwrap();
-    let event = rejected(&fixture, &meta).await;
+    let event = find_rejected(&fixture, &meta).await;
     assert_eq!(
         (event.state(), event.invalid),
         (TerminalState::Failed, None)
@@ -147,7 +147,7 @@ async fn names_that_would_fill_the_event_are_refused_and_cut() {
         ..call("{}")
     };
     fixture.bus.publish_work(&meta, &work).await.unwrap();
-    let event = rejected(&fixture, &meta).await;
+    let event = find_rejected(&fixture, &meta).await;
     assert!(event.encoded_len() < 2000, "{}", event.encoded_len());
     assert_eq!(event.fault.unwrap().code(), v1::FaultCode::InvalidArgument);
     let submitted = fixture.bus.call(&fixture.meta(), &work).await.unwrap_err();
@@ -178,7 +178,7 @@ async fn names_that_no_tool_has_are_refused_at_the_entry_and_as_work() {
         assert!(refusal.message.contains(field), "{refusal:?}");
         let meta = fixture.meta();
         fixture.bus.publish_work(&meta, &work).await.unwrap();
-        let fault = rejected(&fixture, &meta).await.fault.unwrap();
+        let fault = find_rejected(&fixture, &meta).await.fault.unwrap();
         assert_eq!(fault.message, refusal.message);
     }
     let longest = named(&"ü".repeat(256), "");
@@ -194,9 +194,9 @@ async fn large_results_travel_as_claims() {
     let meta = fixture.meta();
     let work = call(r#"{"a":"file:base64::files/b/a"}"#);
     fixture.bus.publish_work(&meta, &work).await.unwrap();
-    let resolved = resolved(&fixture, &meta).await.resolved.unwrap();
+    let resolved = find_resolved(&fixture, &meta).await.resolved.unwrap();
     let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
-        panic!("not a claim");
+        panic!("the content must be a claim");
     };
     assert_eq!(claim.artifact.size, 133_336 + 8);
     assert_eq!(resolved.files[0].size, 100_000);
@@ -209,12 +209,12 @@ async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
     let acme = fixture.meta();
     fixture.bus.publish_work(&acme, &work).await.unwrap();
-    let event = rejected(&fixture, &acme).await;
+    let event = find_rejected(&fixture, &acme).await;
     assert_eq!(event.fault.unwrap().detail, "dial_unauthorized");
     assert_eq!(event.invalid, None);
     let other = Meta::new(TenantId::new("other").unwrap(), fixture.meta().deadline);
     fixture.bus.publish_work(&other, &work).await.unwrap();
-    resolved(&fixture, &other).await;
+    find_resolved(&fixture, &other).await;
     let keys: Vec<_> = fixture
         .core
         .received_requests()
@@ -234,7 +234,7 @@ async fn claims_of_other_tenants_are_rejected() {
         ..call("")
     };
     fixture.bus.publish_work(&meta, &work).await.unwrap();
-    let fault = rejected(&fixture, &meta).await.fault.unwrap();
+    let fault = find_rejected(&fixture, &meta).await.fault.unwrap();
     assert_eq!(
         (fault.code(), fault.detail.as_str()),
         (v1::FaultCode::Denied, "foreign_tenant")
@@ -261,7 +261,7 @@ async fn a_transient_fault_is_retried_until_the_work_succeeds() {
     fixture.core.clear_file_fault("b/a");
     let text = fixture
         .read(
-            resolved(&fixture, &meta)
+            find_resolved(&fixture, &meta)
                 .await
                 .resolved
                 .unwrap()
@@ -293,7 +293,7 @@ async fn submitted_calls_are_work_and_can_be_asked_after() {
     let Some(tool_call_outcome::Outcome::Resolved(event)) = answer.outcome else {
         panic!("not resolved: {answer:?}");
     };
-    assert_eq!(event, resolved(&fixture, &meta).await);
+    assert_eq!(event, find_resolved(&fixture, &meta).await);
     let gets = fixture.core.requests().len();
     assert_eq!(gets, 2, "the same operation is resolved once");
 }

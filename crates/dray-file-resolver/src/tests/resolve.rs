@@ -80,7 +80,7 @@ async fn stored_arguments_are_read_and_stay_stored() {
     };
     let reply = fixture.ask(resolve_request.clone()).await.unwrap();
     let Some(v1::resolve_reply::Outcome::Resolved(resolved)) = reply.outcome else {
-        panic!("not resolved");
+        panic!("the call must be resolved");
     };
     assert_eq!(resolved.arguments, Some(ContentSource::Claim(plain).into()));
     let with_reference = fixture

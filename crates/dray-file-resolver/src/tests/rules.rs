@@ -218,7 +218,7 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
             Sha256Digest::of(&content).as_bytes()
         );
         let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
-            panic!("not a claim");
+            panic!("the content must be a claim");
         };
         assert_eq!(claim.artifact.media_type, "application/json");
         assert!(

@@ -113,7 +113,7 @@ async fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     assert_eq!(reasons, ["name", "name", "name"]);
     let message = built["currentUserMessage"].to_string();
     assert!(
-        message.contains("- bad.txt: its name is not one of a file that can be opened"),
+        message.contains("- bad.txt: no file with this name can be opened"),
         "{message}"
     );
 }

@@ -88,12 +88,19 @@ impl ReadingFixture {
         let count = Arc::clone(&fetches);
         let counted = move |request: &v1::FetchRequest, table: &_| {
             count.fetch_add(1, Ordering::SeqCst);
-            fetched(request, table)
+            fetch_from(request, table)
         };
         serve(&bus, "egress-fetcher", &mut tasks, &outside, counted).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &sandbox, got).await;
-        serve(&bus, "sandbox-transfer", &mut tasks, &places, placed).await;
-        serve(&bus, "sandbox-transfer", &mut tasks, &directories, looked).await;
+        serve(&bus, "sandbox-transfer", &mut tasks, &places, place_file).await;
+        serve(
+            &bus,
+            "sandbox-transfer",
+            &mut tasks,
+            &directories,
+            stat_from,
+        )
+        .await;
         let running = Host::new(all).with::<FileResolver>().start().await.unwrap();
         Self {
             core,
@@ -159,7 +166,7 @@ fn counting(directory: &TempDir) -> String {
         "#!/bin/sh\necho one >> '{}'\nexec '{service}' \"$@\"\n",
         log.display()
     );
-    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // Another process writes the file: one that this one started meanwhile would keep the file open for writing, and it
     // could not be run.
     let written = std::process::Command::new("/bin/sh")
         .args([
@@ -197,7 +204,7 @@ fn missing() -> Fault {
     Fault::new(FaultCode::NotFound, "The file does not exist.").detail("not_found")
 }
 
-fn fetched(
+fn fetch_from(
     request: &v1::FetchRequest,
     table: &HashMap<String, Result<v1::FetchReply, Fault>>,
 ) -> Result<v1::FetchReply, Fault> {
@@ -229,7 +236,7 @@ fn got(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one shape for all answers")]
-fn placed(
+fn place_file(
     request: &v1::PutSandboxFileRequest,
     table: &HashMap<String, String>,
 ) -> Result<v1::PlacedFile, Fault> {
@@ -245,7 +252,7 @@ fn placed(
     })
 }
 
-fn looked(
+fn stat_from(
     request: &v1::StatSandboxRequest,
     table: &HashMap<String, String>,
 ) -> Result<v1::SandboxEntry, Fault> {

@@ -1,4 +1,4 @@
-//! Reading documents and conversations over the bus, with conversions in the built service.
+//! Tests that read documents and conversations over the bus, with conversions in the built service.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 

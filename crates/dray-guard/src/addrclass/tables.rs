@@ -66,7 +66,7 @@ const fn ipv6_network(
     source: &'static str,
 ) -> BlockedNetwork<u128> {
     let mut first = 0;
-    // Slices instead of an iterator: a `const fn` cannot call `next`.
+    // The loop uses slices, because a `const fn` cannot call `next`.
     let mut rest: &[u16] = &segments;
     while let [segment, after @ ..] = rest {
         first = first * 0x1_0000 + *segment as u128;

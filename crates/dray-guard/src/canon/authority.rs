@@ -25,7 +25,7 @@ impl<'a> UrlAuthority<'a> {
     /// Splits the text that follows `://`; path, query and fragment are left to the URL parser.
     pub(super) fn split(rest: &'a str) -> Result<Self, Code> {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        // U-4, also for an empty user info: parsers differ on which `@` is the border.
+        // U-4 holds even for an empty user info: parsers differ on which `@` is the border.
         if authority.contains('@') {
             return Err(Code::UrlCredentials);
         }
@@ -68,7 +68,7 @@ impl<'a> UrlAuthority<'a> {
 
 /// Reads a host without brackets: an IPv4 address in its printed form, or a name (U-6 to U-8).
 fn plain_host(text: &str) -> Result<(Host, bool), Code> {
-    // Mapped first: full-width digits become an address, which must then be refused as an address.
+    // The text is mapped first: full-width digits become an address, which must then be refused as an address.
     let mapped = name::map_uts46(text)?;
     if is_address_like(&mapped) {
         // The standard parser takes four decimal octets without leading zeros: the printed form and nothing else.

@@ -1,4 +1,4 @@
-//! Resolving the reference of a redirect against the current URL (section 12).
+//! Resolves the reference of a redirect against the current URL (section 12).
 
 use url::Url;
 
@@ -20,7 +20,7 @@ impl CanonicalUrl {
         if split_reference(reference).is_some() {
             return Self::parse(reference);
         }
-        // Judged as written: after a join, only the WHATWG reading of the authority would be left.
+        // The reference is judged as written: after a join, only the WHATWG reading of the authority would be left.
         if reference.starts_with("//") {
             return Self::parse(&format!("{}:{reference}", self.scheme()));
         }

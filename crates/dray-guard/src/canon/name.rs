@@ -34,7 +34,7 @@ impl CanonicalName {
 
     /// Checks a name that was mapped already, and returns whether it had a root dot.
     pub(super) fn from_mapped(mapped: &str) -> Result<(Self, bool), Code> {
-        // One dot only: after a second one an empty label is left, which `is_label` refuses.
+        // Only one dot is removed: after a second one an empty label is left, which `is_label` refuses.
         let (name, root_dot) = match mapped.strip_suffix('.') {
             Some(name) => (name, true),
             None => (mapped, false),

@@ -12,7 +12,8 @@ impl CanonicalUrl {
     /// TLS.
     ///
     /// # Errors
-    /// As [`CanonicalUrl::parse`]; `invalid_url` also for a missing port and for anything that is not an authority.
+    /// Those of [`CanonicalUrl::parse`]; `invalid_url` also for a missing port and for anything that is not an
+    /// authority.
     pub fn of_authority(authority: &str, https: bool) -> Result<Self, Code> {
         // These end an authority, so the text after them would silently become a path.
         if authority.contains(['/', '?', '#']) {

@@ -47,7 +47,7 @@ fn accessors_return_the_parsed_parts() {
     assert_eq!(url.host_header(), "files.example.com:8443");
     assert_eq!(url.without_query(), "https://files.example.com:8443/a/b");
     let Host::Name(name) = url.host() else {
-        panic!("not a name");
+        panic!("the host must be a name");
     };
     assert_eq!(
         (name.as_str(), name.fqdn().as_str()),

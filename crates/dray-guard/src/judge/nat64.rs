@@ -98,7 +98,7 @@ fn is_special(prefix: Ipv6Net) -> bool {
     if within("nat64") || within("nat64_local") {
         return false;
     }
-    // Overlap in either direction: the prefix may lie in a block, or a block in the prefix.
+    // The overlap may be in either direction: the prefix may lie in a block, or a block in the prefix.
     let (first, last) = (prefix.network().to_bits(), prefix.broadcast().to_bits());
     IPV6_BLOCKS
         .iter()

@@ -35,7 +35,7 @@ fn parse_network(text: &str) -> Result<IpNet, NetworksError> {
         Ok(address) => IpNet::from(address),
         Err(_) => read_network(text).ok_or_else(|| NetworksError::NotANetwork(text.to_owned()))?,
     };
-    // Refused, not truncated: the operator may have mistyped the address or the length.
+    // The entry is refused, not truncated: the operator may have mistyped the address or the length.
     if network.trunc() != network {
         return Err(NetworksError::HostBits(network, network.trunc()));
     }

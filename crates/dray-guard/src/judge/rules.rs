@@ -33,7 +33,7 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
         }
     }
     let class = match config.private_ranges.find(address) {
-        // The edge of any range, not only of the narrowest: wider ranges have a broadcast address too.
+        // The edge of any range counts, not only that of the narrowest: wider ranges have a broadcast address too.
         Some(_) if config.private_ranges.is_edge(address) => Class::Blocked("range_edge"),
         Some(range) => Class::Opened(range),
         None => addrclass::classify(address),

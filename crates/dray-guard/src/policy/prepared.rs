@@ -36,10 +36,10 @@ impl PreparedPolicy {
         policy_digest(&self.admin, app)
     }
 
-    /// As [`EffectivePolicy::observed`], with the digest that [`Self::digest`] gave for `app`.
+    /// Like [`EffectivePolicy::observed`], with the digest that [`Self::digest`] gave for `app`.
     ///
     /// # Errors
-    /// As [`EffectivePolicy::new`].
+    /// Those of [`EffectivePolicy::new`].
     pub fn apply(
         &self,
         app: &AppPolicy,

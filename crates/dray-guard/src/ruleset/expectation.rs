@@ -242,7 +242,7 @@ fn judge(
         // The proxy asks about no port that it never opens.
         _ if !configured.opens_port(kind, &url) => refused(Code::PortNotAllowed),
         (_, Some(decision)) => {
-            // Judged last, as in a fetch.
+            // The configured rule is judged last, as in a fetch.
             if let Some(code) = configured
                 .address_refusal(&url)
                 .filter(|_| decision.is_allowed())

@@ -93,7 +93,7 @@ pub struct ReadablePath {
 
 impl ReadablePath {
     /// Reads the path of a canonical URL. `None` when servers can read it in ways that no pattern covers: it has an
-    /// encoded separator, a percent sign that would be decoded again, an empty or dot segment (also with parameters,
+    /// encoded separator, a percent sign that would be decoded again, an empty or dot segment (even with parameters,
     /// such as `..;`), a control character, or bytes that are not UTF-8.
     pub fn of(path: &str) -> Option<Self> {
         let written = decode_path(path)?;
@@ -114,7 +114,7 @@ impl ReadablePath {
     }
 }
 
-/// Whether each segment is one, and not empty: a directory ends with an empty segment.
+/// Whether no segment is `.`, `..` or empty. The last one may be empty, because the path of a directory ends so.
 fn is_clear(path: &str) -> bool {
     let Some(segments) = path.strip_prefix('/') else {
         return false;

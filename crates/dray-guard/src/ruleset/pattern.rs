@@ -1,4 +1,4 @@
-//! Patterns of names, hosts and media types. Matching takes at most (pattern × text) steps, also for many
+//! Patterns of names, hosts and media types. Matching takes at most (pattern × text) steps, even for many
 //! wildcards.
 
 use std::collections::HashSet;
@@ -100,8 +100,7 @@ impl HostList {
             };
             return Ok(());
         }
-        // Checked as the name that results when each wildcard is replaced by a label. The last two labels must not be
-        // wildcards.
+        // A pattern must be valid when each wildcard is replaced by a label. The last two labels must not be wildcards.
         let mut later_labels = rest.rsplit('.');
         let has_name = later_labels
             .by_ref()

@@ -156,7 +156,7 @@ fn bearer_token(parts: &Parts) -> Option<&str> {
 /// The scopes that a message of the protocol needs. Lists and the handshake need none beyond a token.
 fn message_scopes(body: &[u8]) -> ScopeSet {
     if check_value_count(body).is_some() {
-        // Refused before it is parsed.
+        // Such a token is refused before it is parsed.
         return ScopeSet::default();
     }
     let Ok(message) = serde_json::from_slice::<Value>(body) else {

@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    fn required(tool: ToolName, arguments: &Value) -> String {
+    fn required_scope(tool: ToolName, arguments: &Value) -> String {
         required_scopes(tool, arguments.as_object()).to_string()
     }
 
@@ -197,7 +197,11 @@ mod tests {
             (ToolName::DownloadTicket, json!({"from": "a"}), "read"),
             (ToolName::DownloadTicket, json!({"from": url}), "fetch"),
         ] {
-            assert_eq!(required(tool, &arguments), scopes, "{tool} {arguments}");
+            assert_eq!(
+                required_scope(tool, &arguments),
+                scopes,
+                "{tool} {arguments}"
+            );
         }
     }
 

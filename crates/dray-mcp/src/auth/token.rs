@@ -107,7 +107,7 @@ impl OAuthVerifier {
             None => options.default_tenant.clone(),
         };
         let tenant = tenant.ok_or(TokenError::Invalid("the token names no tenant"))?;
-        // A separate session per subject: the operator decides which callers share a sandbox or a chat.
+        // Each subject has a separate session: the operator decides which callers share a sandbox or a chat.
         let subject = Sha256Digest::of(format!("{}\0{}", claims.issuer, claims.subject).as_bytes());
         let session = match claims.text_claim(&options.session_claim)? {
             Some(session) => SessionId::new(session),

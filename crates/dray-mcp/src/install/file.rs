@@ -1,4 +1,4 @@
-//! Reading a configuration, and replacing it so that readers see the old or the new file and never a part.
+//! Reads a configuration, and replaces it so that readers see the old or the new file and never a part.
 //!
 //! A symbolic link is followed, because people keep such files in a repository of their own; the target is replaced and
 //! the link is kept.
@@ -99,8 +99,8 @@ impl ConfigFile {
                 Err(error) => Err(write_error(error.error)),
             };
         }
-        // Compared directly before the rename: a write of another program after this line is lost, and no portable call
-        // prevents that.
+        // The file is compared directly before the rename: a write of another program after this line is lost, and no
+        // portable call prevents that.
         if self.has_changed()? {
             return Ok(WriteOutcome::Changed);
         }

@@ -1,8 +1,8 @@
 //! The `server.json` that describes this server to the MCP registry.
 //!
 //! Source: <https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json>, and for bundles
-//! `package-types.mdx` of <https://github.com/modelcontextprotocol/registry>: the address of a bundle contains `mcp`, and
-//! `fileSha256` is required.
+//! `package-types.mdx` of <https://github.com/modelcontextprotocol/registry>: the address of a bundle contains `mcp`,
+//! and `fileSha256` is required.
 
 use serde_json::{Value, json};
 use url::Url;

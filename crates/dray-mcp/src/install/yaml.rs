@@ -59,9 +59,9 @@ pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditErro
     let (table_key, name) = split_path(path)?;
     let mut lines = TextLines::new(text);
     let table = lines.find_table(table_key)?;
-    let table = table.ok_or_else(|| unsupported("the table is not in block style"))?;
+    let table = table.ok_or_else(|| unsupported_error("the table is not in block style"))?;
     let entry = lines.find_entry(&table, name);
-    let entry = entry.ok_or_else(|| unsupported("the entry is not in block style"))?;
+    let entry = entry.ok_or_else(|| unsupported_error("the entry is not in block style"))?;
     let removed = entry.len();
     lines.0.drain(entry);
     let inner = table.start + 1..table.end.saturating_sub(removed);
@@ -78,11 +78,11 @@ pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditErro
 fn split_path<'a>(path: &[&'a str]) -> Result<(&'a str, &'a str), EditError> {
     match path {
         [table, name] => Ok((table, name)),
-        _ => Err(unsupported("the path of the entry is not known")),
+        _ => Err(unsupported_error("the path of the entry is not known")),
     }
 }
 
-fn unsupported(reason: &str) -> EditError {
+fn unsupported_error(reason: &str) -> EditError {
     EditError::Unsupported(reason.to_owned())
 }
 

@@ -78,7 +78,7 @@ fn no_path_leaves_the_root() {
         // A sibling whose name begins like the root (GHSA-hc55-p739-j48w).
         &fixture.absolute("data-old/secret.txt"),
         &fixture.absolute("data/../secret.txt"),
-        // Links out of the root, also as a directory of a longer path (GHSA-q66q-fx2p-7w4m).
+        // Links out of the root, even as a directory of a longer path (GHSA-q66q-fx2p-7w4m).
         "absolute-link",
         "relative-link",
         "link-to-link",
@@ -116,8 +116,8 @@ fn encoded_and_differently_cased_names_are_other_names() {
     }
 }
 
-/// `markitdown-mcp` reads any file whose `file:` URI it gets. `dray mcp` takes such a URI for a path below the root, where
-/// no file has this name; `location.rs` refuses URIs with `//` earlier.
+/// `markitdown-mcp` reads any file whose `file:` URI it gets. `dray mcp` takes such a URI for a path below the root,
+/// where no file has this name; `location.rs` refuses URIs with `//` earlier.
 #[test]
 fn file_uris_are_names_below_the_root() {
     let fixture = RootFixture::new();
@@ -160,7 +160,7 @@ fn a_link_that_changes_between_two_checks_never_leads_outside() {
             }
         });
         let contents: Vec<_> = (0..2_000).map(|_| fixture.read("swap/b.txt")).collect();
-        // Set before the assertions: a panic ends the scope only when the other thread has ended.
+        // The flag is set before the assertions: a panic ends the scope only when the other thread has ended.
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         for text in contents.into_iter().flatten() {
             assert_eq!(text, "below");

@@ -36,6 +36,6 @@ impl CallerAccess {
             format!("The token does not allow this. It needs the scopes: {required}."),
         )
         .detail("insufficient_scope")
-        .advice("The user has to sign in again, or the operator gives another token."))
+        .advice("Ask the user to sign in again, or the operator for another token."))
     }
 }

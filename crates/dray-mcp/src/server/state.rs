@@ -69,7 +69,7 @@ impl McpServer {
         server
     }
 
-    /// As [`Self::new`], before the services are available: the server lists its tools, and requests that need a
+    /// Like [`Self::new`], before the services are available: the server lists its tools, and requests that need a
     /// service wait until [`ServerStarter::ready`]. If the services do not become available, end the process; otherwise
     /// those requests would wait forever.
     pub fn starting(root: Option<LocalRoot>, options: ServerOptions) -> (Self, ServerStarter) {
@@ -139,7 +139,7 @@ impl McpServer {
                 },
                 root: own.root.clone().filter(|_| is_own_tenant),
                 limits: own.limits,
-                // Bound to the tenant and the session above when one is made.
+                // The tickets are bound to the tenant and the session above when one is made.
                 tickets: own.tickets.clone(),
             },
             scopes: caller.scopes,
@@ -178,7 +178,7 @@ impl McpServer {
         &self.state.watches
     }
 
-    /// As [`Self::caller_access`], for a request that only reads.
+    /// Like [`Self::caller_access`], for a request that only reads.
     pub(super) async fn reading_access(
         &self,
         context: &RequestContext<RoleServer>,

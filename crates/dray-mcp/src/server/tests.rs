@@ -153,10 +153,10 @@ async fn a_cancelled_call_stops_the_service_that_works_on_it() {
     tasks.spawn(async move {
         let request = service.next().await.unwrap();
         begun.send(()).unwrap();
-        // Polled, because the responder reads cancellations while it waits for the next request.
+        // The call is polled, because the responder reads cancellations while it waits for the next request.
         tokio::select! {
             () = request.cancelled().cancelled_owned() => {}
-            _ = service.next() => panic!("a second request"),
+            _ = service.next() => panic!("no second request must arrive"),
         }
         request.abandon();
     });

@@ -7,7 +7,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 
 use super::access::CallerAccess;
-use super::{McpServer, cancelled};
+use super::{McpServer, cancelled_fault};
 use crate::auth::required_scopes;
 use crate::content::ContentAccess;
 use crate::failure;
@@ -51,7 +51,7 @@ impl McpServer {
         let mut work = self.transfer_work(call, progress);
         tokio::select! {
             result = &mut work => return result.map(Into::into),
-            () = context.ct.cancelled() => return Err(cancelled()),
+            () = context.ct.cancelled() => return Err(cancelled_fault()),
             () = tokio::time::sleep(TASK_AFTER) => {}
         }
         let transfers = &self.state.transfers;
@@ -72,7 +72,7 @@ impl McpServer {
         }
         tokio::select! {
             result = work => result.map(Into::into),
-            () = context.ct.cancelled() => Err(cancelled()),
+            () = context.ct.cancelled() => Err(cancelled_fault()),
         }
     }
 

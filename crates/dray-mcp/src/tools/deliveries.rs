@@ -41,7 +41,7 @@ impl ToolCall<'_> {
         }
         let mut operation = operation_id(send.delivery_id.as_deref())?;
         let locations = self.locations(&send)?;
-        // Asked before a file is stored: the call has no effect until the user agrees.
+        // The user is asked before a file is stored: the call has no effect until the user agrees.
         let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
         let questions = self.questions.as_ref().ok_or_else(Fault::internal)?;
         match questions.ask(&send, chats, confirm).await? {
@@ -72,7 +72,7 @@ impl ToolCall<'_> {
         Ok(report_result(&report).into())
     }
 
-    /// The places of the files: all of them before the first is stored, so that a mistake in the last has no effect.
+    /// Parses the places of all files before the first is stored, so that nothing is stored if one is not valid.
     fn locations(&self, send: &SendArguments) -> Result<Vec<Location>, Fault> {
         let files = send.files.iter();
         files.map(|file| self.access.parse(file)).collect()
@@ -184,7 +184,7 @@ pub(crate) async fn outcome(
         .advice("`receipts` without `delivery_id` lists the deliveries of this session.")
     };
     let report = client.call(SHORT_TIMEOUT, &request).await;
-    // The same as for a delivery of another session, so that it does not show whether such a delivery exists.
+    // The fault is the same as for a delivery of another session, so that it does not show whether the delivery exists.
     let report = report.map_err(|fault| match fault.code {
         FaultCode::NotFound => unknown(),
         _ => fault,
@@ -204,7 +204,7 @@ fn operation_id(given: Option<&str>) -> Result<OperationId, Fault> {
     OperationId::new(given).map_err(|error| {
         failure::invalid(
             format!("`delivery_id` is not valid: {error}."),
-            "Give another one.",
+            "Pass another id, or leave it out.",
         )
         .detail("arguments_invalid")
     })

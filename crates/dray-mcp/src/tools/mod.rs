@@ -130,5 +130,7 @@ fn not_permitted(description: &str, flag: &str) -> Fault {
         format!("{description} is off on this server."),
     )
     .detail("not_permitted")
-    .advice(format!("The user turns it on with `dray mcp {flag}`."))
+    .advice(format!(
+        "Ask the user to turn it on with `dray mcp {flag}`."
+    ))
 }

@@ -222,7 +222,7 @@ fn next_window(
     match window {
         Some(window) => {
             let converted = converted_bytes(&reply.metrics).unwrap_or(window.length());
-            // Shorter than the window: the document ended in it.
+            // If it is shorter than the window, the document ended in it.
             let is_full = converted.saturating_add(MAX_ROUNDING_BYTES) >= window.length();
             (reply.outcome == "inline" && is_full)
                 .then(|| ByteWindow::starting_at(window.last.saturating_add(1), limit))
@@ -241,7 +241,7 @@ fn converted_bytes(metrics: &str) -> Option<u64> {
 }
 
 fn next_arguments(read: &ReadArguments, stored: &StoredFile, window: ByteWindow) -> Value {
-    // Named by its handle, so that the next part is of the same bytes even if the source changes meanwhile.
+    // The file is named by its handle, so that the next part is of the same bytes even if the source changes meanwhile.
     let mut arguments = json!({"path": stored.handle(), "range": window.to_range()});
     if !read.member.is_empty() {
         arguments = extended(arguments, json!({"member": read.member}));

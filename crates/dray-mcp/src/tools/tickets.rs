@@ -104,7 +104,7 @@ impl ToolCall<'_> {
         self.access.tickets.clone().ok_or_else(|| {
             Fault::new(FaultCode::Denied, "This server has no ticket endpoint.")
                 .detail("no_tickets")
-                .advice("The user starts one with `dray mcp --tickets ADDR`.")
+                .advice("Ask the user to start one with `dray mcp --tickets ADDR`.")
         })
     }
 

@@ -96,7 +96,7 @@ pub(crate) async fn call(
     call_with(address, token, method, params, json!({})).await
 }
 
-/// As [`call`], of a client with these capabilities.
+/// Like [`call`], of a client with these capabilities.
 pub(crate) async fn call_with(
     address: SocketAddr,
     token: Option<&str>,

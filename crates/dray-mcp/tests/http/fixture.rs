@@ -41,11 +41,11 @@ impl HttpFixture {
         Self::with(keys, ServerOptions::default()).await
     }
 
-    /// Tools with effects are on.
+    /// A server whose tools may have effects.
     pub(crate) async fn with(keys: KeyLocation, options: ServerOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // Apart from the clock of tokens and of the bus, so that a test can let the cache of keys grow old. An hour
-        // ahead, so that no deadline passes while a test runs.
+        // This clock is not the one of tokens and of the bus, so that a test can let the cache of keys grow old. It is
+        // an hour ahead, so that no deadline passes while a test runs.
         let clock = Clock::manual(Clock::system().now_ms() + 3_600_000);
         let (s3, store) = EmbeddedS3::start(&directory.path().join("s3"))
             .await

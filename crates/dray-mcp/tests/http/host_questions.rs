@@ -173,7 +173,7 @@ impl AskingFixture {
 
 const APPROVAL_PERIOD: Option<Duration> = Some(Duration::from_mins(15));
 
-fn answered(asked: &Value, is_allowed: bool) -> Value {
+fn answer_question(asked: &Value, is_allowed: bool) -> Value {
     json!({
         "inputResponses": {"allow_host": {"action": "accept", "content": {"allow_host": is_allowed}}},
         "requestState": asked["result"]["requestState"],
@@ -197,13 +197,13 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
         "{text}"
     );
     // The answer about the first host does not count for the second one.
-    let second = fixture.call(answered(&first_reply, true)).await;
+    let second = fixture.call(answer_question(&first_reply, true)).await;
     let question = &second["result"]["inputRequests"]["allow_host"]["params"]["message"];
     assert!(question.as_str().unwrap().contains("b.example"), "{second}");
-    let replayed = fixture.call(answered(&first_reply, true)).await;
+    let replayed = fixture.call(answer_question(&first_reply, true)).await;
     assert_eq!(replayed["error"]["code"], -32_602, "{replayed}");
     assert_eq!(fixture.fake.answers().len(), 1);
-    let fetched = fixture.call(answered(&second, true)).await;
+    let fetched = fixture.call(answer_question(&second, true)).await;
     assert!(fetched.to_string().contains("no such file"), "{fetched}");
     let answers = fixture.fake.answers();
     assert_eq!(answers.len(), 2);
@@ -223,7 +223,7 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 async fn an_answer_counts_only_for_its_caller_and_call() {
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
     let response = fixture.call(json!({})).await;
-    let own = answered(&response, true);
+    let own = answer_question(&response, true);
     let with = |name: &str, value: Value| {
         let mut changed = own.clone();
         changed[name] = value;
@@ -261,7 +261,7 @@ async fn an_answer_counts_only_for_its_caller_and_call() {
     assert!(reply.to_string().contains("-32602"), "{reply}");
     assert!(fixture.fake.answers().is_empty());
     // A refusal is an answer: the host is not asked about again.
-    let refused = fixture.call(answered(&response, false)).await;
+    let refused = fixture.call(answer_question(&response, false)).await;
     assert!(refused.to_string().contains("policy_denied"), "{refused}");
     assert_eq!(fixture.fake.answers()[0].answer(), EgressAnswer::Deny);
 }

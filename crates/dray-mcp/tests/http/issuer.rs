@@ -150,7 +150,7 @@ impl FakeIssuer {
         self.signed(&json!({"alg": "ES256", "typ": "at+jwt", "kid": id}), claims)
     }
 
-    /// As [`Self::token`], with this header, signed by the first key.
+    /// Like [`Self::token`], with this header, signed by the first key.
     pub(crate) fn signed(&self, header: &Value, claims: &Value) -> String {
         let state = self.state.lock().unwrap();
         let key = state.keys.values().next().unwrap();

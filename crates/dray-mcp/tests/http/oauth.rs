@@ -164,7 +164,7 @@ async fn the_token_is_accepted_only_in_one_header_and_not_in_the_query() {
         let refused = send(fixture.address, "GET", path, fields, "").await;
         assert_eq!(refused.status, 401, "{path}");
     }
-    // Admitted: the protocol handles the request.
+    // The token is admitted: the protocol handles the request.
     let admitted = send(fixture.address, "GET", "/mcp", &one_header, "").await;
     assert!(![401, 403].contains(&admitted.status), "{admitted:?}");
 }

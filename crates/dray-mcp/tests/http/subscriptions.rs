@@ -1,4 +1,4 @@
-//! Subscriptions of clients of 2026-07-28: events of a response that stays open.
+//! Subscriptions of clients of MCP 2026-07-28: events of a response that stays open.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -90,7 +90,8 @@ async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
 async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session() {
     let (fixture, id) = Box::pin(begun_delivery()).await;
     let uris = [format!("dray://receipt/{id}")];
-    // The clock of the server is an hour ahead, so this token is valid for the request and has expired for later ones.
+    // The server's clock is an hour ahead of the clock that checks tokens. So the request is accepted, and the
+    // subscription, which ends with the token, ends at once.
     let mut claims = send_claims();
     claims["exp"] = json!(seconds_from_now(600));
     let expiring = fixture.http.issuer.token(&claims);

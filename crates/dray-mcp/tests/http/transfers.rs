@@ -51,10 +51,10 @@ impl TransferFixture {
             while let Some(request) = service.next().await {
                 let operation = request.meta().unwrap().operation.to_string();
                 let _ = sender.send(PutEvent::Begun(operation));
-                // Polled, because the responder reads cancellations while it waits for the next request.
+                // The call is polled, because the responder reads cancellations while it waits for the next request.
                 tokio::select! {
                     () = request.cancelled().cancelled_owned() => {}
-                    _ = service.next() => panic!("a second request"),
+                    _ = service.next() => panic!("no second request must arrive"),
                 }
                 request.abandon();
                 let _ = sender.send(PutEvent::Stopped);

@@ -116,7 +116,7 @@ const fn existing(client: Client) -> &'static str {
 }
 
 /// The entry as each vendor documents it, in a new file.
-const fn expected(client: Client) -> &'static str {
+const fn expected_entry(client: Client) -> &'static str {
     match client {
         Client::ClaudeCode | Client::Cursor => {
             r#"{"mcpServers":{"drayage":{"type":"stdio","command":"/opt/my tools/dray","args":["mcp"]}}}"#
@@ -154,7 +154,7 @@ fn a_new_file_contains_the_documented_entry_and_is_removed_with_it() {
         assert_eq!((report.change, report.written), (FileChange::Created, true));
         assert_eq!(report.path, fixture.path(client));
         assert!(report.next_step.is_some());
-        assert_eq!(compact(&report.snippet), expected(client), "{client}");
+        assert_eq!(compact(&report.snippet), expected_entry(client), "{client}");
         // A file of LibreChat is invalid without a version.
         let head = match client {
             Client::LibreChat => "version: 1.3.17\n",

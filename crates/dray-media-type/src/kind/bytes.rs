@@ -1,4 +1,4 @@
-//! Reading numbers out of a head that may end anywhere.
+//! Reads numbers out of a head that may end anywhere.
 
 /// `N` bytes from `at`.
 pub(super) fn array_at<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {

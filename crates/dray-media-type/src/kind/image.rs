@@ -55,7 +55,7 @@ fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 return dimensions_pair(be16(head, at + 7), be16(head, at + 5));
             }
-            // The scan or the end: no frame header was found.
+            // This is the scan or the end: no frame header was found.
             0xD9 | 0xDA => return None,
             // A segment's length counts its own two bytes; a smaller one is an encoder's error and is read as
             // 2.

@@ -4,9 +4,11 @@
 const V1_LAYER_3_BITRATES: [usize; 15] = [
     0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320,
 ];
+/// The same for MPEG-1 layer II.
 const V1_LAYER_2_BITRATES: [usize; 15] = [
     0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
 ];
+/// The same for MPEG-2, layers II and III.
 const V2_BITRATES: [usize; 15] = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
 
 /// Whether the head begins with a frame that another one follows, when it is long enough to show it.

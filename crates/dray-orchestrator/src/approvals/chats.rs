@@ -208,7 +208,7 @@ impl ApprovalStore {
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
         let token = checkpoint.map_or("", |checkpoint| &checkpoint.token);
-        // Recorded first, so that an answer that finds its owner finds the record, too.
+        // The record is written first, so that an answer that finds its owner finds the record, too.
         let mut record = ApprovalRecord::new(token, 1, approval, expires_ms);
         record.response = checkpoint.map(|checkpoint| checkpoint.response.clone());
         record.lease_ms = checkpoint.is_none().then(|| self.lease_ms());
@@ -277,7 +277,7 @@ impl ApprovalStore {
     ///
     /// # Errors
     ///
-    /// As of [`Self::chat_state`], of the last read.
+    /// Those of [`Self::chat_state`], of the last read.
     pub(crate) async fn wait_for_chat(
         &self,
         principal: &str,
@@ -410,7 +410,7 @@ impl ApprovalStore {
                     decision
                 }
             };
-            // Set before the audit event, which names the person.
+            // The person is set before the audit event, which names the person.
             record.value.decided_by = Some(Decider {
                 id: format!("{}:{}", request.chat, request.sender),
                 name: request.sender_name.clone(),

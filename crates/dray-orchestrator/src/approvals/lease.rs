@@ -64,7 +64,7 @@ impl ApprovalStore {
         }
     }
 
-    /// As [`ApprovalStore::has_no_request`]; `false` while that is not known.
+    /// Like [`ApprovalStore::has_no_request`]; `false` while that is not known.
     pub(super) async fn is_unusable(&self, principal: &str, record: &ApprovalRecord) -> bool {
         let has_no_request = self.has_no_request(principal, record).await;
         has_no_request.unwrap_or(false)
@@ -111,7 +111,7 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
     ) -> Result<(), RecordError> {
         record.value.is_lapsed = true;
-        // Read by replicas of an earlier version, which do not know the other field.
+        // This is read by replicas of an earlier version, which do not know the other field.
         record.value.is_used = true;
         self.update(principal, id, record).await?;
         tracing::warn!(

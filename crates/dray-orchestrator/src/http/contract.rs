@@ -72,7 +72,7 @@ pub struct CheckedChatRequest {
     pub identity: CallerIdentity,
     /// The source of the agent's manifest.
     pub manifest: ManifestSource,
-    /// The deployment in the path; of plain `OpenAI` requests the model.
+    /// The deployment in the path; for plain `OpenAI` requests, the model.
     pub deployment: String,
     /// Whether the request was sent to a deployment as DIAL has them, and not to the plain endpoint.
     pub is_dial: bool,
@@ -115,7 +115,7 @@ pub struct ChatRequest {
     pub tool_choice: Option<Value>,
     /// Form of the answer.
     pub response_format: Option<Value>,
-    /// `custom_fields.configuration`: what the user chose of the agent's configuration, starters among it.
+    /// `custom_fields.configuration`: what the user chose of the agent's configuration, such as a starter.
     pub configuration: Option<Value>,
     /// `stream_options.include_usage`: whether the answer ends with the tokens that it used.
     pub include_usage: bool,

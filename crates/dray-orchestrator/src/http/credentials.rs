@@ -134,7 +134,8 @@ impl SurfaceOptions {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }
-        // DNS rebinding: the name of a page's own site that resolves to 127.0.0.1. Status 421: RFC 9110 15.5.20.
+        // In DNS rebinding, the name of a page's own site resolves to 127.0.0.1. The status is 421 (RFC 9110, section
+        // 15.5.20).
         if !header_text(headers, header::HOST.as_str()).is_some_and(|host| self.is_own_host(host)) {
             return Err(RequestFailure::new(421, "The request is for another host"));
         }

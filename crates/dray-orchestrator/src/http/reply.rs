@@ -140,7 +140,7 @@ impl ChunkStream {
     async fn next_frame(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         let next = match self.options.heartbeat {
-            // Cancellation safe: an event that is not taken stays in its channel.
+            // This is cancellation safe: an event that is not taken stays in its channel.
             Some(silence) => match tokio::time::timeout(silence, self.run.next()).await {
                 Ok(next) => next,
                 Err(_elapsed) => return (KEEP_ALIVE_LINE.into(), Some(self)),

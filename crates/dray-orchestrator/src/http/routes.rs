@@ -377,7 +377,8 @@ impl CurrentSurface {
             .route("/v1/models", get(models::list_models))
             .route("/v1/models/{name}", get(models::get_model))
             .merge(client_state_routes())
-            // Set before the layer, so that the layer handles preflights, which would otherwise get 405.
+            // The fallback is set before the layer, so that the layer handles preflights, which would otherwise get
+            // 405.
             .method_not_allowed_fallback(method_not_allowed)
             .layer(headers);
         Router::new()

@@ -59,7 +59,7 @@ impl AnswerRun {
         };
         let messages = request.request.messages.len();
         tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = request.request.stream, "a chat begins");
-        // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
+        // The set has one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
         let answering = async move { agent.answer(request, sink).await };
         work.spawn(answering.instrument(Span::current()));
@@ -84,7 +84,7 @@ impl AnswerRun {
                 return NextEvent::Event(event);
             }
             tokio::select! {
-                // Events first: an answer that ended may have left some in the channel.
+                // Events come first: an answer that ended may have left some in the channel.
                 biased;
                 Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {
@@ -94,7 +94,7 @@ impl AnswerRun {
                     // Clones of the sink that outlive the answer cannot send after its end.
                     self.events.close();
                 }
-                // Reached only when it is called again after the end.
+                // This line is reached only when it is called again after the end.
                 else => return NextEvent::Ended(Err(RequestFailure::unexpected())),
             }
         }
@@ -126,7 +126,7 @@ impl AnswerRun {
                     return Ok(events);
                 }
                 NextEvent::Ended(Ok(ending)) => {
-                    // Put back for the stream, which writes the end chunk.
+                    // The ending is put back for the stream, which writes the end chunk.
                     self.ended = Some(Ok(ending));
                     return Ok(events);
                 }

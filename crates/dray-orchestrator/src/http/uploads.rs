@@ -70,8 +70,8 @@ pub(super) async fn add_part(
     let added = async {
         let principal = surface.principal(&head.headers)?;
         let uploads = &surface.state.uploads;
-        // Checked before the body is read: an upload that accepts no more parts costs no storage. Checked again when
-        // the part is added: others may come meanwhile.
+        // The limit is checked before the body is read, because an upload that accepts no more parts must cost no
+        // storage. It is checked again when the part is added, because other parts may come meanwhile.
         let limit = uploads.part_limit(&principal, &id).await?;
         let claim = store_part(&surface, &head.headers, body, limit).await?;
         uploads.add_part(&principal, &id, &claim).await

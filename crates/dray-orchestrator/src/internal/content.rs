@@ -179,7 +179,7 @@ fn strip_leading_slash(url: &str) -> &str {
 fn is_path(url: &str) -> bool {
     let parts: Vec<_> = url
         .split('/')
-        // Decoded first: `%2e%2e` leads to the parent as well (path traversal).
+        // The part is decoded first: `%2e%2e` leads to the parent as well (path traversal).
         .map(|part| percent_decode_str(part).collect::<Vec<u8>>())
         .collect();
     let leaves_directory =

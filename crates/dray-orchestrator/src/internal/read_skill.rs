@@ -60,7 +60,7 @@ impl Tool for ReadSkill {
             .and_then(Value::as_str);
         let name = name.map(str::trim).filter(|name| !name.is_empty());
         let Some(name) = name else {
-            // A result, not a failure: the model can correct the call, and no fallback strategy applies.
+            // This is a result and not a failure: the model can correct the call, and no fallback strategy applies.
             return Ok(ToolOutput::text(MISSING_NAME_MESSAGE, "text/plain"));
         };
         Ok(match self.skills.iter().find(|skill| skill.name == name) {

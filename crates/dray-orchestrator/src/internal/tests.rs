@@ -78,7 +78,7 @@ impl InternalFixture {
             "contexts": [], "tool_sets": [], "features": {"timestamp": null},
         });
         let Value::Object(more) = more else {
-            panic!("more of a manifest is an object")
+            panic!("`more` must be an object")
         };
         document.as_object_mut().unwrap().extend(more);
         Self {
@@ -160,7 +160,7 @@ impl InternalFixture {
     }
 }
 
-fn refused(error: &str) -> ToolOutput {
+fn refused_output(error: &str) -> ToolOutput {
     let content =
         json!({"ok": false, "error": error, "accepted_types": ["application/pdf", "image/*"]});
     ToolOutput::text(content.to_string(), "application/json")
@@ -329,7 +329,7 @@ async fn a_missing_argument_is_refused_with_the_compatible_message() {
         json!({"attachment_url": 5}),
     ] {
         let output = fixture.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
-        assert_eq!(output, refused("Missing or empty attachment_url."));
+        assert_eq!(output, refused_output("Missing or empty attachment_url."));
     }
     for url in [
         "prompts/B/a",
@@ -345,13 +345,13 @@ async fn a_missing_argument_is_refused_with_the_compatible_message() {
         let output = fixture.get(url).await;
         assert_eq!(
             output,
-            refused("Invalid storage path for attachment file."),
+            refused_output("Invalid storage path for attachment file."),
             "{url}"
         );
     }
     assert_eq!(
         fixture.get("files/B/notes.txt").await,
-        refused("Orchestrator deployment does not accept this file type.")
+        refused_output("Orchestrator deployment does not accept this file type.")
     );
     assert!(fixture.storage.asked.lock().unwrap().is_empty());
 }
@@ -365,7 +365,7 @@ async fn a_copy_that_dial_does_not_store_is_not_offered_to_the_model() {
     });
     assert_eq!(
         fixture.get("https://example.com/x.png").await,
-        refused("Invalid storage path for attachment file.")
+        refused_output("Invalid storage path for attachment file.")
     );
 }
 

@@ -38,7 +38,7 @@ impl CurrentTime {
             ),
             rules: super::call_rules("Current time", true),
             clock: clock.clone(),
-            // Bundled, so that the zones do not depend on files of the machine.
+            // The time zones are bundled, so that the zones do not depend on files of the machine.
             zones: TimeZoneDatabase::bundled(),
         }
     }

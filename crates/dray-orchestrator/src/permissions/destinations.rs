@@ -155,7 +155,7 @@ impl DestinationGuard for DestinationPolicy {
 /// Whether an address belongs to this machine: only such an address can be bound. Checked for each connection, because
 /// addresses change.
 fn is_own(address: IpAddr) -> bool {
-    // UDP and port 0: no program listens, and no specific port has to be free.
+    // The socket is UDP with port 0, so that no program listens, and no specific port has to be free.
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 
@@ -196,7 +196,7 @@ mod tests {
         DestinationPolicy::new(&permissions).unwrap()
     }
 
-    fn resolved(
+    fn allowed_addresses(
         destinations: &DestinationPolicy,
         host: &str,
         addresses: &[&str],
@@ -251,10 +251,10 @@ mod tests {
     fn a_name_that_resolves_to_one_address_that_is_not_public_is_refused() {
         let any = destinations(&["*"], &[]);
         let public = "93.184.215.14";
-        assert!(resolved(&any, "files.example.org", &[public]).is_some());
+        assert!(allowed_addresses(&any, "files.example.org", &[public]).is_some());
         for inner in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1"] {
             assert_eq!(
-                resolved(&any, "files.example.org", &[public, inner]),
+                allowed_addresses(&any, "files.example.org", &[public, inner]),
                 None,
                 "{inner}"
             );
@@ -277,8 +277,8 @@ mod tests {
         ] {
             assert!(named.check(other).is_err(), "{other}");
         }
-        assert!(resolved(&named, "tools.internal", &["10.1.2.3"]).is_some());
-        assert!(resolved(&named, "other.example.org", &["10.1.2.3"]).is_none());
+        assert!(allowed_addresses(&named, "tools.internal", &["10.1.2.3"]).is_some());
+        assert!(allowed_addresses(&named, "other.example.org", &["10.1.2.3"]).is_none());
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 /// The paths that are refused.
-fn refused(grant: &ManifestGrant, document: Value) -> Vec<String> {
+fn refused_paths(grant: &ManifestGrant, document: Value) -> Vec<String> {
     let Err(failure) = grant.restrict(&mut read(document)) else {
         return Vec::new();
     };
@@ -73,7 +73,7 @@ fn a_manifest_may_name_only_allowed_resources() {
     document["orchestrator"]["fallback_deployments"] = json!([{"deployment_id": "another"}]);
     document["features"] = json!({"web_fetch": {}, "dial_files": {}});
     assert_eq!(
-        refused(&closed, document),
+        refused_paths(&closed, document),
         [
             "orchestrator.deployment.deployment_id",
             "orchestrator.fallback_deployments.0.deployment_id",
@@ -90,10 +90,10 @@ fn a_manifest_may_name_only_allowed_resources() {
             "tool_sets.6.tools.0",
         ]
     );
-    assert_eq!(refused(&closed, manifest(&json!([]))), [""; 0]);
+    assert_eq!(refused_paths(&closed, manifest(&json!([]))), [""; 0]);
     let disabled = json!([{"type": "mcp", "name": "s", "enabled": false,
         "mcp_server_info": {"url": "stdio:notes", "protocol": "stdio"}}]);
-    assert_eq!(refused(&closed, manifest(&disabled)), [""; 0]);
+    assert_eq!(refused_paths(&closed, manifest(&disabled)), [""; 0]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_manifest_may_name_what_is_allowed() {
         {"type": "predefined", "template_name": "weather"}]);
     let mut document = manifest(&sets);
     document["orchestrator"]["deployment"]["deployment_id"] = json!("other");
-    assert_eq!(refused(&open, document), [""; 0]);
+    assert_eq!(refused_paths(&open, document), [""; 0]);
     let mut signed_in = mcp("https://files.example.org/mcp");
     signed_in["mcp_server_info"]["authorization"] = json!({
         "type": "oauth", "authorization_servers": ["https://login.example.org", "http://169.254.169.254"],
@@ -121,7 +121,7 @@ fn a_manifest_may_name_what_is_allowed() {
         signed_in,
     ]);
     assert_eq!(
-        refused(&open, manifest(&sets)),
+        refused_paths(&open, manifest(&sets)),
         [
             "tool_sets.0.mcp_server_info.url",
             "tool_sets.1.mcp_server_info.url",
@@ -148,10 +148,13 @@ fn a_patch_of_a_template_does_not_lead_the_operator_s_credentials_elsewhere() {
         json!({"authorization": {"token_url": "https://other.example.org/"}}),
         json!({"mcp_server_info": {"authorization": {"authorization_servers": ["https://other.example.org"]}}}),
     ] {
-        assert_eq!(refused(&open, patched(patch)), ["tool_sets.0.override"]);
+        assert_eq!(
+            refused_paths(&open, patched(patch)),
+            ["tool_sets.0.override"]
+        );
     }
     assert_eq!(
-        refused(&open, patched(json!({"description": "x"}))),
+        refused_paths(&open, patched(json!({"description": "x"}))),
         [""; 0]
     );
 }
@@ -179,7 +182,7 @@ fn a_patch_of_a_template_names_no_other_tool_and_lifts_no_restriction_of_the_ope
     ] {
         for grant in [&without_kinds, &with_kinds] {
             assert_eq!(
-                refused(grant, patched(&patch)),
+                refused_paths(grant, patched(&patch)),
                 ["tool_sets.0.override"],
                 "{patch}"
             );
@@ -191,13 +194,17 @@ fn a_patch_of_a_template_names_no_other_tool_and_lifts_no_restriction_of_the_ope
         json!({"deployment_id": "other"}),
         json!({"dial_id": "other"}),
     ] {
-        let refusals = refused(&without_kinds, patched(&patch));
+        let refusals = refused_paths(&without_kinds, patched(&patch));
         assert_eq!(refusals, ["tool_sets.0.override"], "{patch}");
-        // Called with the caller's own key, so DIAL Core decides.
-        assert_eq!(refused(&with_kinds, patched(&patch)), [""; 0], "{patch}");
+        // The request has the caller's own key, so DIAL Core decides.
+        assert_eq!(
+            refused_paths(&with_kinds, patched(&patch)),
+            [""; 0],
+            "{patch}"
+        );
     }
     let harmless = json!({"name": "x", "description": "x", "timeout_seconds": 3});
-    assert_eq!(refused(&without_kinds, patched(&harmless)), [""; 0]);
+    assert_eq!(refused_paths(&without_kinds, patched(&harmless)), [""; 0]);
 }
 
 #[test]

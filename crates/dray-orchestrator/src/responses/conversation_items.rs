@@ -23,7 +23,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to
+    /// Those of [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to
     /// another item or is a part of an answer.
     pub(crate) async fn delete_item(
         &self,

@@ -98,7 +98,7 @@ impl ResponseStore {
         found.ok_or_else(|| missing_failure("conversation", id))
     }
 
-    /// The record of a conversation, also of a deleted one.
+    /// The record of a conversation, even of a deleted one.
     pub(super) async fn conversation_record(
         &self,
         principal: &str,
@@ -113,7 +113,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation`]; 400 for one that is too long or whose content is gone.
+    /// Those of [`ResponseStore::conversation`]; 400 for one that is too long or whose content is gone.
     pub(crate) async fn conversation_history(
         &self,
         principal: &str,
@@ -127,7 +127,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation`]; 413 for one that is too long.
+    /// Those of [`ResponseStore::conversation`]; 413 for one that is too long.
     pub(crate) async fn change_conversation(
         &self,
         principal: &str,
@@ -158,7 +158,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::change_conversation`].
+    /// Those of [`ResponseStore::change_conversation`].
     pub(crate) async fn add_items(
         &self,
         principal: &str,
@@ -177,7 +177,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::change_conversation`].
+    /// Those of [`ResponseStore::change_conversation`].
     pub(crate) async fn set_metadata(
         &self,
         principal: &str,
@@ -192,7 +192,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation`].
+    /// Those of [`ResponseStore::conversation`].
     pub(crate) async fn delete_conversation(
         &self,
         principal: &str,

@@ -160,7 +160,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`].
+    /// Those of [`ResponseStore::get`].
     pub(crate) async fn remaining_output(
         &self,
         principal: &str,

@@ -23,7 +23,7 @@ impl ResponseStore {
     /// # Errors
     ///
     /// 400 for a previous response that has no end to continue from, that is too long, or whose content no longer
-    /// exists; otherwise as [`ResponseStore::get`].
+    /// exists; otherwise those of [`ResponseStore::get`].
     pub(crate) async fn history_after(
         &self,
         principal: &str,
@@ -68,7 +68,7 @@ impl ResponseStore {
                 entry.stored_ms = now;
             }
         }
-        // A list, because the futures of a lazy iterator cannot move between threads.
+        // The reads are collected into a list, because the futures of a lazy iterator cannot move between threads.
         let reads: Vec<_> = entries
             .iter()
             .map(|entry| self.records.read_document(&entry.content))

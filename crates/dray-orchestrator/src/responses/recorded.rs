@@ -1,4 +1,4 @@
-//! Wakes the readers of a response's events in the process that records them. Readers in other processes look at
+//! Wakes the readers of a response's events in the process that records them. Readers in other processes poll at
 //! intervals.
 
 use std::collections::HashMap;

@@ -1,10 +1,11 @@
 //! Questions about approvals in the forms that clients get, and the answers that they send back.
 //!
-//! - A client that declares the function `request_approval` gets the question as a call of it, and answers with a result.
+//! - A client that declares the function `request_approval` gets the question as a call of it, and answers with a
+//!   result.
 //! - A client of `/v1/responses` gets items of the type `mcp_approval_request`; the surface turns its answers into such
 //!   results.
-//! - Every other client gets a text, whose last line names the approval. The next message of the user answers it: `yes`, or
-//!   anything else for no.
+//! - Every other client gets a text, whose last line names the approval. The next message of the user answers it:
+//!   `yes`, or anything else for no.
 
 use std::fmt::Write as _;
 
@@ -155,17 +156,17 @@ pub(super) fn chat_question(source: &str, tool: &str, principal: &str, expires_m
 /// Text in which invisible characters, and characters that change the visible order, are escaped (Unicode, format
 /// characters). JSON reads the escapes as the same characters.
 pub(super) fn visible_text(text: &str) -> String {
-    escaped(text, is_invisible)
+    escape_text(text, is_invisible)
 }
 
-/// As [`visible_text`], for short texts that people compare: blanks other than the usual one are escaped too.
+/// Like [`visible_text`], for short texts that people compare: blanks other than the usual one are escaped too.
 pub(super) fn label_text(text: &str) -> String {
-    escaped(text, |character| {
+    escape_text(text, |character| {
         is_invisible(character) || (character != ' ' && character.is_whitespace())
     })
 }
 
-fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
+fn escape_text(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         if is_hidden(character) {

@@ -173,7 +173,8 @@ impl BodyTemplate {
             _ => Map::new(),
         };
         merge_parameters(&mut fixed, parameters);
-        // Written below or for each call; a name that occurs twice has no defined value (RFC 8259 section 4).
+        // Other code writes these members, below or for each call; a name that occurs twice has no defined value (RFC
+        // 8259 section 4).
         for name in OWN_MEMBERS {
             fixed.shift_remove(name);
         }

@@ -370,7 +370,7 @@ fn exhausted_failure(scope: &str, limit: &str, now_ms: u64) -> RequestFailure {
     let text = format!("The budget of {scope} is used up ({limit}).");
     let mut failure = RequestFailure::new(429, text.clone()).display(text);
     failure.code = Some(EXHAUSTED_CODE.to_owned());
-    // The next day; for a conversation no better time is known.
+    // The request may be repeated on the next day; for a conversation no better time is known.
     let seconds = (DAY_MS - now_ms % DAY_MS).div_ceil(1000);
     failure.retry_after_seconds = Some(u16::try_from(seconds).unwrap_or(u16::MAX));
     failure

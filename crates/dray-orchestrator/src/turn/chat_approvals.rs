@@ -176,11 +176,11 @@ impl<'a> ChatApprovals<'a> {
     }
 
     /// Waits for the decision about one call until `stop` is ready, and uses it. Must run to its end once the decision
-    /// is there: a decision holds for one use.
+    /// is there: a decision is valid for one use.
     ///
     /// # Errors
     ///
-    /// As of [`Self::settle`].
+    /// Those of [`Self::settle`].
     pub(super) async fn settle_one(
         self,
         waiting: &WaitingCall,
@@ -247,11 +247,11 @@ impl<'a> ChatApprovals<'a> {
     ) -> Result<ChatOutcome, RequestFailure> {
         match state {
             ChatState::Waiting(_) => Ok(ChatOutcome::Waiting),
-            // As a person who leaves the form without an answer (MCP, elicitation).
+            // This counts like a person who leaves the form without an answer (MCP, elicitation).
             ChatState::Expired(_) => Ok(ChatOutcome::Answered(cancelled, None)),
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(mut record) => {
-                // Decided and not by the chat: by another request of the caller, which continues the call.
+                // If another request of the caller decided, and not the chat, that request continues the call.
                 let answers = record.value.chat_answers().ok_or_else(used_failure)?;
                 self.store
                     .use_decision(self.principal, id, &mut record)

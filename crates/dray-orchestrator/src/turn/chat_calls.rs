@@ -86,7 +86,7 @@ impl ChatGate {
     pub(super) async fn closed(&self) {
         let mut state = self.state.subscribe();
         loop {
-            // No error: this gate holds the sender.
+            // No error is possible: this gate holds the sender.
             let idle = state.wait_for(|state| state.has_failed || state.running == 0);
             let is_over = idle
                 .await

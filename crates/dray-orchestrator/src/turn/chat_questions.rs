@@ -19,8 +19,9 @@ use crate::approvals::{AskFailure, AskedChat, ChatOption, NewApproval, ShownCall
 const MAX_CHOICES: usize = 8;
 /// Longest label of a button, in characters: platforms cut longer ones in the view of narrow screens.
 const MAX_LABEL_CHARS: usize = 40;
-/// Buttons for the answers that every question has. They name what they do, since a choice may have a short name.
+/// Label of the button that declines. It names the action, since a choice may have a short name.
 const DECLINE_LABEL: &str = "Decline to answer";
+/// Label of the button that cancels the call.
 const CANCEL_LABEL: &str = "Cancel the call";
 /// Labels that no choice may have, because people would take its button for one of the two buttons of this service.
 const OWN_LABELS: [&str; 4] = [DECLINE_LABEL, CANCEL_LABEL, "Decline", "Cancel"];
@@ -136,11 +137,11 @@ fn shown_detail(
 ) -> String {
     let mut lines = Vec::new();
     for question in questions.values() {
-        lines.extend(question.message().lines().map(quoted));
+        lines.extend(question.message().lines().map(quote_line));
         for (_, property) in question.properties() {
             let label = ["title", "description"].into_iter();
             let label = label.filter_map(|key| property.get(key)?.as_str());
-            lines.extend(label.map(quoted));
+            lines.extend(label.map(quote_line));
         }
     }
     lines.push(String::new());
@@ -167,7 +168,7 @@ fn option_line(option: &ChatOption) -> String {
     }
 }
 
-fn quoted(line: &str) -> String {
+fn quote_line(line: &str) -> String {
     format!("> {}", visible_text(line))
 }
 
@@ -201,7 +202,7 @@ fn chat_options(questions: &QuestionMap) -> Result<Vec<ChatOption>, &'static str
     for (label, values) in choices {
         if OWN_LABELS
             .iter()
-            .any(|own| compared(own) == compared(&label))
+            .any(|own| comparison_form(own) == comparison_form(&label))
         {
             return Err("one of its choices has the name of a button that declines or cancels");
         }
@@ -261,7 +262,7 @@ fn field_choices(property: &Value) -> Option<Vec<(String, Value)>> {
 }
 
 /// A label as people compare it: without case and blanks.
-fn compared(label: &str) -> String {
+fn comparison_form(label: &str) -> String {
     let characters = label.chars();
     let shown =
         characters.filter(|character| !character.is_whitespace() && !is_invisible(*character));
@@ -292,7 +293,7 @@ mod tests {
         QuestionMap::from([("q".to_owned(), question)])
     }
 
-    fn shown(questions: &QuestionMap) -> Vec<(String, Value)> {
+    fn shown_questions(questions: &QuestionMap) -> Vec<(String, Value)> {
         let options = chat_options(questions).unwrap();
         let options = options.into_iter();
         options
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
-    fn accepted(label: &str, content: Value) -> (String, Value) {
+    fn accepted_answer(label: &str, content: Value) -> (String, Value) {
         (
             label.to_owned(),
             json!({"action": "accept", "content": content}),
@@ -325,14 +326,17 @@ mod tests {
         ] {
             let values = [json!({"account": "first"}), json!({"account": "second"})];
             let expected = labels.into_iter().zip(values);
-            let expected = expected.map(|(label, content)| accepted(label, content));
+            let expected = expected.map(|(label, content)| accepted_answer(label, content));
             let expected: Vec<_> = expected.chain(others.clone()).collect();
-            assert_eq!(shown(&form(properties)), expected);
+            assert_eq!(shown_questions(&form(properties)), expected);
         }
-        let agreeing = shown(&form(json!({"ok": {"type": "boolean"}})));
-        assert_eq!(agreeing[0], accepted("Yes", json!({"ok": true})));
-        assert_eq!(agreeing[1], accepted("No", json!({"ok": false})));
-        assert_eq!(shown(&form(json!({})))[0], accepted("Agree", json!({})));
+        let agreeing = shown_questions(&form(json!({"ok": {"type": "boolean"}})));
+        assert_eq!(agreeing[0], accepted_answer("Yes", json!({"ok": true})));
+        assert_eq!(agreeing[1], accepted_answer("No", json!({"ok": false})));
+        assert_eq!(
+            shown_questions(&form(json!({})))[0],
+            accepted_answer("Agree", json!({}))
+        );
     }
 
     #[test]

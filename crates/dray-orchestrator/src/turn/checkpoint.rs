@@ -31,10 +31,10 @@ pub(super) struct Checkpoints<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`, and makes
-    /// those in `in_chats` when their chats permit it: each decision is used once, so a call that was begun is not
-    /// repeated. With `None`, a call must not be repeated, and the response fails if this process ends. Returns the
-    /// name of the checkpoint, which is empty if none was stored.
+    /// Stores the progress before calls are made. The replica that finishes the response repeats those in `repeated`,
+    /// and makes those in `in_chats` when their chats permit it: each decision is used once, so a call that was begun
+    /// is not repeated. With `None`, a call must not be repeated, and the response fails if this process ends. Returns
+    /// the name of the checkpoint, which is empty if none was stored.
     ///
     /// # Errors
     ///
@@ -51,13 +51,13 @@ impl Checkpoints<'_> {
         };
         let stored = self.store(messages, repeated, in_chats).await;
         if stored.is_none() && !in_chats.is_empty() {
-            // An earlier checkpoint would ask the model and the chats again, also about a call that was made.
+            // An earlier checkpoint would ask the model and the chats again, even about a call that was made.
             self.close().await?;
         }
         Ok(stored.unwrap_or_default())
     }
 
-    /// Called when all calls of a round have their results.
+    /// Stores the progress when all calls of a round have their results.
     pub(super) async fn end_round(&self, messages: &[Message]) {
         self.store(messages, &[], &[]).await;
     }
@@ -66,7 +66,7 @@ impl Checkpoints<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Checkpoints::begin_round`].
+    /// Those of [`Checkpoints::begin_round`].
     pub(super) async fn close(&self) -> Result<(), RequestFailure> {
         self.records
             .progress

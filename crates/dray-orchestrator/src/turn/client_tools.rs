@@ -268,9 +268,9 @@ pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<Strin
 mod tests {
     use super::*;
 
-    fn merged(fixed: Value, client: Value) -> Value {
+    fn merge_objects(fixed: Value, client: Value) -> Value {
         let (Value::Object(mut fixed), Value::Object(client)) = (fixed, client) else {
-            panic!("objects");
+            panic!("both values must be objects");
         };
         merge_parameters(&mut fixed, client);
         Value::Object(fixed)
@@ -279,18 +279,18 @@ mod tests {
     #[test]
     fn a_client_overrides_the_manifest_but_never_raises_the_limit_of_the_answer() {
         assert_eq!(
-            merged(
+            merge_objects(
                 json!({"temperature": 0.2, "top_p": 0.9, "max_tokens": 100}),
                 json!({"temperature": 1, "max_completion_tokens": 500})
             ),
             json!({"temperature": 1, "top_p": 0.9, "max_completion_tokens": 100})
         );
         assert_eq!(
-            merged(json!({"max_tokens": 100}), json!({"max_tokens": 50})),
+            merge_objects(json!({"max_tokens": 100}), json!({"max_tokens": 50})),
             json!({"max_tokens": 50})
         );
         assert_eq!(
-            merged(json!({"max_tokens": 100}), json!({"seed": 1})),
+            merge_objects(json!({"max_tokens": 100}), json!({"seed": 1})),
             json!({"max_tokens": 100, "seed": 1})
         );
     }

@@ -175,7 +175,7 @@ pub(super) fn refused_template_failure(
         }
         _ => RequestFailure::new(
             502,
-            "DIAL Core does not tell about the deployment; try again later.",
+            "DIAL Core returns no information about the deployment; try again later.",
         ),
     }
 }

@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    fn linked(file: &Attachment) -> Option<String> {
+    fn link_of(file: &Attachment) -> Option<String> {
         let mut text = String::new();
         write_link(&mut text, file, &link_url(file)?);
         Some(text)
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn files_are_links_and_pictures_are_pictures() {
         assert_eq!(
-            linked(&file(
+            link_of(&file(
                 "application/pdf",
                 "a [1].pdf",
                 "https://s.example/a (1)?x=1"
@@ -102,7 +102,7 @@ mod tests {
             "[a \\[1\\].pdf](https://s.example/a%20%281%29?x=1)"
         );
         assert_eq!(
-            linked(&file("image/png", "", "http://s.example/b")).unwrap(),
+            link_of(&file("image/png", "", "http://s.example/b")).unwrap(),
             "![file](http://s.example/b)"
         );
         let inline_picture = Attachment {
@@ -111,18 +111,18 @@ mod tests {
             ..Attachment::default()
         };
         assert_eq!(
-            linked(&inline_picture).unwrap(),
+            link_of(&inline_picture).unwrap(),
             "![file](data:image/png;base64,QQ==)"
         );
     }
 
     #[test]
     fn a_file_without_an_address_for_every_client_gets_no_link() {
-        assert_eq!(linked(&file("text/csv", "a", "files/B/a.csv")), None);
+        assert_eq!(link_of(&file("text/csv", "a", "files/B/a.csv")), None);
         let text = Attachment {
             data: Some("words".to_owned()),
             ..Attachment::default()
         };
-        assert_eq!(linked(&text), None);
+        assert_eq!(link_of(&text), None);
     }
 }

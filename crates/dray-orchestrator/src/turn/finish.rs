@@ -217,7 +217,7 @@ impl OpenTurn {
         let mut models = models.into_iter();
         let model = models.next();
         let model = model.ok_or_else(|| LoopError::Failed(RequestFailure::unexpected()))?;
-        // Moved out, because the loop borrows other fields of `self`.
+        // The messages are moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let files = &self.session.files;
         let media = MediaTagFilter::new(files).await;

@@ -129,7 +129,7 @@ async fn list_files(
             found.gap = Some("it has more directories than are listed");
             return found;
         }
-        // Counted before the request, so that directories that fail count too.
+        // The directory is counted before the request, so that directories that fail count too.
         budget.folders -= 1;
         let listing = match timeout_at(budget.ends_at, core.list_folder(caller, &folder)).await {
             Ok(Ok(listing)) => listing,

@@ -232,7 +232,7 @@ pub(super) async fn answering_agent(
             .any(|handoff| handoff.agent == *agent);
         let source = ManifestSource::Named(agent.clone());
         let next = if is_named {
-            // Loaded as for a request of this caller, so its permissions decide.
+            // The agent is loaded as for a request of this caller, so its permissions decide.
             let next = parts.loader.load(&asked.caller, &asked.identity, &source);
             next.await.ok()
         } else {

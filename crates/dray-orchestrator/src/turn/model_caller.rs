@@ -73,7 +73,7 @@ impl ModelCaller<'_> {
             let may_fall_back = !has_begun && is_failure_of_model(&error);
             let next = may_fall_back.then(|| self.fallbacks.next()).flatten();
             let Some(next) = next else {
-                return Err(self.failed(&error));
+                return Err(self.loop_error(&error));
             };
             tracing::warn!(
                 failed = self.model.deployment.as_str(),
@@ -96,14 +96,16 @@ impl ModelCaller<'_> {
     ) -> Result<ModelAnswer, CallError> {
         let first = self.try_ask(messages, round, speech, sink, tally).await;
         match first {
-            Err(CallError::Model { error, .. }) if self.outgoing.recovers(&error, messages) => {
+            Err(CallError::Model { error, .. })
+                if self.outgoing.remove_refused_files(&error, messages) =>
+            {
                 self.try_ask(messages, round, speech, sink, tally).await
             }
             other => other,
         }
     }
 
-    fn failed(&self, error: &ChatError) -> LoopError {
+    fn loop_error(&self, error: &ChatError) -> LoopError {
         let has_own_key =
             matches!(self.endpoint, ModelEndpoint::Available(chat) if chat.has_own_key());
         LoopError::Failed(super::failures::model_failure(
@@ -174,7 +176,7 @@ impl ModelCaller<'_> {
         {
             Ok(stream) => stream,
             Err(error) => {
-                // No token was read or written by the model.
+                // The model read and wrote no token.
                 self.budget.cancel_call(charge).await;
                 return Err(error.into());
             }
@@ -274,7 +276,7 @@ fn is_failure_of_model(error: &ChatError) -> bool {
     }
 }
 
-/// The message of an answer. Models require text in each message: a single space if there is none.
+/// The message of an answer. Models require text in each message, so an answer without text gets a single space.
 pub(super) fn answer_message(answer: ModelAnswer) -> Message {
     let content = if answer.content.is_empty() {
         " ".to_owned()

@@ -292,7 +292,7 @@ pub(super) async fn open_agent(
     let sources = std::mem::take(&mut inputs.sources);
     let approvals = approval_policy(parts, &manifest, sources, &request);
     let settings = pipeline_settings(parts, &manifest);
-    // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
+    // The history is copied: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
     let session = TurnSession::new(caller, session, (conversation, pages), history, files);
     Ok(OpenTurn {

@@ -194,7 +194,7 @@ impl PausedTurns {
                 }
             }
         }
-        *messages = rebuilt(std::mem::take(messages), records);
+        *messages = rebuild_conversation(std::mem::take(messages), records);
         Ok(resumed)
     }
 
@@ -365,7 +365,10 @@ fn newest_token(messages: &[Message]) -> Option<String> {
 type RestoredTurn = (PausedTurn, Vec<Message>);
 
 /// The conversation with records in place of the calls that lead to them.
-fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, RestoredTurn>) -> Vec<Message> {
+fn rebuild_conversation(
+    messages: Vec<Message>,
+    mut records: HashMap<String, RestoredTurn>,
+) -> Vec<Message> {
     let known: HashSet<String> = records.keys().cloned().collect();
     let replaced: HashSet<String> = records
         .values()

@@ -31,7 +31,7 @@ pub(super) struct OutgoingMessages {
 
 impl OutgoingMessages {
     /// Copies of the messages for one call. Files that no policy keeps are only named in the text, and results contain
-    /// their time. Of the state, only the model's own part is left.
+    /// their time. Only the model's own part of the state is left.
     pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
         let asked_for = |message: &Message, attachment: &Attachment| {
             let types = self.lazy.as_deref().unwrap_or_default();
@@ -47,7 +47,7 @@ impl OutgoingMessages {
             None => &[&shown_once],
         };
         // Links become names before the filter, whose list of attachments must not show links.
-        let named: Vec<_> = messages.iter().map(by_key).collect();
+        let named: Vec<_> = messages.iter().map(with_model_fields).collect();
         let mut copies = filter::for_model(named, policies);
         // Copies of each call start from the canonical messages, so no change accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
@@ -74,7 +74,11 @@ impl OutgoingMessages {
 
     /// After a refusal, removes the files that the model opened, once per turn. Returns whether there were any, so
     /// that another call may succeed.
-    pub(super) fn recovers(&mut self, error: &ChatError, messages: &mut [Message]) -> bool {
+    pub(super) fn remove_refused_files(
+        &mut self,
+        error: &ChatError,
+        messages: &mut [Message],
+    ) -> bool {
         // Other statuses are about the service or the key, not about the files (quickapps 16).
         let is_refusal = error.kind == ChatKind::Status(400);
         let Some(types) = self.lazy.as_ref().filter(|_| is_refusal && !self.recovered) else {
@@ -90,7 +94,7 @@ fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
     let users = messages
         .iter_mut()
         .filter(|message| message.role == Role::User);
-    // One entry for each message of the user, so that the position is enough to pair them.
+    // There is one entry for each message of the user, so the position is enough to pair them.
     for (message, reminder) in users.zip(reminders) {
         let Some(reminder) = reminder else {
             continue;
@@ -98,7 +102,7 @@ fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
         let text = format!("\n{reminder}");
         match &mut message.content {
             Some(Content::Text(before)) => before.push_str(&text),
-            // An added part, since the last one may be an image (quickapps 14).
+            // The text is a new part, since the last one may be an image (quickapps 14).
             Some(Content::Parts(parts)) => parts.push(message_part("text", Value::from(text))),
             None => message.content = Some(Content::Text(text)),
         }
@@ -118,7 +122,7 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
 }
 
 /// The message with stable names, without fields of attachments that models do not know.
-fn by_key(message: &Message) -> Message {
+fn with_model_fields(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
     for attachment in take_attachments(&mut copy) {
         attachment
@@ -134,7 +138,7 @@ fn take_attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachme
     attachments.into_iter().flatten()
 }
 
-/// The message as any model of chat completions takes it: images that were kept are parts of it.
+/// Converts the message to a form that any model of chat completions accepts: images that were kept become parts of it.
 fn to_plain_message(message: &mut Message) {
     let Some(custom) = message.custom_content.take() else {
         return;
@@ -157,7 +161,7 @@ fn to_plain_message(message: &mut Message) {
     message.content = Some(Content::Parts(parts));
 }
 
-/// The message without what only this service understands.
+/// Removes the fields that only this service understands.
 fn strip_private_fields(message: &mut Message) {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
@@ -200,7 +204,7 @@ pub(super) fn iso_minute(time_ms: u64) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// Now, in ISO 8601 with milliseconds.
+/// The current time in ISO 8601, with milliseconds.
 pub(super) fn iso_now(clock: &Clock) -> String {
     let now = i64::try_from(clock.now_ms()).unwrap_or_default();
     let now = jiff::Timestamp::from_millisecond(now).unwrap_or_default();

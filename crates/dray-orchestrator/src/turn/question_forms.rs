@@ -137,7 +137,7 @@ fn read_answer(question: &UserQuestion, answer: &Value) -> Result<UserAnswer, St
                 Some(Value::Object(values)) => values.clone(),
                 Some(_) => return Err("The content must be an object.".to_owned()),
             };
-            // Completed here, so that the client learns about mistakes.
+            // The values are completed here, so that the client learns about mistakes.
             Ok(UserAnswer::Accepted(question.completed(values)?))
         }
         Some("decline") => Ok(UserAnswer::Declined),
@@ -276,14 +276,16 @@ fn single_answer(question: &UserQuestion, text: &str) -> Option<UserAnswer> {
                 _ => None,
             };
         }
-        (_, [(name, property)]) => Map::from_iter([((*name).clone(), typed(property, text)?)]),
+        (_, [(name, property)]) => {
+            Map::from_iter([((*name).clone(), parse_field(property, text)?)])
+        }
         (_, fields) => {
             let mut values = Map::new();
             for line in text.lines().filter(|line| !line.trim().is_empty()) {
                 let (name, value) = line.split_once(':')?;
                 let name = name.trim().trim_matches('`');
                 let (name, property) = fields.iter().find(|(known, _)| *known == name)?;
-                values.insert((*name).clone(), typed(property, value.trim())?);
+                values.insert((*name).clone(), parse_field(property, value.trim())?);
             }
             values
         }
@@ -292,7 +294,7 @@ fn single_answer(question: &UserQuestion, text: &str) -> Option<UserAnswer> {
 }
 
 /// A value of a field in a text.
-fn typed(property: &Value, text: &str) -> Option<Value> {
+fn parse_field(property: &Value, text: &str) -> Option<Value> {
     match property.get("type").and_then(Value::as_str) {
         Some("boolean") => match text.to_lowercase().as_str() {
             "yes" | "true" => Some(json!(true)),
@@ -307,7 +309,7 @@ fn typed(property: &Value, text: &str) -> Option<Value> {
                 .split(',')
                 .map(str::trim)
                 .filter(|element| !element.is_empty());
-            items.map(|element| typed(item, element)).collect()
+            items.map(|element| parse_field(item, element)).collect()
         }
         _ => {
             // People need not write a choice exactly as the server does.

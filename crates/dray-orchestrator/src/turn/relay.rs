@@ -348,7 +348,7 @@ fn empty_call() -> ToolCall {
 /// The calls in the order of their numbers, each with a separate id, by which results name the call. With `is_cut_off`,
 /// the model's limit ended the last one.
 fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolCall> {
-    // A stable sort: calls that share a number stay in their order of arrival.
+    // The sort is stable: calls that share a number stay in their order of arrival.
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
@@ -361,7 +361,7 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolC
             "{}".clone_into(&mut call.function.arguments);
         }
         if call.id.is_empty() || known.contains(&call.id) {
-            // A digest instead of a random id: equal answers give equal bytes (quickapps 44.4 R16).
+            // The id is a digest and not random: equal answers give equal bytes (quickapps 44.4 R16).
             let text = format!(
                 "{position}\n{}\n{}",
                 call.function.name, call.function.arguments

@@ -20,8 +20,9 @@ use crate::turn_events::{TurnEvent, TurnEventQueue};
 
 /// Most characters of a name in an event.
 const MAX_NAME_CHARACTERS: usize = 128;
-/// Entries for models and for tools in one event, the one for all others included.
+/// Most entries for models in one event, including the one for all others.
 const MAX_MODELS: usize = 16;
+/// Most entries for tools in one event, including the one for all others.
 const MAX_TOOLS: usize = 32;
 /// Name of the entry for all further names.
 const OTHER_NAMES: &str = "other";

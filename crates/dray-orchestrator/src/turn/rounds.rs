@@ -206,7 +206,7 @@ impl<'a> ToolLoop<'a> {
                 });
             }
         }
-        // Required by the compiler only: the limit is a `u32`, so the loop returns before its range ends.
+        // Only the compiler requires this line: the limit is a `u32`, so the loop returns before its range ends.
         Err(LoopError::Failed(super::failures::call_limit_failure()))
     }
 

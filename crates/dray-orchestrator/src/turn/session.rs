@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    fn answered(state: Value) -> Vec<Message> {
+    fn answered_messages(state: Value) -> Vec<Message> {
         let mut message = Message::new(Role::Assistant, "x");
         message.custom_content = Some(CustomContent {
             state: Some(state),
@@ -151,14 +151,14 @@ mod tests {
         assert!(is_new);
         let mut state = json!({});
         note_session(&mut state, &first);
-        let repeated = session_of(&caller(None), None, &answered(state));
+        let repeated = session_of(&caller(None), None, &answered_messages(state));
         assert_eq!(repeated, (first.clone(), false));
         assert_ne!(session_of(&caller(None), None, &[]).0, first);
     }
 
     #[test]
     fn a_state_cannot_name_the_session_of_another() {
-        let named = answered(json!({ SESSION_KEY: "telegram-42" }));
+        let named = answered_messages(json!({ SESSION_KEY: "telegram-42" }));
         assert_ne!(session_of(&caller(None), None, &named).0, "telegram-42");
     }
 

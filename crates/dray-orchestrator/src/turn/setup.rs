@@ -238,7 +238,7 @@ impl ToolKinds {
                 None => ToolsetResult::default(),
             },
             ToolSet::Internal(set) => self.build_internal(set),
-            // Set up by other functions, or replaced before.
+            // Other functions set these up, or an earlier step replaced them.
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)

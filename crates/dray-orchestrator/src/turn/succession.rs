@@ -27,7 +27,7 @@ impl OpenTurn {
     /// Hands the turn over to the agent that the model named. If that fails, this agent continues, and its model gets
     /// the reason as the result of the call.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
-        // Moved and not cloned, because the request may be megabytes.
+        // The basis is moved and not cloned, because the request may be megabytes.
         let Some(basis) = self.basis.take() else {
             // An agent without a basis has no tool for handoffs.
             return self;

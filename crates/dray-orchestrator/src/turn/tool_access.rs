@@ -93,7 +93,7 @@ impl CallerAccess {
         });
     }
 
-    /// As [`Self::retain`], for tools that the model's own deployment runs.
+    /// Like [`Self::retain`], for tools that the model's own deployment runs.
     pub(super) fn retain_statics(&self, statics: &mut Vec<Value>) {
         // They belong to no set of the manifest, so only their name can be covered.
         statics.retain(|tool| {
@@ -147,7 +147,7 @@ async fn caller_facts(
         return facts;
     }
     if let (Some(core), true) = (&parts.core, caller.api_key.is_some()) {
-        // Behind DIAL, also for a client of the operator: the key in `Api-Key` identifies the user.
+        // This is used behind DIAL, even for a client of the operator: the key in `Api-Key` identifies the user.
         let (bucket, info) = tokio::join!(core.user_bucket(caller), core.user_info(caller));
         match bucket {
             Ok(bucket) => facts.user = Some(bucket.bucket),

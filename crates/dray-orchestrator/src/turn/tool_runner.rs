@@ -189,7 +189,7 @@ impl ToolRunner<'_> {
 
     /// Puts a result that is too large for the model into a file; the model gets a notice with its address.
     pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
-        // A failure too: a server chooses how long its message is.
+        // A failure is cut, too: a server chooses how long its message is.
         let Some(Content::Text(text)) = &ran.message.content else {
             return ran;
         };
@@ -233,7 +233,7 @@ impl ToolRunner<'_> {
         }
         let span = self.telemetry.tool_span(name, &request);
         let call = self.telemetry.report.begin_call(name, request.id);
-        // Boxed: the futures that wait for a call would each contain it.
+        // The future is boxed: the futures that wait for a call would each contain it.
         let running = Box::pin(pipeline::run_call(
             tool, request, self.turn, resolver, &settings, self.sink,
         ));

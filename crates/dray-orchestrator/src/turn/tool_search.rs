@@ -104,7 +104,7 @@ fn named_call(text: &str) -> Option<(String, String)> {
     let Value::Object(mut call) = serde_json::from_str(text).ok()? else {
         return None;
     };
-    // Removed, not cloned: arguments may be megabytes.
+    // The name is removed, not cloned: arguments may be megabytes.
     let Value::String(name) = call.shift_remove("name")? else {
         return None;
     };

@@ -166,7 +166,7 @@ pub(super) fn set_sources(planned: &PlannedSet) -> Vec<String> {
 /// Adds an address and its host.
 fn push_address(names: &mut Vec<String>, address: &str) {
     names.push(address.to_owned());
-    // Parsed as the client parses it, so that another spelling of a host gives the same name.
+    // The address is parsed as the client parses it, so that another spelling of a host gives the same name.
     let host = Url::parse(address).ok();
     names.extend(host.and_then(|url| url.host_str().map(str::to_owned)));
 }

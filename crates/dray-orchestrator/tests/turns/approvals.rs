@@ -36,7 +36,7 @@ fn approval_tool() -> Value {
 }
 
 /// The messages of a conversation in which the question in text is answered.
-fn answered(question: &ChatResult, answer: &str) -> Value {
+fn answered_messages(question: &ChatResult, answer: &str) -> Value {
     // Clients of `OpenAI`'s API keep the text alone.
     let assistant_message = json!({"role": "assistant", "content": question.text()});
     json!([user("order"), assistant_message, user(answer)])
@@ -61,7 +61,7 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
     );
     // The call without a rule was made in the meantime.
     assert_eq!(endpoint.called(), ["free"]);
-    let messages = answered(&question, " Yes ");
+    let messages = answered_messages(&question, " Yes ");
     let done = fixture.ask(messages.clone()).await;
     assert_eq!(done.text(), "Got {\"own\":\"dear\"}.", "{done:?}");
     assert_eq!(endpoint.called(), ["free", "dear"]);
@@ -97,23 +97,23 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
     let question = fixture.send_text("order").await;
-    let refused = fixture.ask(answered(&question, "no")).await;
+    let refused = fixture.ask(answered_messages(&question, "no")).await;
     assert!(
         refused.text().contains("The user refused this call"),
         "{refused:?}"
     );
     // A refusal has no effect, so the same request gives the same result again.
-    let repeated = fixture.ask(answered(&question, "no")).await;
+    let repeated = fixture.ask(answered_messages(&question, "no")).await;
     assert!(
         repeated.text().contains("The user refused this call"),
         "{repeated:?}"
     );
     // A refused call cannot be approved later.
-    let late_reply = fixture.ask(answered(&question, "yes")).await;
+    let late_reply = fixture.ask(answered_messages(&question, "yes")).await;
     assert_eq!(code(&late_reply), (400, "approval_used".to_owned()));
     let question = fixture.send_text("order").await;
     let other = fixture
-        .ask(answered(&question, "yes, what does it cost?"))
+        .ask(answered_messages(&question, "yes, what does it cost?"))
         .await;
     assert_eq!(other.text(), "Something else.");
     let model_request = fixture.asked().pop().unwrap()["messages"].to_string();
@@ -137,7 +137,7 @@ async fn the_result_of_an_approved_call_is_kept_when_another_call_of_its_round_e
     agent["require_approval"] = json!([{"tools": ["shop_b", "shop_broken"]}]);
     let fixture = TurnFixture::with(&agent, script, |_| {}).await;
     let question = fixture.send_text("order").await;
-    let messages = answered(&question, "yes");
+    let messages = answered_messages(&question, "yes");
     let stopped = fixture.ask(messages.clone()).await;
     assert!(!stopped.error().is_null(), "{stopped:?}");
     let mut later = messages.as_array().unwrap().clone();
@@ -209,7 +209,10 @@ async fn concurrent_answers_make_one_call() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
     let question = fixture.send_text("order").await;
-    let both = [answered(&question, "yes"), answered(&question, "yes")];
+    let both = [
+        answered_messages(&question, "yes"),
+        answered_messages(&question, "yes"),
+    ];
     let [one, other] = both.map(|messages| fixture.ask(messages));
     let (one, other) = tokio::join!(one, other);
     let used = [&one, &other]
@@ -225,7 +228,7 @@ async fn arguments_that_change_after_the_approval_need_another_one() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
     let question = fixture.send_text("order twice").await;
-    let mut messages = answered(&question, "yes");
+    let mut messages = answered_messages(&question, "yes");
     messages[0] = user("order twice");
     let second = fixture.ask(messages).await;
     assert!(second.text().contains("{\"q\":\"changed\"}"), "{second:?}");
@@ -242,7 +245,7 @@ async fn a_late_approval_is_refused() {
     let question = fixture.send_text("order").await;
     // A whole turn, which takes longer.
     fixture.send_text("what").await;
-    let late_reply = fixture.ask(answered(&question, "yes")).await;
+    let late_reply = fixture.ask(answered_messages(&question, "yes")).await;
     assert_eq!(code(&late_reply), (400, "approval_expired".to_owned()));
     assert_eq!(endpoint.called(), ["free"]);
 }
@@ -266,7 +269,7 @@ async fn an_approval_is_for_its_principal_alone() {
         fixture.send(request.json(&body))
     };
     let question = ask("k-1", json!([user("order")])).await;
-    let other = ask("k-2", answered(&question, "yes")).await;
+    let other = ask("k-2", answered_messages(&question, "yes")).await;
     assert_eq!(code(&other), (400, "approval_expired".to_owned()));
     // An id that was never issued.
     let forged = format!(
@@ -310,7 +313,7 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
     );
     assert_eq!(endpoint.called(), [""; 0]);
     // One answer is for all calls of the question.
-    fixture.ask(answered(&question, "yes")).await;
+    fixture.ask(answered_messages(&question, "yes")).await;
     let mut called = endpoint.called();
     called.sort();
     assert_eq!(called, ["dear", "free"]);

@@ -27,7 +27,7 @@ fn mcp(url: &str) -> Value {
     json!({"type": "mcp", "name": "s", "mcp_server_info": {"url": url, "protocol": "streamable_http"}})
 }
 
-/// A chat in DIAL's manner with these headers.
+/// A chat by DIAL's API with these headers.
 async fn chat(fixture: &TurnFixture, headers: &[(&str, &str)]) -> ChatResult {
     let url = format!("{}/openai/deployments/agent/chat/completions", fixture.url);
     let mut request = fixture.client.post(&url);
@@ -100,7 +100,7 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
+async fn a_manifest_that_is_accepted_reaches_no_internal_address() {
     let (server, url) = tools().await;
     let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.permissions.local.manifest_header = everything();
@@ -286,7 +286,7 @@ async fn requests_are_refused_while_dial_core_is_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program() {
+async fn an_application_of_dial_reaches_no_internal_address_and_no_program() {
     let core = DialCore::start().await.unwrap();
     core.add_key("good", "bucket");
     let (server, url) = tools().await;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 pub(crate) const ASKING_PROGRAM: &str =
     include_str!("../../../../tests/programs/asking_mcp_server.sh");
 
-/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks until it is cancelled, and
-/// `insist` also then.
+/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks until it is
+/// cancelled, and `insist` also then.
 pub(crate) struct Bank(FakeServer<Vec<Value>>);
 
 fn form(message: &str, name: &str, property: &Value) -> Value {

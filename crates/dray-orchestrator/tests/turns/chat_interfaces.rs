@@ -133,7 +133,7 @@ async fn requests_of_open_webui_and_librechat_are_answered_and_reach_the_model()
         for member in members {
             assert_eq!(asked[number][member], body[member], "{name}: {member}");
         }
-        // Those of the agent come before.
+        // The agent's own tools come before those of the request.
         if let Some(wanted) = body["tools"].as_array().and_then(|tools| tools.last()) {
             let tools = asked[number]["tools"].as_array().unwrap();
             assert_eq!(tools.last(), Some(wanted), "{name}");
@@ -142,11 +142,11 @@ async fn requests_of_open_webui_and_librechat_are_answered_and_reach_the_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_these_interfaces_can_send_and_no_agent_has_is_refused_by_name() {
+async fn a_member_that_no_agent_supports_is_refused_by_name() {
     let script = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     for (member, value) in [
-        // Open WebUI with advanced parameters, LibreChat with those of OpenRouter.
+        // Open WebUI sends `min_p` as an advanced parameter; LibreChat sends the parameters of OpenRouter.
         ("min_p", json!(0.1)),
         ("reasoning", json!({"effort": "low"})),
         ("include_reasoning", json!(true)),

@@ -1,5 +1,5 @@
-//! Tools that the client brings: alone, beside the manifest's own, and over several requests of one turn. The client drops
-//! `custom_content`, as those of `OpenAI`'s API do.
+//! Tools that the client brings: alone, beside the manifest's own, and over several requests of one turn. The client
+//! drops `custom_content`, as those of `OpenAI`'s API do.
 
 use std::sync::Arc;
 

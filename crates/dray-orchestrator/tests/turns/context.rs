@@ -29,7 +29,7 @@ async fn agent(change: impl FnOnce(&mut Value)) -> (FakeEndpoint, TurnFixture) {
 }
 
 /// The conversation with one more turn.
-fn continued(conversation: &mut Vec<Value>, answer: &ChatResult, text: &str) -> Value {
+fn continue_conversation(conversation: &mut Vec<Value>, answer: &ChatResult, text: &str) -> Value {
     conversation.push(answer.message());
     conversation.push(user(text));
     Value::from(conversation.clone())
@@ -52,7 +52,7 @@ async fn each_prompt_of_a_conversation_begins_with_the_bytes_of_the_one_before_e
         if text == "third" {
             fixture.restart().await;
         }
-        let messages = continued(&mut conversation, &answer, text);
+        let messages = continue_conversation(&mut conversation, &answer, text);
         answer = fixture.ask(messages).await;
         assert_eq!(answer.error(), Value::Null);
     }
@@ -94,7 +94,7 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
         .sum();
     assert!(bytes < 200_000, "{bytes} bytes");
     let mut conversation = vec![user("go")];
-    let messages = continued(&mut conversation, &first, "again");
+    let messages = continue_conversation(&mut conversation, &first, "again");
     let second = fixture.ask(messages).await;
     assert_eq!((second.status, second.text().as_str()), (200, "Again."));
     let requests = fixture.asked();
@@ -119,7 +119,7 @@ async fn a_long_conversation_is_compacted_into_a_file_and_its_prompts_stay_stabl
             fixture.restart().await;
         }
         let text = format!("question {turn} {}", "word ".repeat(100));
-        let messages = continued(&mut conversation, &answer, &text);
+        let messages = continue_conversation(&mut conversation, &answer, &text);
         answer = fixture.ask(messages).await;
         assert_eq!(answer.error(), Value::Null);
     }

@@ -1,4 +1,4 @@
-//! On DIAL: manifest, metadata, keys and tools of Core.
+//! Turns on DIAL: manifest, metadata, keys and tools of Core.
 
 use dray_testkit::dial::DialCore;
 use serde_json::{Value, json};
@@ -7,18 +7,18 @@ use crate::fixture::{ChatResult, TurnFixture, manifest};
 
 const REQUEST_KEY: &str = "request-key";
 
-pub(crate) struct OnDial {
+pub(crate) struct DialFixture {
     pub(crate) core: DialCore,
     fixture: TurnFixture,
 }
 
-impl OnDial {
+impl DialFixture {
     pub(crate) async fn new(manifest: &Value) -> Self {
-        Self::reaching(manifest, Vec::new()).await
+        Self::with_origins(manifest, Vec::new()).await
     }
 
     /// Starts a fixture whose operator lets applications reach these origins.
-    pub(crate) async fn reaching(manifest: &Value, origins: Vec<String>) -> Self {
+    pub(crate) async fn with_origins(manifest: &Value, origins: Vec<String>) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(REQUEST_KEY, "bucket");
         core.document(
@@ -59,12 +59,15 @@ impl OnDial {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "callers make them in place")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers pass values that they have just made"
+)]
 fn chunk(delta: Value, reason: Value) -> Value {
     json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 }
 
-pub(crate) fn saying(text: &str) -> Vec<Value> {
+pub(crate) fn text_chunks(text: &str) -> Vec<Value> {
     vec![
         chunk(json!({"role": "assistant"}), Value::Null),
         chunk(json!({"content": text}), Value::Null),
@@ -74,8 +77,8 @@ pub(crate) fn saying(text: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
-    let dial = OnDial::new(&manifest(json!([]))).await;
-    dial.core.chat("lead", saying("Hello."));
+    let dial = DialFixture::new(&manifest(json!([]))).await;
+    dial.core.chat("lead", text_chunks("Hello."));
     let answer = dial.send_text("x").await;
     assert_eq!(answer.text(), "\n\rHello.");
     let requests: Vec<_> = dial.core.received_requests();
@@ -103,7 +106,7 @@ async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_without_a_key_gets_400() {
-    let dial = OnDial::new(&manifest(json!([]))).await;
+    let dial = DialFixture::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
         dial.fixture.url
@@ -117,7 +120,7 @@ async fn a_request_without_a_key_gets_400() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_application_is_reported() {
-    let dial = OnDial::new(&manifest(json!([]))).await;
+    let dial = DialFixture::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
         dial.fixture.url
@@ -141,7 +144,7 @@ async fn an_unavailable_application_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back() {
-    let dial = OnDial::new(&manifest(json!([]))).await;
+    let dial = DialFixture::new(&manifest(json!([]))).await;
     let custom = |content: Value| chunk(json!({"custom_content": content}), Value::Null);
     dial.core.chat(
         "lead",
@@ -166,7 +169,7 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
     );
     assert_eq!(first.attachments()[0]["url"], "https://e/x.png");
     assert_eq!(first.state(), json!({"orchestrator_state": {"memory": 7}}));
-    dial.core.chat("lead", saying("Again."));
+    dial.core.chat("lead", text_chunks("Again."));
     let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
     dial.ask(messages).await;
     let model_request = dial
@@ -189,7 +192,7 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
 async fn a_deployment_is_a_tool_whose_text_streams_into_its_stage() {
     let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
         {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
-    let dial = OnDial::new(&manifest(sets)).await;
+    let dial = DialFixture::new(&manifest(sets)).await;
     dial.core.document(
         "/openai/deployments/lawyer",
         json!({"display_name": "Lawyer", "description": "Knows law."}),
@@ -203,8 +206,8 @@ async fn a_deployment_is_a_tool_whose_text_streams_into_its_stage() {
             chunk(json!({}), json!("tool_calls")),
         ],
     );
-    dial.core.chat("lawyer", saying("It is."));
-    dial.core.chat("lead", saying("The lawyer agrees."));
+    dial.core.chat("lawyer", text_chunks("It is."));
+    dial.core.chat("lead", text_chunks("The lawyer agrees."));
     let result = dial.send_text("x").await;
     assert!(result.text().ends_with("The lawyer agrees."), "{result:?}");
     let stages = result.stages();
@@ -217,7 +220,7 @@ async fn a_deployment_is_a_tool_whose_text_streams_into_its_stage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unavailable_model_metadata_end_the_request() {
     for (status, outgoing) in [(401, 401), (403, 403), (500, 500)] {
-        let dial = OnDial::new(&manifest(json!([]))).await;
+        let dial = DialFixture::new(&manifest(json!([]))).await;
         let fault = dray_testkit::dial::ApiFault::Status(status);
         dial.core
             .inject_fault("/openai/deployments/lead", Some(fault));
@@ -229,13 +232,13 @@ async fn unavailable_model_metadata_end_the_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn static_tools_of_the_model_are_sent_and_never_run() {
-    let dial = OnDial::new(&manifest(json!([]))).await;
+    let dial = DialFixture::new(&manifest(json!([]))).await;
     let tool = json!({"type": "static_function", "static_function": {"name": "search", "configuration": {"deep": true}}});
     dial.core.document(
         "/openai/deployments/lead",
         json!({"display_name": "Lead", "defaults": {"tools": [tool, {"type": "static_function"}]}}),
     );
-    dial.core.chat("lead", saying("Hi."));
+    dial.core.chat("lead", text_chunks("Hi."));
     dial.send_text("x").await;
     let model_request = dial
         .core
@@ -258,7 +261,7 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
     let mut manifest = manifest(json!([]));
     manifest["skills"] = json!([
         {"type": "dial-prompt", "url": "prompts/bucket/tone"}, {"type": "dial-prompt", "url": "prompts/bucket/gone"}]);
-    let dial = OnDial::new(&manifest).await;
+    let dial = DialFixture::new(&manifest).await;
     let skill = "---\nname: tone\ndescription: How we speak.\n---\nBe kind.";
     dial.core
         .document("/v1/prompts/bucket/tone", json!({"content": skill}));
@@ -271,7 +274,7 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
             chunk(json!({}), json!("tool_calls")),
         ],
     );
-    dial.core.chat("lead", saying("Gladly."));
+    dial.core.chat("lead", text_chunks("Gladly."));
     let result = dial.send_text("x").await;
     assert!(result.text().ends_with("Gladly."), "{result:?}");
     let issues = &result.stages()[0];
@@ -304,13 +307,13 @@ async fn a_file_that_the_model_requests_is_returned_with_the_result_of_a_call_wh
 {
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["attachment_strategy"] = json!({"type": "lazy_on_demand"});
-    let dial = OnDial::new(&manifest).await;
+    let dial = DialFixture::new(&manifest).await;
     dial.core.put("bucket/a.pdf", "%PDF-1.7", "application/pdf");
     dial.core.document(
         "/openai/deployments/lead",
         json!({"display_name": "Lead", "input_attachment_types": ["application/pdf"]}),
     );
-    dial.core.chat("lead", saying("Seen."));
+    dial.core.chat("lead", text_chunks("Seen."));
     let attachments = json!([
         {"type": "application/pdf", "title": "a.pdf", "url": "files/bucket/a.pdf"},
         {"type": "text/csv", "title": "b.csv", "url": "files/bucket/b.csv"},
@@ -347,7 +350,7 @@ async fn starters_of_the_application_are_its_configuration() {
     let mut manifest = manifest(json!([]));
     manifest["conversation_starters"] =
         json!({"starters": [{"title": "Orders", "text": "Show my orders."}]});
-    let dial = OnDial::new(&manifest).await;
+    let dial = DialFixture::new(&manifest).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/configuration",
         dial.fixture.url
@@ -369,7 +372,7 @@ async fn starters_of_the_application_are_its_configuration() {
 }
 
 /// The files that the newest request to the model names: the last segment of each address, and its status.
-fn named_files(dial: &OnDial) -> Vec<(String, Value)> {
+fn named_files(dial: &DialFixture) -> Vec<(String, Value)> {
     let bodies = dial.core.bodies();
     let model_request = bodies
         .iter()
@@ -395,7 +398,7 @@ async fn the_files_of_a_directory_reach_the_model_with_what_changed_since_the_la
         {"type": "folder", "url": "/files/bucket/my dir/", "description": "Reports", "max_depth": 2},
         {"type": "file", "url": "files/bucket/my%20dir/b.txt", "description": "Its own"},
     ]);
-    let dial = OnDial::new(&manifest).await;
+    let dial = DialFixture::new(&manifest).await;
     for path in [
         "my dir/a a.txt",
         "my dir/b.txt",
@@ -404,17 +407,17 @@ async fn the_files_of_a_directory_reach_the_model_with_what_changed_since_the_la
     ] {
         dial.core.put(format!("bucket/{path}"), "x", "text/plain");
     }
-    dial.core.chat("lead", saying("One."));
+    dial.core.chat("lead", text_chunks("One."));
     let first = dial.send_text("x").await;
     assert_eq!(first.text(), "\n\rOne.");
     let is_new = |name: &str| (name.to_owned(), json!("new"));
     let names = ["a%20a.txt", "in/c.txt", "b.txt"];
     assert_eq!(named_files(&dial), names.map(is_new));
-    // One more file, and then a directory that cannot be listed: it keeps the files that the conversation knows.
+    // One file is added between the turns.
     dial.core.put("bucket/my dir/d.txt", "x", "text/plain");
-    dial.core.chat("lead", saying("Two."));
+    dial.core.chat("lead", text_chunks("Two."));
     let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
-    let second = dial.ask(messages.clone()).await;
+    let second = dial.ask(messages).await;
     assert_eq!(second.text(), "\n\rTwo.");
     let known = |name: &str| (name.to_owned(), Value::Null);
     let changed = [

@@ -12,7 +12,7 @@ const ORDER_SCRIPT: &str = r#"{"rules": [
     {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "dear"}}]}}]}"#;
 
 /// An agent whose tool needs approval, and its question.
-async fn asked(endpoint: &CountingEndpoint) -> (TurnFixture, Value, Value) {
+async fn ask_for_approval(endpoint: &CountingEndpoint) -> (TurnFixture, Value, Value) {
     let mut agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
     agent["require_approval"] = json!([{"tools": ["shop_a"]}]);
     let fixture = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
@@ -33,7 +33,7 @@ fn answer(question: &Value, approve: bool) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reference_to_the_question_of_the_continued_response_counts_once() {
     let endpoint = CountingEndpoint::start().await;
-    let (fixture, response, question) = asked(&endpoint).await;
+    let (fixture, response, question) = ask_for_approval(&endpoint).await;
     // The AI SDK sends an approval in this form (vercel/ai issue 18605).
     let reference = json!({"type": "item_reference", "id": question});
     let input = json!([reference, answer(&question, true)]);
@@ -47,7 +47,7 @@ async fn a_reference_to_the_question_of_the_continued_response_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_references_and_answers_count_once_and_contradictory_answers_are_refused() {
     let endpoint = CountingEndpoint::start().await;
-    let (fixture, _, question) = asked(&endpoint).await;
+    let (fixture, _, question) = ask_for_approval(&endpoint).await;
     let reference = json!({"type": "item_reference", "id": question});
     let order = json!({"role": "user", "content": "order"});
     let both = json!([

@@ -248,7 +248,7 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
     let endpoint = FakeEndpoint::start().await;
     let set = rest(&endpoint.url(), &["a", "b"]);
     let origins = vec![endpoint.url()];
-    let dial = crate::dial::OnDial::reaching(&manifest(json!([set])), origins).await;
+    let dial = crate::dial::DialFixture::with_origins(&manifest(json!([set])), origins).await;
     let piece = |index: u32, id: &str, name: &str| {
         json!({"index": index, "id": id, "type": "function",
             "function": {"name": name, "arguments": {"q": name}}})
@@ -266,7 +266,7 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
             json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
         ],
     );
-    dial.core.chat("lead", crate::dial::saying("Four."));
+    dial.core.chat("lead", crate::dial::text_chunks("Four."));
     let chat_result = dial.send_text("x").await;
     assert!(chat_result.text().ends_with("Four."), "{chat_result:?}");
     let rounds = crate::tools::rounds(&chat_result);
@@ -296,7 +296,7 @@ async fn a_call_whose_parts_have_different_ids_is_one_call() {
     let endpoint = FakeEndpoint::start().await;
     let set = rest(&endpoint.url(), &["a"]);
     let origins = vec![endpoint.url()];
-    let dial = crate::dial::OnDial::reaching(&manifest(json!([set])), origins).await;
+    let dial = crate::dial::DialFixture::with_origins(&manifest(json!([set])), origins).await;
     let chunk = |call: Value| json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]});
     let first =
         json!({"index": 0, "id": "x", "function": {"name": "shop_a", "arguments": "{\"q\": "}});
@@ -304,7 +304,7 @@ async fn a_call_whose_parts_have_different_ids_is_one_call() {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]});
     dial.core
         .chat("lead", vec![chunk(first), chunk(second), end]);
-    dial.core.chat("lead", crate::dial::saying("One."));
+    dial.core.chat("lead", crate::dial::text_chunks("One."));
     let chat_result = dial.send_text("x").await;
     assert!(chat_result.text().ends_with("One."), "{chat_result:?}");
     let rounds = crate::tools::rounds(&chat_result);
@@ -330,7 +330,7 @@ async fn impossible_numbers_of_tokens_do_not_end_later_turns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_never_ends_is_stopped() {
-    let dial = crate::dial::OnDial::new(&manifest(json!([]))).await;
+    let dial = crate::dial::DialFixture::new(&manifest(json!([]))).await;
     let much = "y".repeat(4 << 20);
     let chunk = json!({"choices": [{"index": 0, "delta": {"content": much}}]});
     dial.core.chat(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{TurnFixture, manifest};
 
-const SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+const MODEL_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 const FORM_TYPE: &str = "multipart/form-data; boundary=b";
 
 /// A caller: the URL of a service and a key.
@@ -182,7 +182,7 @@ fn requests_by_body() -> impl Iterator<Item = (&'static str, String)> {
     requests.into_iter()
 }
 
-fn filled(template: &str, ids: &Ids) -> String {
+fn fill_template(template: &str, ids: &Ids) -> String {
     let filled = ids.iter().fold(template.to_owned(), |text, (name, id)| {
         text.replace(name, id)
     });
@@ -194,7 +194,7 @@ fn filled(template: &str, ids: &Ids) -> String {
 }
 
 /// Ids of the same form that do not exist.
-fn absent(ids: &Ids) -> Ids {
+fn absent_ids(ids: &Ids) -> Ids {
     let other = |id: &str| {
         let (start, end) = id.split_at(id.len() - 12);
         let end = end
@@ -213,7 +213,7 @@ fn anonymous(text: &str, ids: &Ids) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_not_exist() {
-    let fixture = TurnFixture::with(&manifest(json!([])), SCRIPT, |config| {
+    let fixture = TurnFixture::with(&manifest(json!([])), MODEL_SCRIPT, |config| {
         config.clients = [("one", "k-1"), ("two", "k-2")]
             .map(|(name, key)| (name.to_owned(), Secret::new(key)))
             .into();
@@ -229,14 +229,14 @@ async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_no
     };
     let owner = client(&fixture.url, "k-1");
     let ids = owner.objects().await;
-    let missing = absent(&ids);
+    let missing = absent_ids(&ids);
     for (name, stranger) in [
         ("another client", client(&fixture.url, "k-2")),
         ("the client in another tenant", client(&elsewhere, "k-1")),
     ] {
         for (method, path, body) in requests() {
             let send = async |ids: &Ids| {
-                let (path, body) = (filled(&path, ids), filled(&body, ids));
+                let (path, body) = (fill_template(&path, ids), fill_template(&body, ids));
                 let (status, kind, text) = stranger.send(method, &path, &body).await;
                 (status, kind, anonymous(&text, ids))
             };
@@ -255,10 +255,10 @@ async fn an_id_of_another_caller_or_tenant_does_not_differ_from_one_that_does_no
         "responses/{background}",
         "conversations/{conversation}/items/{entry}",
     ] {
-        let (status, _, text) = owner.send("GET", &filled(path, &ids), "").await;
+        let (status, _, text) = owner.send("GET", &fill_template(path, &ids), "").await;
         assert_eq!(status, 200, "{path}: {text}");
     }
-    let body = filled(&json!({"part_ids": ["{part}"]}).to_string(), &ids);
-    let upload = filled("uploads/{upload}/complete", &ids);
+    let body = fill_template(&json!({"part_ids": ["{part}"]}).to_string(), &ids);
+    let upload = fill_template("uploads/{upload}/complete", &ids);
     assert_eq!(owner.create(&upload, &body).await["status"], "completed");
 }

@@ -104,7 +104,7 @@ pub(crate) fn guardrail(event: &str, more: Value) -> Value {
 }
 
 /// An agent with the judge's tool, further sets and guardrails.
-fn guarded(judge: &Judge, sets: Vec<Value>, guardrails: Value) -> Value {
+fn guarded_agent(judge: &Judge, sets: Vec<Value>, guardrails: Value) -> Value {
     let mut all = vec![judge.set()];
     all.extend(sets);
     let mut agent = manifest(Value::from(all));
@@ -121,7 +121,7 @@ const CALL_SCRIPT: &str = r#"{"rules": [
 async fn shop(judge: &Judge, entry: Value) -> (TurnFixture, CountingEndpoint) {
     let endpoint = CountingEndpoint::start().await;
     let sets = vec![rest(&endpoint.url(), &["a"])];
-    let agent = guarded(judge, sets, Value::Array(vec![entry]));
+    let agent = guarded_agent(judge, sets, Value::Array(vec![entry]));
     (TurnFixture::plain(&agent, CALL_SCRIPT).await, endpoint)
 }
 
@@ -184,7 +184,7 @@ async fn a_blocked_prompt_does_not_reach_the_model() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_blocked_answer_is_in_any_chunk() {
     let judge = Judge::start([block("a secret")]).await;
-    let agent = guarded(&judge, vec![], json!([guardrail("after_model", json!({}))]));
+    let agent = guarded_agent(&judge, vec![], json!([guardrail("after_model", json!({}))]));
     let fixture = TurnFixture::plain(&agent, SECRET_SCRIPT).await;
     let answer = fixture.send_text("go").await;
     assert_eq!(answer.text(), "This request was not answered: a secret");
@@ -198,7 +198,7 @@ async fn nothing_of_a_blocked_answer_is_in_any_chunk() {
         judge.asked(),
         [json!({"event": "after_model", "text": "The secret is 4711.", "tool_calls": []})]
     );
-    // Allowed answers arrive, in their pieces.
+    // An answer that is allowed arrives in its parts.
     let answer = fixture.send_text("go").await;
     assert_eq!(answer.text(), "The secret is 4711.");
     assert_eq!(answer.reason(), "stop");
@@ -209,7 +209,7 @@ async fn reasoning_refusal_and_probabilities_are_judged_and_held_back_as_well() 
     let model = thinking_model().await;
     for (verdict, shows) in [(block("never"), false), (json!({"verdict": "allow"}), true)] {
         let judge = Judge::start([verdict]).await;
-        let agent = guarded(&judge, vec![], json!([guardrail("after_model", json!({}))]));
+        let agent = guarded_agent(&judge, vec![], json!([guardrail("after_model", json!({}))]));
         let url = format!("{}/v1", model.shared().url());
         let fixture = TurnFixture::with(&agent, SECRET_SCRIPT, |config| {
             config.model_url = Some(url);
@@ -243,7 +243,8 @@ async fn a_replaced_answer_is_what_the_client_gets_and_later_guardrails_judge() 
         guardrail("after_model", json!({})),
         guardrail("after_model", json!({})),
     ];
-    let fixture = TurnFixture::plain(&guarded(&judge, vec![], json!(both)), SECRET_SCRIPT).await;
+    let fixture =
+        TurnFixture::plain(&guarded_agent(&judge, vec![], json!(both)), SECRET_SCRIPT).await;
     let answer = fixture.send_text("go").await;
     assert_eq!(answer.text(), "The secret is ****.");
     assert_eq!(answer.reason(), "stop");
@@ -292,7 +293,7 @@ async fn an_approval_is_about_the_arguments_that_replace_those_of_the_model() {
     let endpoint = CountingEndpoint::start().await;
     let sets = vec![rest(&endpoint.url(), &["a"])];
     let entries = json!([guardrail("before_tool", json!({"tools": ["shop_*"]}))]);
-    let mut agent = guarded(&judge, sets, entries);
+    let mut agent = guarded_agent(&judge, sets, entries);
     agent["require_approval"] = json!([{"tools": ["shop_a"], "arguments": {"q": "other"}}]);
     let fixture = TurnFixture::plain(&agent, CALL_SCRIPT).await;
     let question = fixture.send_text("go").await;
@@ -315,7 +316,7 @@ async fn the_result_of_an_approved_call_is_judged_in_the_request_that_makes_it()
     let judge = Judge::start([block("secret")]).await;
     let endpoint = CountingEndpoint::start().await;
     let sets = vec![rest(&endpoint.url(), &["a"])];
-    let mut agent = guarded(&judge, sets, json!([guardrail("after_tool", json!({}))]));
+    let mut agent = guarded_agent(&judge, sets, json!([guardrail("after_tool", json!({}))]));
     agent["require_approval"] = json!([{"tools": ["shop_a"]}]);
     let fixture = TurnFixture::plain(&agent, CALL_SCRIPT).await;
     let question = fixture.send_text("go").await;
@@ -350,7 +351,7 @@ async fn neither_text_nor_files_of_a_withheld_result_reach_anyone() {
         set["response_as_attachment"] =
             json!({"enabled": true, "content_types": ["application/json"]});
         set["tools"][0]["attachment"] = json!({"propagate_types_to_choice": ["application/json"]});
-        let agent = guarded(
+        let agent = guarded_agent(
             &judge,
             vec![set],
             json!([guardrail("after_tool", json!({}))]),
@@ -383,7 +384,7 @@ async fn the_result_of_a_hook_is_judged_as_well() {
     let judge = Judge::start([block("secret")]).await;
     let endpoint = CountingEndpoint::start().await;
     let sets = vec![rest(&endpoint.url(), &["a"])];
-    let mut agent = guarded(&judge, sets, json!([guardrail("after_tool", json!({}))]));
+    let mut agent = guarded_agent(&judge, sets, json!([guardrail("after_tool", json!({}))]));
     agent["hooks"] = json!([{
         "type": "tool", "event": "on_request_start", "tool": "shop_a", "arguments": {"q": "hooked"},
     }]);
@@ -414,7 +415,7 @@ async fn a_guardrail_without_a_verdict_blocks_unless_it_may_fail() {
         for (on_failure, blocks) in [("block", true), ("allow", false)] {
             let judge = Judge::start([reply.clone()]).await;
             let entry = guardrail("after_model", json!({"on_failure": on_failure}));
-            let mut agent = guarded(&judge, vec![], json!([entry]));
+            let mut agent = guarded_agent(&judge, vec![], json!([entry]));
             if reply == "hang" {
                 agent["tool_sets"][0]["tools"][0]["timeout_seconds"] = json!(0.2);
             }
@@ -450,7 +451,7 @@ async fn the_model_cannot_call_the_tool_of_a_guardrail() {
         {"times": 1, "reply": {"call": [{"name": "guard_judge", "arguments": {"event": "mine"}}]}},
         {"reply": {"say": "Told {result}"}}]}"#;
     let entries = json!([guardrail("before_tool", json!({}))]);
-    let fixture = TurnFixture::plain(&guarded(&judge, vec![], entries), script).await;
+    let fixture = TurnFixture::plain(&guarded_agent(&judge, vec![], entries), script).await;
     let answer = fixture.send_text("go").await;
     assert!(
         answer
@@ -480,7 +481,7 @@ async fn an_agent_whose_guardrail_has_no_tool_answers_nothing() {
     // A server that cannot be reached may come back.
     let unreachable_set = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
         "url": "http://127.0.0.1:9/mcp", "protocol": "streamable_http"}});
-    let mut agent = guarded(
+    let mut agent = guarded_agent(
         &judge,
         vec![unreachable_set],
         json!([guardrail("after_model", json!({}))]),

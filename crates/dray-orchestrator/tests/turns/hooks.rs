@@ -27,7 +27,7 @@ fn start(tool: &str, more: Value) -> Value {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-fn hooked(set: Value, hooks: Value) -> Value {
+fn agent_with_hooks(set: Value, hooks: Value) -> Value {
     let mut manifest = manifest(json!([set]));
     manifest["hooks"] = hooks;
     manifest
@@ -85,7 +85,11 @@ async fn counting(changes: bool) -> (FakeServer<Arc<AtomicUsize>>, Arc<AtomicUsi
 async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
-    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let fixture = fixture(
+        &agent_with_hooks(rest(&endpoint.url(), &["a"]), hooks),
+        HELLO_SCRIPT,
+    )
+    .await;
     let result = fixture.send_text("x").await;
     assert_eq!(result.text(), "Hello.");
     assert_eq!(fixture.asked().len(), 1);
@@ -119,7 +123,7 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
         let (server, calls) = counting(changes).await;
         let hooks = json!([start("shop_a", json!({"mode": mode}))]);
         let set = rest(&server.shared().url(), &["a"]);
-        let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
+        let fixture = fixture(&agent_with_hooks(set, hooks), HELLO_SCRIPT).await;
         let first = fixture.send_text("x").await;
         fixture.ask(next_turn(&first)).await;
         assert_eq!(calls.load(Ordering::SeqCst), 2, "it is called each time");
@@ -140,7 +144,11 @@ async fn a_hook_at_the_end_is_seen_only_in_the_next_turn() {
         "shop_a",
         json!({"arguments": {"q": "end"}})
     )]);
-    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let fixture = fixture(
+        &agent_with_hooks(rest(&endpoint.url(), &["a"]), hooks),
+        HELLO_SCRIPT,
+    )
+    .await;
     let first = fixture.send_text("x").await;
     assert_eq!(
         (first.text().as_str(), first.reason().as_str()),
@@ -165,7 +173,7 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
     let (server, calls) = counting(true).await;
     let hooks = json!([hook("on_completion", "shop_a", json!({}))]);
     let script = r#"{"rules": [{"reply": {"call": [{"name": "shop_zzz", "arguments": {}}]}}]}"#;
-    let mut manifest = hooked(rest(&server.shared().url(), &["a"]), hooks);
+    let mut manifest = agent_with_hooks(rest(&server.shared().url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, script).await;
     let result = fixture.send_text("x").await;
@@ -181,7 +189,7 @@ async fn hooks_use_up_no_iteration() {
         start("shop_a", json!({"arguments": {"q": "2"}})),
         hook("on_completion", "shop_a", json!({})),
     ]);
-    let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
+    let mut manifest = agent_with_hooks(rest(&endpoint.url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, HELLO_SCRIPT).await;
     let result = fixture.send_text("x").await;
@@ -212,7 +220,7 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         start("shop_never", json!({})),
         hook("on_completion", "shop_broken", json!({})),
     ]);
-    let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
+    let fixture = fixture(&agent_with_hooks(set, hooks), HELLO_SCRIPT).await;
     let result = fixture.send_text("x").await;
     assert_eq!(result.text(), "Hello.");
     assert!(result.done && result.error().is_null(), "{result:?}");
@@ -234,7 +242,11 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
         start("shop_zzz", json!({})),
         start("gone", json!({"enabled": false}))
     ]);
-    let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
+    let fixture = fixture(
+        &agent_with_hooks(rest(&endpoint.url(), &["a"]), hooks),
+        HELLO_SCRIPT,
+    )
+    .await;
     let result = fixture.send_text("x").await;
     assert_eq!(result.text(), "Hello.");
     assert_eq!(
@@ -258,7 +270,7 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "mine"}}]}},
         {"reply": {"say": "Hello."}}]}"#;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
-    let fixture = fixture(&hooked(set, hooks), script).await;
+    let fixture = fixture(&agent_with_hooks(set, hooks), script).await;
     let result = fixture.send_text("x").await;
     assert!(result.text().ends_with("Hello."), "{result:?}");
     let requests = fixture.asked();
@@ -300,7 +312,7 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let hooks = json!([start("shop_a", json!({})), start("zzz", json!({}))]);
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
-    let fixture = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
+    let fixture = TurnFixture::plain(&agent_with_hooks(set, hooks), HELLO_SCRIPT).await;
     let result = fixture.send_text("x").await;
     assert_eq!(result.text(), "Hello.");
     assert_eq!(result.stages(), []);

@@ -5,17 +5,17 @@ use serde_json::json;
 use crate::fixture::{TurnFixture, manifest};
 use crate::responses::thinking_model;
 
-const SCRIPT: &str = r#"{"rules": [
+const MODEL_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
     {"when": {"has_tool": "weather"}, "reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}},
     {"reply": {"say": "Hello there.", "piece": 6}}]}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_and_events_have_the_types_of_open_responses() {
-    let fixture = TurnFixture::plain(&manifest(json!([])), SCRIPT).await;
+    let fixture = TurnFixture::plain(&manifest(json!([])), MODEL_SCRIPT).await;
     let model = thinking_model().await;
     let url = format!("{}/v1", model.shared().url());
-    let thinking = TurnFixture::with(&manifest(json!([])), SCRIPT, |config| {
+    let thinking = TurnFixture::with(&manifest(json!([])), MODEL_SCRIPT, |config| {
         config.model_url = Some(url);
     })
     .await;

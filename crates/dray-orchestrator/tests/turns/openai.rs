@@ -188,7 +188,7 @@ async fn with_model(model: &FakeServer<()>) -> TurnFixture {
     .await
 }
 
-fn streamed(chunks: &[&str]) -> Reply {
+fn streamed_reply(chunks: &[&str]) -> Reply {
     let events: Vec<_> = chunks
         .iter()
         .map(|choice| format!("data: {{\"choices\":[{choice}]}}\n\n"))
@@ -202,7 +202,7 @@ fn streamed(chunks: &[&str]) -> Reply {
 #[tokio::test(flavor = "multi_thread")]
 async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
     let model = fixed_model(|| {
-        streamed(&[
+        streamed_reply(&[
             r#"{"index":0,"delta":{"role":"assistant","reasoning_content":"Let me "}}"#,
             r#"{"index":0,"delta":{"reasoning":"think."}}"#,
             r#"{"index":0,"delta":{"content":"a\ud83d"},"logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}],"refusal":null}}"#,
@@ -242,9 +242,13 @@ async fn the_reason_of_an_answer_agrees_with_its_calls() {
     /// Makes the response of the model, the expected reason, and the arguments of the expected calls.
     type ReplyCase = (fn() -> Reply, &'static str, &'static [&'static str]);
     let replies: [ReplyCase; 3] = [
-        (|| streamed(&[TEXT_CHOICE]), "stop", &[]),
-        (|| streamed(&[CUT_OFF_CHOICE]), "length", &[r#"{"ci"#]),
-        (|| streamed(&[BARE_CALL_CHOICE]), "tool_calls", &["{}"]),
+        (|| streamed_reply(&[TEXT_CHOICE]), "stop", &[]),
+        (|| streamed_reply(&[CUT_OFF_CHOICE]), "length", &[r#"{"ci"#]),
+        (
+            || streamed_reply(&[BARE_CALL_CHOICE]),
+            "tool_calls",
+            &["{}"],
+        ),
     ];
     for (reply, reason, arguments) in replies {
         let model = fixed_model(reply).await;

@@ -44,7 +44,7 @@ async fn setup(change: impl FnOnce(&mut Config)) -> Setup {
 
 /// The messages of a conversation in which questions in text are answered. Clients of `OpenAI`'s API keep the text
 /// alone.
-fn answered(first: &str, rounds: &[(&ChatResult, &str)]) -> Value {
+fn history(first: &str, rounds: &[(&ChatResult, &str)]) -> Value {
     let mut messages = vec![user(first)];
     for (question, answer) in rounds {
         messages.push(json!({"role": "assistant", "content": question.text()}));
@@ -75,7 +75,7 @@ async fn the_next_message_answers_and_the_call_continues_once_at_another_replica
     );
     // The client must not get the state of the server.
     assert!(!format!("{:?}", question.chunks).contains("sealed"));
-    let messages = answered("pay", &[(&question, " first ")]);
+    let messages = history("pay", &[(&question, " first ")]);
     fixture.url = fixture.start_replica().await;
     let done = fixture.ask(messages.clone()).await;
     assert_eq!(done.text(), "Got paid from first.", "{done:?}");
@@ -115,17 +115,17 @@ async fn declining_and_cancelling_reach_the_server() {
         ("cancel", "Got cancel null."),
     ] {
         let question = fixture.send_text("pay").await;
-        let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
+        let done = fixture.ask(history("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
         // Such an answer may be repeated.
-        let repeated = fixture.ask(answered("pay", &[(&question, answer)])).await;
+        let repeated = fixture.ask(history("pay", &[(&question, answer)])).await;
         assert_eq!(repeated.text(), text);
     }
     // A message that is not an answer cancels the question, and is answered itself.
     let question = fixture.send_text("both").await;
-    let signing = fixture.ask(answered("both", &[(&question, "first")])).await;
+    let signing = fixture.ask(history("both", &[(&question, "first")])).await;
     let other = fixture
-        .ask(answered(
+        .ask(history(
             "both",
             &[(&question, "first"), (&signing, "what does it cost?")],
         ))
@@ -154,12 +154,12 @@ async fn two_questions_of_a_round_come_one_after_the_other_even_after_a_restart(
     } = setup(|_| {}).await;
     let first = fixture.send_text("both").await;
     assert!(first.text().contains("> Which account?"), "{first:?}");
-    let second = fixture.ask(answered("both", &[(&first, "first")])).await;
+    let second = fixture.ask(history("both", &[(&first, "first")])).await;
     assert!(second.text().contains("> Sign it?"), "{second:?}");
     let model_calls = fixture.asked().len();
     fixture.url = fixture.start_replica().await;
     let done = fixture
-        .ask(answered("both", &[(&first, "first"), (&second, "yes")]))
+        .ask(history("both", &[(&first, "first"), (&second, "yes")]))
         .await;
     assert_eq!(done.text(), "Signed: accept {\"ok\":true}.", "{done:?}");
     // The model was not called in between, and sees one round with both results.
@@ -181,7 +181,7 @@ async fn two_questions_of_a_round_come_one_after_the_other_even_after_a_restart(
         ["pay begin", "sign begin", "pay accept", "sign accept"]
     );
     // Answers to the first question do not count a second time.
-    let repeated = fixture.ask(answered("both", &[(&first, "first")])).await;
+    let repeated = fixture.ask(history("both", &[(&first, "first")])).await;
     assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
 }
 
@@ -191,7 +191,7 @@ async fn a_server_that_asks_without_end_is_cancelled() {
     let mut rounds = vec![fixture.send_text("nag").await];
     let done = loop {
         let pairs: Vec<_> = rounds.iter().map(|round| (round, "yes")).collect();
-        let next = fixture.ask(answered("nag", &pairs)).await;
+        let next = fixture.ask(history("nag", &pairs)).await;
         if !next.text().contains("> More?") {
             break next;
         }
@@ -376,12 +376,12 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
         fixture.send(request.json(&body))
     };
     let question = ask("k-1", json!([user("pay")])).await;
-    let other = ask("k-2", answered("pay", &[(&question, "decline")])).await;
+    let other = ask("k-2", history("pay", &[(&question, "decline")])).await;
     assert_eq!(code(&other), (400, "approval_expired".to_owned()));
     // A text that is not clearly an answer is a message to the other caller's agent, and does not reach a server.
-    ask("k-2", answered("pay", &[(&question, "what")])).await;
+    ask("k-2", history("pay", &[(&question, "what")])).await;
     assert_eq!(bank.calls(), ["pay begin"]);
-    let both = [(); 2].map(|()| ask("k-1", answered("pay", &[(&question, "first")])));
+    let both = [(); 2].map(|()| ask("k-1", history("pay", &[(&question, "first")])));
     let [one, other] = both;
     let (one, other) = tokio::join!(one, other);
     let used = [&one, &other]
@@ -396,7 +396,7 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
     late.fixture.send_text("what").await;
     let seen = late
         .fixture
-        .ask(answered("pay", &[(&question, "first")]))
+        .ask(history("pay", &[(&question, "first")]))
         .await;
     assert_eq!(code(&seen), (400, "approval_expired".to_owned()));
     assert_eq!(late.bank.calls(), ["pay begin"]);
@@ -452,10 +452,10 @@ async fn an_approved_call_that_asks_waits_again_and_a_hook_is_cancelled() {
         approval.text().contains("approval to call `bank_pay`"),
         "{approval:?}"
     );
-    let question = fixture.ask(answered("pay", &[(&approval, "yes")])).await;
+    let question = fixture.ask(history("pay", &[(&approval, "yes")])).await;
     assert!(question.text().contains("> Which account?"), "{question:?}");
     let done = fixture
-        .ask(answered("pay", &[(&approval, "yes"), (&question, "first")]))
+        .ask(history("pay", &[(&approval, "yes"), (&question, "first")]))
         .await;
     assert_eq!(done.text(), "Got paid from first.", "{done:?}");
     assert_eq!(bank.calls()[2..], ["pay begin", "pay accept"]);
@@ -479,7 +479,7 @@ async fn a_program_of_2025_11_25_gets_every_answer() {
     ] {
         let question = fixture.send_text("pay").await;
         assert!(question.text().contains("> Really?"), "{question:?}");
-        let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
+        let done = fixture.ask(history("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
     }
 }

@@ -139,7 +139,7 @@ async fn message(
     Ok(fake_server::json_reply(200, &body))
 }
 
-const SCRIPT: &str = r#"{"rules": [
+const MODEL_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "files_whoami"}, "reply": {"say": "Done."}},
     {"when": {"last_user_contains": "-"}, "reply": {"call": [{"name": "files_whoami", "arguments": {}}]}},
     {"reply": {"say": "Hello."}}]}"#;
@@ -166,7 +166,7 @@ impl SignInFixture {
         let set = json!({"type": "mcp", "name": "files", "mcp_server_info": {"url": url,
             "protocol": "streamable_http", "authorization": {"type": "oauth", "client_id": "drayage"}}});
         let manifest = manifest(json!([set]));
-        let fixture = TurnFixture::with(&manifest, SCRIPT, |config| {
+        let fixture = TurnFixture::with(&manifest, MODEL_SCRIPT, |config| {
             for name in ["alice", "bob", "portal"] {
                 config.clients.insert(name.to_owned(), Secret::new(name));
             }
@@ -324,7 +324,7 @@ async fn tokens_that_end_are_renewed_without_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
     let fixture = SignInFixture::new(1).await;
-    // Counted from the exchange of the code.
+    // The lifetime counts from the exchange of the code.
     fixture.server.shared().lock().rotated = Some(String::new());
     let returned = fixture.follow(&fixture.page("alice").await).await;
     let code = fixture.code(&returned).await;

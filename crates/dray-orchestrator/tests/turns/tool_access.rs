@@ -15,7 +15,7 @@ const CALLING_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
     {"reply": {"call": [{"name": "shop_b", "arguments": {"q": "1"}}]}}]}"#;
 
-fn portal(config: &mut Config, access: Value) {
+fn configure_portal(config: &mut Config, access: Value) {
     config.preview = true;
     config.clients = [("portal", "k-1"), ("batch", "k-2")]
         .map(|(name, key)| (name.to_owned(), Secret::new(key)))
@@ -67,7 +67,10 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
         {"tools": ["shop_b", "shop_c"], "groups": ["finance"]},
         {"tool_sets": ["bank"], "callers": ["client:batch"]},
     ]);
-    let fixture = TurnFixture::with(&agent, CALLING_SCRIPT, |config| portal(config, access)).await;
+    let fixture = TurnFixture::with(&agent, CALLING_SCRIPT, |config| {
+        configure_portal(config, access)
+    })
+    .await;
     let of_finance = [
         ("x-portal-user", "ann"),
         ("x-portal-groups", "staff, finance"),
@@ -77,7 +80,7 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
     // The endpoint is called once for the hook, and once for the model.
     assert_eq!(endpoint.called(), ["", "1"]);
     assert!(tool_names(&last_asked(&fixture)).contains(&"shop_b".to_owned()));
-    // All other callers, and those whose groups are not known for certain.
+    // The tool is hidden from all other callers, and from those whose groups are not known for certain.
     for (key, headers) in [
         ("k-1", &[("x-portal-groups", "staff")][..]),
         (
@@ -136,7 +139,7 @@ async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing()
     core.document("/v1/user/info", json!("not an object"));
     assert!(!ask("key-3").await.text().contains("own"));
     assert_eq!(endpoint.called(), ["1"]);
-    // The user of the first key is known for a while, and a failure for no time.
+    // The user of the first key is cached, and a failure is not.
     for key in ["key", "key-3"] {
         ask(key).await;
     }
@@ -259,7 +262,7 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
     // A tool of others is not found either.
     let access = json!([{"tools": ["shop_tool_7"], "callers": ["client:batch"]}]);
     let fixture = TurnFixture::with(&large_shop(&endpoint), SEARCHING_SCRIPT, |config| {
-        portal(config, access);
+        configure_portal(config, access);
     })
     .await;
     let before = endpoint.called().len();

@@ -38,7 +38,7 @@ impl TurnEvents {
 }
 
 /// All events about turns up to the end of the `count`th turn.
-async fn observed(fixture: &TurnFixture, count: usize) -> Vec<ObservedEvent> {
+async fn observe_events(fixture: &TurnFixture, count: usize) -> Vec<ObservedEvent> {
     let filter = EventFilter::new("dray.event.turn.v1.*.*").from_start();
     let mut stream = fixture.bus().events(filter).await.unwrap();
     let mut events = Vec::new();
@@ -54,7 +54,7 @@ fn is_end(event: &ObservedEvent) -> bool {
 
 /// The turns that ended, in the order of their begins. Each has exactly one event of each kind, in one trace.
 async fn turns(fixture: &TurnFixture, count: usize) -> Vec<TurnEvents> {
-    let events = observed(fixture, count).await;
+    let events = observe_events(fixture, count).await;
     assert_eq!(events.len(), 2 * count, "{events:?}");
     let begins = events.iter().filter(|event| !is_end(event));
     let turns = begins.map(|event| {
@@ -149,7 +149,7 @@ async fn a_finished_turn_reports_its_models_tools_tokens_and_cost_and_no_content
     assert_eq!((ended.fault_code, ended.http_status), (0, 0));
     let model = &ended.models[0];
     assert_eq!((model.model.as_str(), model.calls), ("lead", 2));
-    for event in observed(&fixture, 1).await {
+    for event in observe_events(&fixture, 1).await {
         let text = format!("{:?} {:?}", event.subject, event.headers);
         assert!(!text.contains(SECRET_TEXT), "{text}");
         let mut parts = event.payload.windows(SECRET_TEXT.len());

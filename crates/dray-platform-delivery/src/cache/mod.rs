@@ -125,7 +125,8 @@ impl CacheSweeper {
 
     /// Sweeps once, regardless of the lease.
     pub(crate) async fn sweep_cache(&self) -> Result<SweepReport, SweepError> {
-        // Listed before the records are read: a listed object that is needed and not young is in a record by then.
+        // The objects are listed before the records are read: a listed object that is needed and not young is in a
+        // record by then.
         let objects = self.store.cached().await?;
         let gathering_since_ms = self.gatherings.since_ms().await?;
         // Other replicas may have changed records since the last read.
@@ -172,7 +173,7 @@ impl CacheSweeper {
         swept: &mut SweepReport,
     ) -> Result<(), RequestError> {
         self.store.evict(object).await?;
-        // Counted after the removal, so that a failed removal counts neither as freed nor as removed.
+        // The bytes are counted after the removal, so that a failed removal counts neither as freed nor as removed.
         swept.freed = swept.freed.saturating_add(object.bytes);
         self.metrics.record_removal(reason, object.bytes);
         Ok(())

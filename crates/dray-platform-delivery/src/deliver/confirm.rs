@@ -144,7 +144,7 @@ impl DeliveryRun<'_> {
                 continue;
             }
             changed = true;
-            // Written again at the end of the delivery, with the failures of later steps.
+            // The notice is written again at the end of the delivery, with the failures of later steps.
             self.record_mut().notice.clear();
             if status::is_window_closed(&code) {
                 let window_timeout = self.context.config.get().window_timeout.as_millis();

@@ -216,7 +216,7 @@ impl Sender {
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         }
-        // Checked again, because a delivery that held a place may wait in its record by now.
+        // The due time is checked again, because a delivery that held a place may wait in its record by now.
         if let Some(WaitingDelivery { due_ms, reason }) =
             self.turns.waiting_before(&account, &chat, &order).await?
         {

@@ -31,7 +31,7 @@ impl DeliveryRun<'_> {
     ) -> Result<Result<OpenDelivery, StepFlow>, DeliveryError> {
         let target = target_of(&self.record().target.clone().unwrap_or_default());
         let is_planned = !self.record().steps.is_empty();
-        // Judged before any request to the platform and before a byte is read.
+        // The plan is judged before any request to the platform and before a byte is read.
         if !is_planned {
             self.judge_web_files(&account).await?;
         }

@@ -95,7 +95,8 @@ impl DeliveryRun<'_> {
             receipt.preview_ids.push(preview.preview_id);
             receipt.expires_at_ms = preview.expires_at_ms;
         }
-        // Saved before the link is sent, so that a worker that continues after a crash knows what to revoke.
+        // The record is saved before the link is sent, so that a worker that continues after a crash knows what to
+        // revoke.
         self.save().await?;
         Ok(Ok(Some(PreviewLink {
             url: created.url,

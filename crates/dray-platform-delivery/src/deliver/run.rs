@@ -110,7 +110,7 @@ impl<'a> DeliveryRun<'a> {
         Ok(())
     }
 
-    /// As [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
+    /// Like [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
     /// unavailable, until the deadline of the work.
     pub(super) async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
         let mut was_unreachable = false;
@@ -122,7 +122,7 @@ impl<'a> DeliveryRun<'a> {
                         "could not store the confirmation of a platform yet"
                     );
                     was_unreachable = true;
-                    // No backoff: the wait is bounded by the deadline, and each attempt is one small write.
+                    // There is no backoff: the wait is bounded by the deadline, and each attempt is one small write.
                     if !self.pause(self.context.pace.retry_unit).await? {
                         return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }

@@ -46,7 +46,7 @@ impl DeliveryRun<'_> {
         mut step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
         let uncounted = step.clone();
-        // Counted first, because the decision depends on the number of lost responses.
+        // The lost response is counted first, because the decision depends on the number of lost responses.
         step.count_lost();
         self.put(step_index, step.clone());
         let now_ms = self.context.clock.now_ms();
@@ -340,7 +340,8 @@ impl DeliveryRun<'_> {
                 }
             }
         }
-        // Stored before the request is made: after a crash, the record says that a message may be visible.
+        // The record is stored before the request is made: after a crash, the record says that a message may be
+        // visible.
         self.save().await?;
         if !may_begin_request(begun_ms, self.context.clock.now_ms()) {
             return self.put_back(step_index, step, mode).await;
@@ -467,7 +468,7 @@ impl DeliveryRun<'_> {
                 sent_step.expires_at_ms = ends_ms;
                 return Some(sent_step);
             }
-            // Made for each attempt, so that the link in the message has its whole lifetime.
+            // The link is made for each attempt, so that the link in the message has its whole lifetime.
             let new_link = self.link(*index).await.ok()?;
             let url = new_link.url.expose();
             let text = link::link_text(&file.name, file.size, url, now_ms, new_link.expires_at_ms);

@@ -92,7 +92,7 @@ async fn post_webhook(
     Path(account): Path<String>,
     request: Request,
 ) -> Response {
-    // Checked first, so that a page that rebinds a name to this address reaches nothing (14.8).
+    // The host is checked first, so that a page that rebinds a name to this address reaches nothing (14.8).
     if let Some(refused) = refuse_other_host(&service, request.headers()) {
         return refused;
     }
@@ -152,7 +152,7 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         }
         sink.statuses(&statuses).await?;
         for press in presses {
-            // Kept before the platform gets its confirmation, and decided afterwards: Slack waits for 3 s.
+            // The press is kept before the platform gets its confirmation, and decided afterwards: Slack waits for 3 s.
             sink.begin_press(press).await?;
         }
         Ok::<_, PlatformError>(())

@@ -199,7 +199,7 @@ impl MessageReceiver {
             .max_attachment
             .as_u64()
             .min(remaining_bytes);
-        // Checked before any byte is fetched. A file that is larger than announced fails during the fetch.
+        // The size is checked before any byte is fetched. A file that is larger than announced fails during the fetch.
         if attachment.size > max_bytes {
             return too_large(attachment.size, max_bytes);
         }
@@ -265,7 +265,8 @@ impl MessageReceiver {
             .map_err(|_| stalled_error())?
         {
             let bytes: Bytes = bytes?;
-            // Counted as they arrive: the platform's size may be wrong or missing (platform-delivery 11.2).
+            // The bytes are counted as they arrive: the platform's size may be wrong or missing (platform-delivery
+            // 11.2).
             if writer.size() + bytes.len() as u64 > max_bytes {
                 return Err(PlatformError::new(
                     ErrorKind::TooLarge,

@@ -115,7 +115,7 @@ impl QuestionService {
             }
             Err(error) => Fault::from(error),
         };
-        // Expired, or of another tenant: both are the same for a chat.
+        // The question expired or belongs to another tenant: both are the same for a chat.
         if fault.code == FaultCode::NotFound {
             return Some(notice(ENDED_NOTICE));
         }

@@ -106,8 +106,8 @@ impl QuestionService {
     }
 
     async fn reconcile_chat(&self, access: &ChatAccess<'_>) -> Result<(), KeyError> {
-        // Read before the questions are listed. A question that is answered in between makes the claim stale, and is
-        // not shown again.
+        // The record is read before the questions are listed. A question that is answered in between makes the claim
+        // stale, and is not shown again.
         let mut record = self.open.read(access.name).await?;
         let hosts = self.host_list(access).await;
         self.end_decided(access, &mut record).await;

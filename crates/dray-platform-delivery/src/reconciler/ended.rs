@@ -71,7 +71,7 @@ impl Reconciler {
     }
 
     /// Publishes the ends whose process stopped, or lost the bus, before it published them.
-    pub(super) async fn publish_left_ends(&self, now_ms: u64) {
+    pub(super) async fn publish_missing_ends(&self, now_ms: u64) {
         let before_ms = now_ms.saturating_sub(PUBLISH_GRACE_MS);
         for key in self.log.index.unpublished_ends(before_ms) {
             log_failure(self.publish_left_end(&key).await);

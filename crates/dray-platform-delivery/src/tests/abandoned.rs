@@ -174,7 +174,7 @@ async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
     fixture.sweep().await;
     assert_eq!(fixture.record("d").await.rounds, 2);
     let WorkEnd::Finished(report) = fixture.resume("d").await.unwrap() else {
-        panic!("it still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }

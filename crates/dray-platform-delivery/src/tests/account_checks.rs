@@ -75,7 +75,7 @@ impl Platform for ScriptedPlatform {
                 "@bot\u{202e}\n",
                 FilePermission::Allowed,
             )),
-            // A platform that repeats the token in its refusal.
+            // The refusal of this platform repeats the token.
             CheckOutcome::Refuse => Err(PlatformError::new(
                 ErrorKind::Auth,
                 format!("bad token {BOT_TOKEN}"),

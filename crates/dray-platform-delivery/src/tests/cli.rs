@@ -134,7 +134,7 @@ async fn a_copy_whose_record_was_lost_is_found_again() {
     std::fs::create_dir(&directory).unwrap();
     let work = to_directory(fixture.files("d", &[("a.txt", b"a")]).await, &directory);
     fixture.delivered(&work).await;
-    // The state after a crash between the copy and its record.
+    // The record gets the state that it has after a crash between the copy and its record.
     let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
     let mut stored = fixture
@@ -149,7 +149,7 @@ async fn a_copy_whose_record_was_lost_is_found_again() {
     stored.record.finished = false;
     stored.record.files[0].state = FileState::Sending;
     let DeliveryStep::Done(step) = stored.record.steps.remove(0) else {
-        panic!("the file was not copied");
+        panic!("the file must have been copied");
     };
     stored
         .record

@@ -90,7 +90,7 @@ async fn receive(
         .map(|_| ())
 }
 
-async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
+async fn placed_uploads(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
     published_work::<v1::PlaceUpload>(fixture, "dray.work.sandbox.>")
         .await
         .into_iter()
@@ -135,7 +135,7 @@ async fn a_message_sent_twice_is_accepted_once_and_its_files_are_placed_in_order
     receive(&fixture, inbound, 1).await.unwrap();
     let received = published_work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
-    let placed = placed(&fixture).await;
+    let placed = placed_uploads(&fixture).await;
     let positions: Vec<_> = placed.iter().map(|place| place.position).collect();
     assert_eq!(positions, [0, 1, 2, 3]);
     assert!(
@@ -174,7 +174,7 @@ async fn a_file_is_cut_off_at_the_limit_for_any_announced_length() {
     receive(&fixture, message("7", all.collect()), 1)
         .await
         .unwrap();
-    let reasons: Vec<_> = placed(&fixture)
+    let reasons: Vec<_> = placed_uploads(&fixture)
         .await
         .into_iter()
         .map(|place| place.unavailable)
@@ -211,7 +211,7 @@ async fn a_fetch_without_bytes_is_ended_and_reported_to_the_agent() {
         .await
         .unwrap();
     assert_eq!(
-        placed(&fixture).await[0].unavailable,
+        placed_uploads(&fixture).await[0].unavailable,
         "it could not be fetched"
     );
     assert_eq!(fixture.fake.fetches(), 3);
@@ -448,7 +448,7 @@ async fn an_upload_with_a_token_is_stored_and_placed() {
     );
     let (_, repeated) = send_request(&fixture, finish()).await;
     assert_eq!(repeated, first, "finishing twice is finishing once");
-    let placed = placed(&fixture).await;
+    let placed = placed_uploads(&fixture).await;
     assert_eq!(placed.len(), 1);
     assert_eq!(
         (placed[0].session.as_str(), placed[0].name.as_str()),

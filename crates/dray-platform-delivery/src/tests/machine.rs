@@ -293,12 +293,12 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     fixture.fake.script([FakeAction::Wait(delay)]);
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     let WorkEnd::Waiting(waiting) = fixture.deliver(&work).await.unwrap() else {
-        panic!("the delivery did not wait");
+        panic!("the delivery must wait");
     };
     assert_eq!(waiting.waiting, Some(WaitingReason::RateLimited));
     let later = fixture.files("d2", &[("b.txt", b"b")]).await;
     let WorkEnd::Waiting(_) = fixture.deliver(&later).await.unwrap() else {
-        panic!("the later delivery was sent first");
+        panic!("the later delivery must wait");
     };
     let mut other_chat = fixture.files("d3", &[("c.txt", b"c")]).await;
     other_chat.target = Some(super::fixture::chat("43"));

@@ -162,7 +162,7 @@ async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openin
     let messages = fixture.delivery.fake.visible_messages();
     assert_eq!((messages.len(), messages[0].route), (1, Route::Link));
     assert!(
-        messages[0].text.contains("r.html, to look at until")
+        messages[0].text.contains("r.html, viewable until")
             && messages[0]
                 .text
                 .ends_with("https://p.example/v/secret-p1/r.html"),

@@ -30,6 +30,7 @@ const CALL_ID: &str = "apr_1";
 const OPS_CHAT: &str = "42";
 /// Id of the user who may answer in the chat.
 const APPROVER_ID: &str = "7";
+/// Milliseconds of an hour.
 const HOUR_MS: u64 = 3_600_000;
 
 /// State of the fake egress-fetcher and the fake orchestrator.
@@ -37,8 +38,9 @@ const HOUR_MS: u64 = 3_600_000;
 struct Deciders {
     hosts: Vec<v1::EgressQuestion>,
     answers: Vec<v1::AnswerEgressQuestionRequest>,
-    /// Outcome of the call, and the requests for it.
+    /// Outcome of the call.
     call_outcome: String,
+    /// Requests for the outcome of the call.
     outcome_requests: Vec<v1::DecideInChatRequest>,
     /// Duration of each decision.
     decision_time: Duration,

@@ -94,7 +94,7 @@ async fn a_crashed_replica_blocks_a_chat_only_until_its_lease_ends() {
             .deliver(&meta, &start_work(&work), &cancel)
             .await;
         let WorkEnd::Finished(report) = ended.unwrap() else {
-            panic!("it waits");
+            panic!("the delivery must have ended");
         };
         assert_eq!(states(&report), [expected]);
     }

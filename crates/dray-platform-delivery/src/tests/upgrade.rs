@@ -87,7 +87,7 @@ async fn put_work(fixture: &DeliveryFixture, operation: &str, work: &v1::Deliver
     fixture.bus.publish_work(&meta, work).await.unwrap();
 }
 
-async fn finished(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
+async fn wait_for_end(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     super::path::finished_record(fixture, id).await
 }
 
@@ -187,7 +187,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
     }
     let _workers = QueueWorkers::start(&fixture);
     put_work(&fixture, "queued", &old_work("resume-queued")).await;
-    let record = finished(&fixture, "queued").await;
+    let record = wait_for_end(&fixture, "queued").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 
     for id in ["sending", "sending-unseen"] {
@@ -196,7 +196,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
             ..old_work("resume-queued")
         };
         put_work(&fixture, id, &work).await;
-        let record = finished(&fixture, id).await;
+        let record = wait_for_end(&fixture, id).await;
         let expected = [FileState::Delivered, FileState::Unknown];
         assert_eq!(states(&record), expected, "{id} is not sent a second time");
     }
@@ -207,7 +207,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
     let carried = old_work("files-carried");
     assert!(matches!(carried.delivery_task(), DeliveryTask::New(_)));
     put_work(&fixture, "carried", &carried).await;
-    let record = finished(&fixture, "carried").await;
+    let record = wait_for_end(&fixture, "carried").await;
     assert_eq!(
         states(&record),
         [FileState::Delivered, FileState::Delivered]
@@ -249,7 +249,7 @@ async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
         .publish_work(&fixture.meta("late"), &request)
         .await
         .unwrap();
-    let record = finished(&fixture, "late").await;
+    let record = wait_for_end(&fixture, "late").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 }
 
@@ -263,7 +263,7 @@ async fn waiting_deliveries_continue_after_an_upgrade() {
     fixture.clock.advance(Duration::from_mins(98));
     fixture.sweep().await;
     assert_eq!(
-        published(&fixture, 2).await,
+        published_operations(&fixture, 2).await,
         ["r1-queue", "r1-rate-limited"]
     );
     for id in ["rate-limited", "queue"] {
@@ -292,7 +292,7 @@ async fn waiting_deliveries_continue_after_an_upgrade() {
 }
 
 /// The sorted operations of this many pieces of work in the platform's queue.
-async fn published(fixture: &DeliveryFixture, count: usize) -> Vec<String> {
+async fn published_operations(fixture: &DeliveryFixture, count: usize) -> Vec<String> {
     let filter = EventFilter::new("dray.work.delivery-telegram.>").from_start();
     let mut events = fixture.bus.events(filter).await.unwrap();
     let mut operations = Vec::new();

@@ -48,7 +48,7 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
         ["r1-d1", "r1-d2"]
     );
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("the delivery still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(matches!(
@@ -102,7 +102,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
     fixture.sweep().await;
     assert_eq!(fixture.published("delivery-telegram").await, ["r1-d1"]);
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("the delivery still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }
@@ -134,7 +134,7 @@ async fn r_11_a_user_who_writes_before_the_delivery_is_parked_is_not_missed() {
     };
     assert_eq!(record.waiting, Some(WaitingReason::Queue));
     let WorkEnd::Finished(record) = fixture.resume("d2").await.unwrap() else {
-        panic!("the delivery still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&record), [FileState::Delivered]);
 }
@@ -237,7 +237,7 @@ async fn r_11_a_window_that_a_status_update_closes_opens_when_the_user_writes() 
         .window_opened(&account, "42")
         .await;
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("the delivery still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }
@@ -287,7 +287,7 @@ async fn r_11_a_window_that_closes_before_the_confirmation_is_stored_keeps_the_f
     assert_eq!(states(&record), [FileState::Queued]);
     statuses.window_opened(&account, "42").await;
     let WorkEnd::Finished(record) = fixture.resume("d1").await.unwrap() else {
-        panic!("the delivery still waits");
+        panic!("the delivery must have ended");
     };
     assert_eq!(states(&record), [FileState::Delivered]);
 }

@@ -12,8 +12,9 @@ use crate::config::{WebFileOutcome, WebFileRule};
 use crate::link::LinkPolicy;
 use crate::record::{FileRecord, FileState};
 
-/// Bytes of a fetch, and bytes of no known fetch.
+/// Content that a known fetch brought.
 const FETCHED_CONTENT: &[u8] = b"1;2";
+/// Content of no known fetch.
 const OWN_CONTENT: &[u8] = b"3;4";
 
 /// Withholds files from the web from all chats except `7`.

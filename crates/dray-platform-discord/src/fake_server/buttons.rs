@@ -12,13 +12,14 @@ use super::{FakeDiscord, FakeState, StoredMessage, error_reply, json_text};
 
 /// Id of the application of the bot.
 const APPLICATION_ID: &str = "1";
-/// Most characters of the label and of the custom id of a button.
+/// Most characters of the label of a button.
 const MAX_LABEL_CHARS: usize = 80;
+/// Most characters of the custom id of a button.
 const MAX_CUSTOM_ID_CHARS: usize = 100;
 /// Most buttons of a row.
 const MAX_ROW_BUTTONS: usize = 5;
 /// Flag of a message that one person sees.
-const IS_EPHEMERAL: u64 = 64;
+const EPHEMERAL_FLAG: u64 = 64;
 
 /// A button under a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,7 +203,7 @@ impl FakeState {
             return error_reply(400, 50_035, "Invalid Form Body");
         }
         let flags = body.get("flags").and_then(Value::as_u64);
-        if flags.unwrap_or_default() & IS_EPHEMERAL != 0 {
+        if flags.unwrap_or_default() & EPHEMERAL_FLAG != 0 {
             self.interactions.notices.push(text);
         }
         // For follow-ups `wait` always counts as true, so there is always a message.

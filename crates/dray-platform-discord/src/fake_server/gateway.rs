@@ -383,8 +383,8 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
         Some(2) => {
             state.gateway.logins.push("identify".to_owned());
             if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
-                // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
-                // noticed.
+                // 4014 is the code for disallowed intents. This is stricter than the real gateway, so that a client
+                // without this intent is noticed.
                 return GatewayStart::Refused(4014);
             }
             let id = format!("session-{}", state.next());
@@ -413,7 +413,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
             match state.gateway.sessions.get_mut(&id) {
                 None => GatewayStart::Unknown,
-                // Invalid sequence: the client claims events that were never sent.
+                // The sequence is invalid: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
                     // `RESUMED` follows the missed events, as at the real gateway.

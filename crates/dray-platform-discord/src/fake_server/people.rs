@@ -106,7 +106,7 @@ impl FakeDiscord {
             fields.extend(other.clone());
         }
         if let Some(channel) = state.channels.get_mut(channel) {
-            // Stored without addresses, which are signed again for each response.
+            // Messages are stored without addresses, which are signed again for each response.
             channel.written.push(message.clone());
         }
         state.sign(&shared.url(), &mut message);

@@ -28,8 +28,9 @@ pub(super) async fn handle_event(
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
     let deliver = sink.deliver;
-    // Checked with every event and not only with `READY`: when the catch-up failed, the session is resumed, and `READY`
-    // is not sent again. The missed messages come before the event, because a later message would hide them.
+    // The need is checked with every event and not only with `READY`: when the catch-up failed, the session is resumed,
+    // and `READY` is not sent again. The missed messages come before the event, because a later message would hide
+    // them.
     if cache.needs_catch_up() {
         let all_messages = |conversation| (conversation, u64::MAX);
         let missed = MissedMessages {
@@ -68,7 +69,7 @@ pub(super) async fn handle_event(
                 let last = text("last_message_id")?.parse().ok()?;
                 Some((text("id")?.to_owned(), last))
             };
-            // Read on the first connection too, up to the age that `gateway.since` sets.
+            // Messages are read on the first connection too, up to the age that `gateway.since` sets.
             let missed = MissedMessages {
                 channels: channels.iter().filter_map(newest).collect(),
                 is_in_a_server: true,
@@ -238,8 +239,8 @@ impl MissedMessages {
         missed.sort_by_key(|(id, _)| *id);
         for (id, message) in &missed {
             store_message(gateway, cache, message, self.is_in_a_server, deliver).await?;
-            // Advanced for messages that were not stored too, such as those of bots, so that they are not requested
-            // again.
+            // The position advances for messages that were not stored too, such as those of bots, so that they are not
+            // requested again.
             cache.note_message(channel, *id);
         }
         Ok(page.len() < MAX_PAGE_MESSAGES || missed.is_empty())

@@ -110,7 +110,7 @@ impl<'a> GatewayReceiver<'a> {
         sink: GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        // Kept for all connections of this process. After a restart, messages are caught up from `since`.
+        // The cache is kept for all connections of this process. After a restart, messages are caught up from `since`.
         let mut cache = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
@@ -126,7 +126,8 @@ impl<'a> GatewayReceiver<'a> {
                     tracing::info!(reason, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
-                // A wrong token or a missing intent: connecting again would only use up the starts of sessions.
+                // The token is wrong or an intent is missing: connecting again would only use up the starts of
+                // sessions.
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => {
                     tracing::warn!(
@@ -178,7 +179,7 @@ impl<'a> GatewayReceiver<'a> {
                 Some(url) => url.to_owned(),
                 None => self.request_address(cache.has_session()).await?,
             };
-            // Checked here for both sources: the address in `READY` comes from the network as well.
+            // The URL is checked here for both sources: the address in `READY` comes from the network as well.
             let url = self.api.gateway(&url)?;
             let mut socket = GatewaySocket::open(self.api, &url).await?;
             let interval = socket.hello().await?;

@@ -166,7 +166,7 @@ async fn discord_py_accepts_the_fake_gateway() {
         };
         tokio::time::timeout(Duration::from_mins(2), waiting)
             .await
-            .expect("the client writes");
+            .expect("the client must write");
         fake.disconnect_all(DisconnectAll::Drop);
         fake.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
         begun(&fake, 2).await

@@ -51,7 +51,7 @@ pub(super) struct MailParser {
 
 impl MailParser {
     pub(super) fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
-        // Checked in every state, because a boundary line ends every part.
+        // The boundary is checked in every state, because a boundary line ends every part.
         if let Some(boundary) = &self.boundary
             && let Some(end) = line.strip_prefix(boundary.as_bytes())
         {

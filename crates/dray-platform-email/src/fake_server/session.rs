@@ -47,7 +47,7 @@ pub(super) async fn serve_connection(
     while let Some(line) = session.read_line().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
-        // Handled here and not in `command`, because the handshake consumes the stream of the session.
+        // The command is handled here and not in `command`, because the handshake consumes the stream of the session.
         if verb.eq_ignore_ascii_case("STARTTLS") {
             session = session.start_tls().await?;
         } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
@@ -242,7 +242,7 @@ impl MailSession<'_> {
             let Some(line) = self.read_line().await? else {
                 return Ok(false);
             };
-            // Counted with the line ends, as the client counts sent bytes.
+            // The bytes are counted with the line ends, as the client counts sent bytes.
             self.shared
                 .received
                 .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);

@@ -70,7 +70,8 @@ impl ImapConnection {
         if inbox.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(server).await?;
         }
-        // Read only now, because RFC 3501, section 6.2.1, discards capabilities that were announced before TLS.
+        // The capabilities are read only now, because RFC 3501, section 6.2.1, discards capabilities that were
+        // announced before TLS.
         if !is_authenticated {
             connection.request_capabilities().await?;
             connection.login(inbox).await?;
@@ -137,7 +138,7 @@ impl ImapConnection {
             }
             _ => error,
         };
-        // Preferred, because unlike `LOGIN` it allows any characters in names and passwords.
+        // This mechanism is preferred, because unlike `LOGIN` it allows any characters in names and passwords.
         if self.offers("AUTH=PLAIN") {
             let tag = self.send_command("AUTHENTICATE PLAIN").await?;
             // The credentials follow the server's consent: `SASL-IR` is an extension that not all servers have.
@@ -151,7 +152,7 @@ impl ImapConnection {
                 .map_err(refused);
         }
         let auth_error = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
-        // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
+        // The server requires TLS or another mechanism first (RFC 3501, section 6.2.3).
         if self.offers("LOGINDISABLED") {
             return Err(auth_error("the server disabled LOGIN on this connection"));
         }
@@ -164,7 +165,7 @@ impl ImapConnection {
         login.map(drop).map_err(refused)
     }
 
-    /// Opens a mailbox; `is_writable` allows to mark mails in it. Returns its `UIDVALIDITY`.
+    /// Opens a mailbox; `is_writable` permits marks on its mails. Returns its `UIDVALIDITY`.
     pub(crate) async fn select(
         &mut self,
         mailbox: &str,
@@ -186,7 +187,7 @@ impl ImapConnection {
 
     /// UIDs of mails by `UID SEARCH`, ascending and without duplicates.
     pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, PlatformError> {
-        // Cleared before the command, so that mail that arrives while it runs is not missed.
+        // The flag is cleared before the command, so that mail that arrives while it runs is not missed.
         self.has_new_mail = false;
         let responses = self.command(&format!("UID SEARCH {criteria}")).await?;
         let mut uids: Vec<u64> = responses
@@ -300,7 +301,7 @@ impl ImapConnection {
         &mut self,
         tag: &str,
     ) -> Result<Vec<UntaggedResponse>, PlatformError> {
-        // Bounded in number here, and in size by `read_response`.
+        // The number of responses is bounded here, and their size by `read_response`.
         let mut responses = Vec::new();
         loop {
             match self.next_response().await? {
@@ -347,7 +348,7 @@ impl ImapConnection {
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut self.io).take(remaining_bytes);
-            // Bounded before it is read: a server could send a line without an end.
+            // The line is bounded before it is read: a server could send a line without an end.
             let read = bounded.read_until(b'\n', &mut line).await;
             read.map_err(|cause| broken_connection("the connection broke").caused_by(cause))?;
             remaining_bytes = remaining_bytes.saturating_sub(line.len() as u64);
@@ -367,7 +368,7 @@ impl ImapConnection {
                 });
                 return parse_response(&chunks);
             };
-            // Checked before anything is allocated for it.
+            // The length is checked before anything is allocated for it.
             if length > remaining_bytes {
                 return Err(PlatformError::new(
                     ErrorKind::Unknown,

@@ -3,8 +3,9 @@
 use super::value::ImapValue;
 use crate::hex_escape::decode_hex_escapes;
 
-/// Most parts, and deepest nesting, that are parsed. A mail beyond these limits is attached completely.
+/// Most parts that are parsed. A mail with more is attached completely.
 const MAX_PARTS: usize = 200;
+/// Deepest nesting that is parsed. A deeper mail is attached completely.
 const MAX_DEPTH: usize = 20;
 
 /// A part with content: a leaf of the structure.
@@ -86,7 +87,7 @@ fn walk_structure(
 }
 
 fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
-    // Fixed by the grammar; identifier and description are skipped.
+    // The grammar fixes the order; identifier and description are skipped.
     let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
         return None;
     };

@@ -25,7 +25,7 @@ impl ImapValue {
         }
     }
 
-    /// As [`Self::bytes`], lossily decoded; empty for a list and for `NIL`.
+    /// Like [`Self::bytes`], lossily decoded; empty for a list and for `NIL`.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes().unwrap_or_default()).into_owned()
     }

@@ -92,7 +92,7 @@ fn split_clauses(value: &str) -> Vec<String> {
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
         match character {
-            // An escaped character counts as itself, also a quote or a parenthesis.
+            // An escaped character counts as itself, even a quote or a parenthesis.
             '\\' if is_quoted || depth > 0 => {
                 let escaped = characters.next();
                 if let (Some(escaped), Some(last), 0) = (escaped, all.last_mut(), depth) {

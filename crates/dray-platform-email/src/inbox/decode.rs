@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn decoded(encoding: &str, text: &[u8], size: usize) -> Vec<u8> {
+    fn decode_body(encoding: &str, text: &[u8], size: usize) -> Vec<u8> {
         let mut decoder = PartDecoder::new(encoding);
         let mut all: Vec<u8> = text
             .chunks(size)
@@ -145,7 +145,7 @@ mod tests {
             }
             for size in [1, 3, 77, 10_000] {
                 assert_eq!(
-                    decoded("base64", lines.as_bytes(), size),
+                    decode_body("base64", lines.as_bytes(), size),
                     bytes,
                     "{length} {size}"
                 );
@@ -163,7 +163,7 @@ mod tests {
             ("====", ""),
         ] {
             assert_eq!(
-                decoded("base64", text.as_bytes(), 2),
+                decode_body("base64", text.as_bytes(), 2),
                 expected.as_bytes(),
                 "{text}"
             );
@@ -182,7 +182,7 @@ mod tests {
         ] {
             for size in [1, 2, 5, 100] {
                 assert_eq!(
-                    decoded("quoted-printable", text.as_bytes(), size),
+                    decode_body("quoted-printable", text.as_bytes(), size),
                     expected.as_bytes(),
                     "{text}"
                 );
@@ -190,7 +190,7 @@ mod tests {
         }
         let long = "x".repeat(MAX_LINE_BYTES * 3);
         assert_eq!(
-            decoded("quoted-printable", long.as_bytes(), 1000).len(),
+            decode_body("quoted-printable", long.as_bytes(), 1000).len(),
             long.len()
         );
     }
@@ -198,7 +198,11 @@ mod tests {
     #[test]
     fn bytes_of_other_encodings_pass_unchanged() {
         for encoding in ["7bit", "8bit", "binary", "", "x-uuencode"] {
-            assert_eq!(decoded(encoding, b"a=3D\r\n", 2), b"a=3D\r\n", "{encoding}");
+            assert_eq!(
+                decode_body(encoding, b"a=3D\r\n", 2),
+                b"a=3D\r\n",
+                "{encoding}"
+            );
         }
     }
 }

@@ -11,8 +11,9 @@ use crate::PLATFORM_NAME;
 use crate::address::{self, MailSender};
 use crate::imap::structure::BodyPart;
 
-/// Longest message id and tag that are kept, in bytes.
+/// Longest message id that is kept, in bytes.
 const MAX_ID_BYTES: usize = 400;
+/// Longest tag that is kept, in bytes.
 const MAX_TAG_BYTES: usize = 64;
 
 /// Location of a mail in the mailbox: `UIDVALIDITY` and `UID`.
@@ -152,7 +153,7 @@ impl MailHead {
             uid: location.uid,
             id: self.id.clone(),
             section: part.section.clone(),
-            // Limited, because it comes from the mail and is stored with the message.
+            // The text is limited, because it comes from the mail and is stored with the message.
             encoding: part.encoding.chars().take(32).collect(),
             octets: part.octets,
         };
@@ -199,7 +200,7 @@ pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
 /// programs write them.
 fn display_name(part: &BodyPart) -> String {
     if part.name.contains("=?") {
-        // Read as a subject, because the parser decodes encoded words there.
+        // The name is read as a subject, because the parser decodes encoded words there.
         let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
         let read = MessageParser::default().parse(head.as_bytes());
         if let Some(name) = read.as_ref().and_then(Message::subject) {
@@ -246,7 +247,7 @@ fn is_automatic(mail: &Message<'_>) -> bool {
             is_match(value.split([';', ' ']).next().unwrap_or_default())
         })
     };
-    // RFC 3834, section 5: everything but `no` is automatic.
+    // Everything but `no` is automatic (RFC 3834, section 5).
     has_value("Auto-Submitted", &|value| value != "no")
         || has_value("Precedence", &|value| {
             matches!(value, "bulk" | "list" | "junk")

@@ -27,8 +27,9 @@ pub(crate) use fetch::fetch_attachment;
 use mail::{MailHead, MailLocation};
 use options::InboxOptions;
 
-/// Most bytes of a head, and of each text part, that are read.
+/// Most bytes of a head that are read.
 const MAX_HEAD_BYTES: u64 = 256 * 1024;
+/// Most bytes of each text part that are read.
 const MAX_TEXT_BYTES: u64 = 128 * 1024;
 /// Most text parts that are joined.
 const MAX_TEXT_PARTS: usize = 5;
@@ -98,7 +99,7 @@ impl MailReceiver<'_> {
         let mut retry_delay = self.retry_delays.first;
         let mut failed = FailedMails::default();
         while !stop.is_cancelled() {
-            // Set by the connection: after progress, a failure begins with the first delay again.
+            // The connection sets it: after progress, a failure begins with the first delay again.
             let mut has_worked = false;
             let ended = self
                 .connection(deliver, stop, &mut failed, &mut has_worked)
@@ -137,7 +138,7 @@ impl MailReceiver<'_> {
     ) -> Result<(), PlatformError> {
         let opening = async {
             let mut connection = ImapConnection::open(self.options, self.inbox, self.tls).await?;
-            // Opened to mark mails.
+            // The mailbox is opened to mark mails.
             let validity = connection.select(&self.inbox.mailbox, true).await?;
             Ok::<_, PlatformError>((connection, validity))
         };
@@ -161,7 +162,7 @@ impl MailReceiver<'_> {
                 *has_worked = true;
             }
             *has_worked = true;
-            // Announced while the mails above were read: `IDLE` would not announce it again.
+            // New mail was announced while the mails above were read: `IDLE` would not announce it again.
             if connection.has_new_mail {
                 continue;
             }
@@ -197,7 +198,7 @@ impl MailReceiver<'_> {
                 uid = location.uid,
                 "could not read a mail, which stays in the mailbox"
             );
-            // Marked, because every search would find it again. Its content stays in the mailbox.
+            // The mail is marked, because every search would find it again. Its content stays in the mailbox.
             return mark_seen(connection, location.uid).await;
         }
         // Only failures to read the mail count: a message that cannot be stored is not the fault of the mail.
@@ -214,7 +215,7 @@ impl MailReceiver<'_> {
         // From here on, failures are not caused by the mail.
         failed.failures.remove(&location.uid);
         match read {
-            // Removed by another client since the search.
+            // Another client removed the mail since the search.
             MailOutcome::Removed => return Ok(()),
             MailOutcome::Refused(reason) => {
                 tracing::info!(uid = location.uid, reason, "skipped a mail");
@@ -240,7 +241,7 @@ impl MailReceiver<'_> {
             Err(reason) => return Ok(MailOutcome::Refused(reason)),
         };
         let octets = fetched.find("RFC822.SIZE").and_then(ImapValue::number);
-        // Requested after the head, so that a mail that is not accepted needs no further request.
+        // The parts are requested after the head, so that a mail that is not accepted needs no further request.
         let parts = match connection
             .fetch(location.uid, "(UID BODYSTRUCTURE)")
             .await?

@@ -79,7 +79,7 @@ impl InboxOptions {
         if self.username.is_empty() || self.username.chars().any(char::is_control) {
             return invalid_option("inbox.username is missing or invalid");
         }
-        // The same rule as for sending: see `is_near`.
+        // The rule is the same as for sending: see `is_near`.
         if self.security == ConnectionSecurity::None && !crate::options::is_near(&self.host) {
             return invalid_option("a password is not sent over an open connection");
         }

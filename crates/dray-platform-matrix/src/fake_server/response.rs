@@ -40,7 +40,7 @@ pub(super) async fn respond_to_request(
         .path
         .trim_start_matches("/_matrix/")
         .split('/')
-        // Split before decoding, because an escaped slash is a part of a room id or of a transaction id.
+        // The path is split before decoding, because an escaped slash is a part of a room id or of a transaction id.
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -285,7 +285,7 @@ async fn sync_reply(
     let changed = Arc::clone(&shared.lock().changed);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
         loop {
-            // Registered before the events are checked, so that an event in between is not missed.
+            // The waiter is registered before the events are checked, so that an event in between is not missed.
             let notified = changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();

@@ -5,7 +5,7 @@ use dray_platform::{
     QuestionChannel as _,
 };
 
-use super::{NOW_SECONDS, app, options, signed, target};
+use super::{NOW_SECONDS, app, options, signed_request, target};
 use crate::fake_server::{FakeSlack, InjectedFault, SIGNING_SECRET};
 
 fn question(detail: &str) -> ChatQuestion {
@@ -35,7 +35,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     let labels = shown.buttons.iter().map(|button| button.text.as_str());
     assert!(labels.eq(["Approve", "Refuse"]), "{shown:?}");
     let body = fake.press(&channel, &id, "U77", &shown.buttons[0].value);
-    let mut request = signed(&body, NOW_SECONDS, SIGNING_SECRET);
+    let mut request = signed_request(&body, NOW_SECONDS, SIGNING_SECRET);
     let form = "application/x-www-form-urlencoded".to_owned();
     request.headers.push(("content-type".to_owned(), form));
     let presses = slack.webhook(&request).unwrap().presses;
@@ -92,7 +92,7 @@ async fn a_press_without_a_signature_of_slack_is_refused() {
         (NOW_SECONDS, "another"),
         (NOW_SECONDS - 301, SIGNING_SECRET),
     ] {
-        let mut request = signed(&body, stamp, secret);
+        let mut request = signed_request(&body, stamp, secret);
         let form = "application/x-www-form-urlencoded".to_owned();
         request.headers.push(("content-type".to_owned(), form));
         let error = slack.webhook(&request).unwrap_err();

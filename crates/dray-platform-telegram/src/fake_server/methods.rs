@@ -15,8 +15,9 @@ use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, SharedState, StoredFile, WebhookTarget, bot_json};
 use super::stored_message::{ShownFile, StoredMessage};
 
-/// Longest text and caption, in UTF-16 units.
+/// Longest text, in UTF-16 units.
 const MAX_TEXT_UNITS: usize = 4096;
+/// Longest caption, in UTF-16 units.
 const MAX_CAPTION_UNITS: usize = 1024;
 
 /// Runs a method. `getUpdates` is not here, because it waits, which is not possible with the lock.
@@ -49,7 +50,7 @@ pub(super) fn call_method(
             Ok(json!(true))
         }
         _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
-            // Checked last, because `sendMessage` and `sendChatAction` begin with `send` too.
+            // This pattern is last, because `sendMessage` and `sendChatAction` begin with `send` too.
             Some(kind) => send_one(&mut state, form, kind, fault, shared.upload, date),
             None => Err(MethodError::of(404, "Not Found: method not found")),
         },

@@ -23,7 +23,7 @@ pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> A
     loop {
         let changes = shared.updates_changed.notified();
         tokio::pin!(changes);
-        // Registered before the check, so that no change in between is missed.
+        // The waiter is enabled before the check, so that no change in between is missed.
         changes.as_mut().enable();
         if let Some(response) =
             pending_updates(&mut shared.state(), poll_number, form.number("offset"))

@@ -124,7 +124,7 @@ impl FakeTelegram {
                 return Ok(accepted);
             }
             accepted += 1;
-            // Compared by value, because `getUpdates` may have acknowledged other updates meanwhile.
+            // The updates are compared by value, because `getUpdates` may have acknowledged other updates meanwhile.
             self.state().updates.retain(|other| *other != update);
         }
     }

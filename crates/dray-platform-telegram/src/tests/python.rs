@@ -40,8 +40,8 @@ async fn python_telegram_bot_accepts_the_fake_api() {
     fixture.fake.user_writes(fixture.chat, "too big", Some(big));
     let output = run(&fixture, moved).await;
     assert_eq!(output["me"], "fake_bot");
-    sent(&fixture, &output["sends"]);
-    refused(&output["failures"], now);
+    check_sends(&fixture, &output["sends"]);
+    check_refusals(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
     let updates = json!([
         { "text": "just words", "sha256": null },
@@ -55,7 +55,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
 }
 
 /// The responses to sends, and the visible messages.
-fn sent(fixture: &BotFixture, sends: &Value) {
+fn check_sends(fixture: &BotFixture, sends: &Value) {
     assert_eq!(sends["text"], json!(["hello", true, 7]));
     assert_eq!(sends["edited"], "changed");
     assert_eq!(sends["photo"], json!(["a photo", 2, 33]));
@@ -94,7 +94,7 @@ fn sent(fixture: &BotFixture, sends: &Value) {
 }
 
 /// The exceptions of the library for refusals.
-fn refused(failures: &Value, now: i64) {
+fn check_refusals(failures: &Value, now: i64) {
     for (name, kind, text) in [
         ("rate", "RetryAfter", "Flood control exceeded"),
         ("blocked", "Forbidden", "bot was blocked by the user"),

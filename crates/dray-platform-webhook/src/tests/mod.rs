@@ -243,7 +243,7 @@ async fn a_redirect_is_not_followed() {
     assert!(fixture.fake.received_events("/hooks/7").is_empty());
 }
 
-fn signed(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
+fn signed_request(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
     let timestamp = timestamp.to_string();
     let signature = sign::sign_body(&Secret::new(secret), &timestamp, body.as_bytes()).unwrap();
     WebhookRequest {
@@ -267,7 +267,7 @@ async fn only_signed_messages_to_configured_names_are_read() {
     })
     .to_string();
     let reply = webhook
-        .webhook(&signed(&body, NOW_SECONDS, "inbound"))
+        .webhook(&signed_request(&body, NOW_SECONDS, "inbound"))
         .unwrap();
     let [message] = reply.messages.as_slice() else {
         panic!("{reply:?}");
@@ -281,21 +281,30 @@ async fn only_signed_messages_to_configured_names_are_read() {
     assert_ne!(message.attachments[1].unavailable, "");
     assert_ne!(message.attachments[0].id, message.attachments[1].id);
     for (request, kind) in [
-        (signed(&body, NOW_SECONDS - 301, "inbound"), ErrorKind::Auth),
-        (signed(&body, NOW_SECONDS, SHARED_SECRET), ErrorKind::Auth),
-        (signed("{", NOW_SECONDS, "inbound"), ErrorKind::BadFormat),
         (
-            signed(r#"{"id":"","target":"7"}"#, NOW_SECONDS, "inbound"),
+            signed_request(&body, NOW_SECONDS - 301, "inbound"),
+            ErrorKind::Auth,
+        ),
+        (
+            signed_request(&body, NOW_SECONDS, SHARED_SECRET),
+            ErrorKind::Auth,
+        ),
+        (
+            signed_request("{", NOW_SECONDS, "inbound"),
             ErrorKind::BadFormat,
         ),
         (
-            signed(r#"{"id":"1","target":"x"}"#, NOW_SECONDS, "inbound"),
+            signed_request(r#"{"id":"","target":"7"}"#, NOW_SECONDS, "inbound"),
+            ErrorKind::BadFormat,
+        ),
+        (
+            signed_request(r#"{"id":"1","target":"x"}"#, NOW_SECONDS, "inbound"),
             ErrorKind::NotFound,
         ),
     ] {
         assert_eq!(webhook.webhook(&request).unwrap_err().kind(), kind);
     }
-    let mut unsigned = signed(&body, NOW_SECONDS, "inbound");
+    let mut unsigned = signed_request(&body, NOW_SECONDS, "inbound");
     unsigned.headers.clear();
     assert_eq!(
         webhook.webhook(&unsigned).unwrap_err().kind(),
@@ -319,7 +328,7 @@ async fn r_9_files_are_fetched_from_configured_hosts() {
     let fetch = async |url: &str| {
         let body = json!({ "id": "1", "target": "7", "files": [{ "url": url }] }).to_string();
         let reply = webhook
-            .webhook(&signed(&body, NOW_SECONDS, "inbound"))
+            .webhook(&signed_request(&body, NOW_SECONDS, "inbound"))
             .unwrap();
         let stream = webhook.fetch(&reply.messages[0].attachments[0]).await?;
         let chunks: Vec<Bytes> = stream.try_collect().await?;

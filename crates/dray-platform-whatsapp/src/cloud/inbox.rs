@@ -22,7 +22,7 @@ pub(super) fn read_webhook(
     if request.method == "GET" {
         return verify_subscription(options, &request.query);
     }
-    // Verified before the body is parsed.
+    // The signature is verified before the body is parsed.
     verify_signature(options, request)?;
     let notification: Value = serde_json::from_slice(&request.body).map_err(|cause| {
         PlatformError::new(ErrorKind::BadFormat, "the webhook is not JSON").caused_by(cause)

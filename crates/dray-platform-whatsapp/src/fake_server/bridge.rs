@@ -161,7 +161,7 @@ async fn show_message(
     let file = match path {
         "/send" => None,
         "/send-media" => {
-            // Read before the response, because the client then removes the file.
+            // The file is read before the response, because the client then removes the file.
             let bytes = tokio::fs::read(text("filePath"))
                 .await
                 .map_err(|_| (404, "File not found"))?;

@@ -122,7 +122,7 @@ async fn acceptance_is_provisional_until_a_status_says_more() {
         "metadata": { "phone_number_id": PHONE_NUMBER_ID },
         "statuses": [{ "id": confirmed.message_id, "status": "failed", "errors": [{ "code": 131_053 }] }],
     } }] }] });
-    let reply = cloud.webhook(&signed(&event, APP_SECRET)).unwrap();
+    let reply = cloud.webhook(&signed_request(&event, APP_SECRET)).unwrap();
     let [status] = reply.statuses.as_slice() else {
         panic!("{reply:?}");
     };
@@ -157,7 +157,7 @@ async fn r_11_a_closed_window_is_reported_as_its_own_kind() {
     assert!(fake.visible_messages(&chat).is_empty());
 }
 
-fn signed(event: &Value, secret: &str) -> WebhookRequest {
+fn signed_request(event: &Value, secret: &str) -> WebhookRequest {
     let body = event.to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body.as_bytes());
@@ -191,23 +191,23 @@ async fn only_signed_webhooks_are_read() {
     let with_secret = cloud_of(APP_SECRET);
     assert_eq!(
         with_secret
-            .webhook(&signed(&event, APP_SECRET))
+            .webhook(&signed_request(&event, APP_SECRET))
             .unwrap()
             .messages
             .len(),
         1
     );
-    let mut changed = signed(&event, APP_SECRET);
+    let mut changed = signed_request(&event, APP_SECRET);
     changed.body = Bytes::from_static(b"{}");
-    let mut unsigned = signed(&event, APP_SECRET);
+    let mut unsigned = signed_request(&event, APP_SECRET);
     unsigned.headers.clear();
-    for request in [signed(&event, "other"), changed, unsigned] {
+    for request in [signed_request(&event, "other"), changed, unsigned] {
         assert_eq!(
             with_secret.webhook(&request).unwrap_err().kind(),
             ErrorKind::Auth
         );
     }
-    assert!(cloud_of("").webhook(&signed(&event, "")).is_err());
+    assert!(cloud_of("").webhook(&signed_request(&event, "")).is_err());
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
         "from": "49", "id": "wamid.xyz", "type": "audio", "audio": { "id": id, "mime_type": "audio/ogg; codecs=opus", "voice": true },
     });
     let reply = cloud
-        .webhook(&signed(&message_event(&document), APP_SECRET))
+        .webhook(&signed_request(&message_event(&document), APP_SECRET))
         .unwrap();
     let message = &reply.messages[0];
     assert_eq!(
@@ -259,7 +259,7 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
     let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
     assert_eq!(chunks.concat(), b"hello");
     let reply = cloud
-        .webhook(&signed(&message_event(&voice), APP_SECRET))
+        .webhook(&signed_request(&message_event(&voice), APP_SECRET))
         .unwrap();
     let attachment = &reply.messages[0].attachments[0];
     assert_eq!(attachment.kind, "voice");
@@ -285,7 +285,7 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
     event["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"] = "1".into();
     assert!(
         cloud
-            .webhook(&signed(&event, APP_SECRET))
+            .webhook(&signed_request(&event, APP_SECRET))
             .unwrap()
             .messages
             .is_empty()
@@ -295,7 +295,7 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
     );
     assert!(
         cloud
-            .webhook(&signed(&reaction, APP_SECRET))
+            .webhook(&signed_request(&reaction, APP_SECRET))
             .unwrap()
             .messages
             .is_empty()

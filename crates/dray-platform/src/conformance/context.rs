@@ -112,7 +112,7 @@ impl<'f> CaseContext<'f> {
             .await
     }
 
-    /// As [`Self::attempt`], and counts the sent bytes.
+    /// Like [`Self::attempt`], and counts the sent bytes.
     pub(super) async fn attempt_counting_bytes(
         &self,
         delivery: &OutgoingDelivery,

@@ -52,7 +52,7 @@ pub(super) async fn the_link_of_a_preview_arrives_unchanged(
 ) -> Result<(), CaseEnd> {
     let delivery = context.delivery("", Vec::new());
     let step = SendStep::Link(format!(
-        "report.html (12 KB), to look at until 2026-11-21 00:00 UTC (for 24 hours):\n{PREVIEW_URL}"
+        "report.html (12 KB), viewable until 2026-11-21 00:00 UTC (for 24 hours):\n{PREVIEW_URL}"
     ));
     let confirmed = context.attempt(&delivery, &step, &context.key()).await??;
     let files: Vec<_> = confirmed.iter().map(|part| part.file).collect();

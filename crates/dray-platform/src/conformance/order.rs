@@ -70,7 +70,7 @@ pub(super) async fn files_of_a_kind_keep_their_order(
             b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64second".as_slice(),
         ),
     ];
-    // Interleaved, so that grouping by kind has to move files past each other.
+    // The kinds are interleaved, so that grouping by kind has to move files past each other.
     let mut files = Vec::new();
     for index in 0..3 {
         files.extend(documents.get(index).cloned());
@@ -107,7 +107,7 @@ pub(super) async fn more_pictures_than_fit_one_message_arrive(
 pub(super) async fn a_file_that_is_too_large_is_left_out_and_the_others_arrive(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    // Lowered here, because a case cannot upload a file above real limits.
+    // The limits are lowered here, because a case cannot upload a file above real limits.
     let limits = context.limits().await?.at_most(1000);
     let files = vec![
         sample::binary_file("small.bin", 1000),

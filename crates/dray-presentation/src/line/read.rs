@@ -1,4 +1,4 @@
-//! Parsing of context lines: the current form, and older forms that histories still contain (platform-delivery 11.9).
+//! Parses context lines: the current form, and older forms that histories still contain (platform-delivery 11.9).
 
 /// One file that a history mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -62,7 +62,7 @@ impl HoldBack {
         self.paths(false)
     }
 
-    /// As [`undecided`](Self::undecided), at the end of the answer.
+    /// Like [`undecided`](Self::undecided), at the end of the answer.
     pub fn undecided_at_end(&self) -> Vec<String> {
         self.paths(true)
     }

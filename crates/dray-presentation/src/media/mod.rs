@@ -59,7 +59,7 @@ pub fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaE
     extract_with(text, |path| exists(path).then(|| path.to_owned()))
 }
 
-/// As [`extract_media`], where `resolve` also returns the full path (`~` expanded), so that two spellings of one file
+/// Like [`extract_media`], where `resolve` also returns the full path (`~` expanded), so that two spellings of one file
 /// count as one.
 pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
     let mut whole = HoldBack::new();

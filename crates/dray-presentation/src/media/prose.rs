@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::grammar::{has_known_extension, is_boundary, path_start};
 use super::mask::LineMasks;
 
-/// Bytes of the longest path and of the longest address.
+/// Most bytes of a path, and of an address.
 const MAX_LENGTH_BYTES: usize = 4096;
 
 /// Most paths or pictures of one message.
@@ -52,8 +52,8 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
             else {
                 continue;
             };
-            // Counted before the call, because each check may be a round trip to a sandbox, even if the path does not
-            // exist.
+            // The check is counted before the call, because each check may be a round trip to a sandbox, even if the
+            // path does not exist.
             checks += 1;
             if checks <= MAX_MENTIONS && !found.iter().any(|known| known == path) && exists(path) {
                 found.push(path.to_owned());
@@ -63,13 +63,15 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
     found
 }
 
-/// Remote pictures: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
+/// Remote pictures: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`,
+/// both outside of code.
 pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     let mut found = Vec::new();
     for (start, segment) in unmasked_text(text) {
         let mut skip = 0;
         for (offset, _) in segment.match_indices(['!', '<']) {
-            // Skips mentions inside a found one, so that nothing counts twice and the time does not grow with nesting.
+            // Mentions inside a found one are skipped, so that nothing counts twice and the time does not grow with
+            // nesting.
             if offset < skip || found.len() >= MAX_MENTIONS {
                 continue;
             }

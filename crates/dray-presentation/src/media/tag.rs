@@ -331,7 +331,7 @@ impl TagScanner<'_> {
         closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
     }
 
-    /// As [`Self::closing`], without sentinels. Wrappers that open something else are not included, unless the tag is
+    /// Like [`Self::closing`], without sentinels. Wrappers that open something else are not included, unless the tag is
     /// `wrapped`.
     fn closed(&self, end: usize, wrapped: bool) -> usize {
         let rest = self.text.get(end..).unwrap_or_default();

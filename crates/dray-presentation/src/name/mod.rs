@@ -48,7 +48,8 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
             !chars::is_control_or_format(*character) && !chars::is_separator(*character)
         })
         .collect();
-    // Composed before the cut, because NFC makes some characters longer and the result must not exceed the limit.
+    // The name is composed before the cut, because NFC makes some characters longer and the result must not exceed the
+    // limit.
     let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&visible);
     let trimmed = composed.trim();
     let bare = trimmed.trim_start_matches('.');

@@ -25,7 +25,7 @@ fn become_program(job: &OcrJob) -> std::io::Result<()> {
     end_with_parent()?;
     set_limits(&job.limits)?;
     confine::seal(&job.program)?;
-    // Segmentation with detection of the orientation: scans may be upside down.
+    // The segmentation detects the orientation: scans may be upside down.
     let arguments = [
         "stdin",
         "stdout",

@@ -228,7 +228,7 @@ async fn run(
     cancel: &CancellationToken,
 ) -> Recognition {
     let work = async {
-        // Waiting is inside the timeout, which is for all pictures of a document.
+        // The wait is inside the timeout, which is for all pictures of a document.
         let _permit = worker.permit().await?;
         let mut child = start(image, job, worker)
             .inspect_err(|error| tracing::warn!(%error, "could not start OCR"))

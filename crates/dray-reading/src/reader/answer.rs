@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clean::CleanConversion;
 use super::prepare::{PreparedFile, describe};
-use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled, internal};
+use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled_record, internal};
 use crate::defang::defang;
 use crate::find::find;
 use crate::frame::{self, TextOrigin, header};
@@ -421,7 +421,7 @@ impl ResultBuilder<'_> {
 
     fn cancelled(&self) -> Record {
         let mut record = self.record.clone();
-        let cancellation = cancelled(&self.display_path);
+        let cancellation = cancelled_record(&self.display_path);
         (record.output, record.outcome) = (cancellation.output, cancellation.outcome);
         record
     }

@@ -22,7 +22,7 @@ impl CleanConversion {
         // Hidden characters are removed before the cut: positions count in the text that is shown, and a caller
         // recognises the end of the text by a range that is shorter than requested.
         let parts = std::mem::take(&mut converted.parts);
-        (converted.markdown, converted.parts) = defanged(&converted.markdown, parts);
+        (converted.markdown, converted.parts) = defang_with_parts(&converted.markdown, parts);
         let is_blank = converted.markdown.trim().is_empty();
         let Some(range) = range else {
             return Self {
@@ -38,14 +38,14 @@ impl CleanConversion {
             miss: range.miss(&converted),
             is_blank,
             markdown: requested.to_owned(),
-            parts: shifted(&converted, requested),
+            parts: shift_parts(&converted, requested),
             converted,
         }
     }
 }
 
 /// The parts of a conversion, counted from the start of a chunk of its text.
-fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
+fn shift_parts(converted: &Converted, chunk: &str) -> Vec<Part> {
     // `chunk` is a slice of the same text, made by `Range::cut`, so the difference of addresses is its offset.
     let start = (chunk.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
     let end = start + chunk.len();
@@ -66,7 +66,7 @@ fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
 }
 
 /// Defangs a text, and moves the starts of its parts to their new offsets.
-fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
+fn defang_with_parts(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
     let mut out = String::with_capacity(text.len());
     let ends: Vec<usize> = parts.iter().skip(1).map(|part| part.start).collect();
     let first = parts.first().map_or(text.len(), |part| part.start);

@@ -228,7 +228,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As [`Reader::markdown`].
+    /// Those of [`Reader::markdown`].
     pub async fn markdown_file(
         &self,
         display_path: &str,
@@ -306,7 +306,7 @@ impl Reader {
         gate: KindGate,
         cancel: &CancellationToken,
     ) -> Result<(PreparedFile, Option<Range>), Box<Record>> {
-        let display_path = check(request.file_path.as_deref()).map_err(refused)?;
+        let display_path = check(request.file_path.as_deref()).map_err(refused_record)?;
         let range = parse_range(request)?;
         let mut steps = self.prepare_steps(self.policy.clone(), gate, cancel);
         steps.show_hidden = request.show_hidden;
@@ -314,7 +314,7 @@ impl Reader {
         let roots = Arc::clone(&self.roots);
         let path = display_path.to_owned();
         let work = move || {
-            let opened = roots.open(Some(&path)).map_err(refused)?;
+            let opened = roots.open(Some(&path)).map_err(refused_record)?;
             steps.prepare(&path, opened.file, opened.size)
         };
         Ok((self.blocking(display_path, cancel, work).await?, range))
@@ -351,7 +351,7 @@ impl Reader {
         work: impl FnOnce() -> Result<PreparedFile, Box<Record>> + Send + 'static,
     ) -> Result<PreparedFile, Box<Record>> {
         if cancel.is_cancelled() {
-            return Err(Box::new(cancelled(display_path)));
+            return Err(Box::new(cancelled_record(display_path)));
         }
         let wait = Duration::from_millis(self.policy.limits().wall_ms) + TIME_GRACE;
         // A blocking thread cannot be cancelled. After a timeout it ends by itself, and its result is dropped.
@@ -365,7 +365,7 @@ impl Reader {
                     Err(prepare::unreadable(display_path, &timeout))
                 }
             },
-            () = cancel.cancelled() => Err(Box::new(cancelled(display_path))),
+            () = cancel.cancelled() => Err(Box::new(cancelled_record(display_path))),
         }
     }
 
@@ -385,7 +385,7 @@ impl Reader {
     }
 }
 
-fn refused(refusal: Refusal) -> Box<Record> {
+fn refused_record(refusal: Refusal) -> Box<Record> {
     Box::new(refusal.into())
 }
 
@@ -398,7 +398,7 @@ fn internal(display_path: &str) -> Record {
     )
 }
 
-fn cancelled(display_path: &str) -> Record {
+fn cancelled_record(display_path: &str) -> Record {
     Record::cancelled(display_path)
 }
 

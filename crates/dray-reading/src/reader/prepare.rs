@@ -184,7 +184,7 @@ impl PrepareSteps {
             let read = match file.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Opened with `O_NONBLOCK`: a stream without available data counts as ended.
+                // The file was opened with `O_NONBLOCK`: a stream without available data counts as ended.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && copy.is_some() => 0,
                 Err(error) => return Err(error),
             };

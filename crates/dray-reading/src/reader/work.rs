@@ -51,7 +51,7 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> ConversionWork {
         if prepared.class.encrypted {
-            return ConversionWork::without_worker(encrypted(), "not started");
+            return ConversionWork::without_worker(encrypted_outcome(), "not started");
         }
         let hint = ConversionHint {
             show_hidden: prepared.show_hidden,
@@ -68,8 +68,8 @@ impl Reader {
             let work = self.run(prepared.file, prepared.size, &job, cancel).await;
             return self.recognize(work, &job, cancel).await.0;
         };
-        // Single-flight before the cache: the second of two equal calls waits and then gets the cached conversion of
-        // the first.
+        // Single-flight comes before the cache: the second of two equal calls waits and then gets the cached conversion
+        // of the first.
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,
@@ -163,7 +163,7 @@ fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
 }
 
 /// The outcome for a container that declares itself encrypted.
-fn encrypted() -> Converted {
+fn encrypted_outcome() -> Converted {
     Converted {
         converter: String::new(),
         markdown: String::new(),

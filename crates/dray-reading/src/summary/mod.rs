@@ -194,7 +194,8 @@ impl SummaryRun<'_> {
             .iter()
             .enumerate()
             .map(|(index, chunk)| async move {
-                // Checked before each call, including queued ones (12.3), because a call costs money once it is sent.
+                // The cancellation is checked before each call, including queued ones (12.3), because a call costs
+                // money once it is sent.
                 if self.cancel.is_cancelled() {
                     return Err(SummaryFailure::Cancelled);
                 }

@@ -25,10 +25,10 @@ pub enum SummaryError {
     #[error("the model cannot be reached")]
     Unreachable(#[source] dray_http::HttpError),
     /// The endpoint responded with this error status.
-    #[error("the model answered with status {0}")]
+    #[error("the model responded with status {0}")]
     Refused(u16),
     /// The response is not a completion.
-    #[error("the model's answer is not a chat completion")]
+    #[error("the model's response is not a chat completion")]
     Malformed,
 }
 
@@ -91,7 +91,7 @@ impl OpenAi {
     ///
     /// # Errors
     ///
-    /// When the authorities cannot be read.
+    /// The file of certificate authorities cannot be read or has no certificate.
     pub fn new(endpoint: Endpoint) -> Result<Self, dray_http::HttpError> {
         let limits = dray_http::HttpTimeouts {
             response: endpoint.timeout,

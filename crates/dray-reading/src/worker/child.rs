@@ -59,8 +59,8 @@ fn work(job: Job) -> Result<(), ChildFailure> {
     // since the filter refuses `prlimit64`.
     confine::set_limits(&job.limits)?;
     confine::seal(file.as_fd())?;
-    // Started after the seal: the filter applies to this thread and the threads that it starts. The main thread's stack
-    // would depend on the shell that started the service.
+    // The thread starts after the seal: the filter applies to this thread and the threads that it starts. The main
+    // thread's stack would depend on the shell that started the service.
     let converting = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || {

@@ -215,7 +215,8 @@ pub(crate) fn kill_group(child: &mut Child) {
 
 /// A complete result counts; otherwise the exit status gives the reason.
 fn to_outcome(bytes: &[u8], status: io::Result<ExitStatus>) -> WorkerOutcome {
-    // Bytes before status: `kill_group` may have killed a worker that had written its result and was about to exit.
+    // The bytes count before the status: `kill_group` may have killed a worker that had written its result and was
+    // about to exit.
     if let Some(converted) = wire::read(bytes) {
         return WorkerOutcome::Done(converted);
     }

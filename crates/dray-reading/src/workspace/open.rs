@@ -60,7 +60,8 @@ pub(super) fn open(
         error => cannot_stat(display_path, error),
     })?;
     if !parent.beneath {
-        // Opened by its path, because the kernel has no `openat2`; so the real path of the directory is checked again.
+        // The directory is opened by its path, because the kernel has no `openat2`; so the real path of the directory
+        // is checked again.
         require_inside_root(roots, display_path, parent.directory.as_fd())?;
     }
     // The file is examined before it is opened, because opening a FIFO or a device has effects.

@@ -59,7 +59,7 @@ fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
         // A valid name that contains U+FFFD was already found by its exact name.
         if name.to_str().is_none() && name.to_string_lossy() == written {
             if matching.is_some() {
-                // Two names that look alike: a guess could read the wrong file.
+                // Two entries have this spelling: a guess could read the wrong file.
                 return None;
             }
             matching = Some(directory.join(name));
@@ -83,32 +83,32 @@ pub(super) fn resolve_parent(lexical: &Path) -> Option<PathBuf> {
 }
 
 fn resolve_links(path: &Path) -> Option<PathBuf> {
-    let mut done = PathBuf::from("/");
+    let mut resolved = PathBuf::from("/");
     let mut pending: VecDeque<OsString> = names(path).collect();
     let mut links = 0;
     // Below a missing directory, no entry can exist.
     let mut missing = false;
     while let Some(name) = pending.pop_front() {
         if name == ".." {
-            done.pop();
+            resolved.pop();
             // Only targets of links contain `..`. The parent of a missing name may exist.
             missing = false;
             continue;
         }
-        done.push(&name);
+        resolved.push(&name);
         if missing {
             continue;
         }
-        match std::fs::symlink_metadata(&done) {
+        match std::fs::symlink_metadata(&resolved) {
             Ok(metadata) if metadata.file_type().is_symlink() => {
                 links += 1;
                 if links > MAX_SYMBOLIC_LINKS {
                     return None;
                 }
-                let target = std::fs::read_link(&done).ok()?;
-                done.pop();
+                let target = std::fs::read_link(&resolved).ok()?;
+                resolved.pop();
                 if target.is_absolute() {
-                    done = PathBuf::from("/");
+                    resolved = PathBuf::from("/");
                 }
                 for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
                     pending.push_front(name);
@@ -120,7 +120,7 @@ fn resolve_links(path: &Path) -> Option<PathBuf> {
             Err(_) => missing = true,
         }
     }
-    Some(done)
+    Some(resolved)
 }
 
 /// The names of a path, `..` among them.

@@ -1,4 +1,4 @@
-//! Programs of the fake: each runs until its caller drops it, and its end then waits until the test permits it.
+//! Programs of the fake: each runs until its caller drops it, and then ends when the test permits it.
 
 use dray_sandbox::body::Body;
 use dray_sandbox::command::SandboxCommand;

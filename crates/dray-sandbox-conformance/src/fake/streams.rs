@@ -135,7 +135,7 @@ impl FakeRead {
                 .and_then(|position| usize::try_from(position).ok())
                 .and_then(|position| chunk.get_mut(position))
         {
-            // Flips one bit of the byte: the length stays right, and only the digest differs.
+            // This flips one bit of the byte: the length stays right, and only the digest differs.
             *byte ^= 0x20;
         }
         Ok(chunk.into())

@@ -26,7 +26,7 @@ pub(super) struct EngineCommand {
 #[async_trait]
 impl CommandControl for EngineCommand {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {
-        // Attached, although it prints nothing: Podman never notices the end of a detached command.
+        // The command is attached, although it prints nothing: Podman never notices the end of a detached command.
         let config = ExecConfig {
             attach_stdout: Some(true),
             cmd: Some(argv),

@@ -163,6 +163,6 @@ async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     }
     drop(input.flush().await);
     drop(input.shutdown().await);
-    // Kept until no more bytes are sent in either direction.
+    // The connection is kept until no more bytes are sent in either direction.
     Ok(())
 }

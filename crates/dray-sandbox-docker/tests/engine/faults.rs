@@ -32,7 +32,7 @@ async fn open(
 }
 
 #[tokio::test]
-async fn the_error_of_an_engine_that_does_not_run_says_so() {
+async fn the_error_of_an_engine_that_does_not_run_names_this_cause() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("engine.sock");
     let at_socket = backend(format!("unix://{}", socket.display()));
@@ -42,7 +42,7 @@ async fn the_error_of_an_engine_that_does_not_run_says_so() {
         missing.unreachable_cause(),
         Some(UnreachableCause::NoEngine)
     );
-    // What an engine that was killed leaves behind.
+    // An engine that was killed leaves its socket behind.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let killed = at_socket.resolve(&address("box")).await.unwrap_err();
     assert_eq!(killed.unreachable_cause(), Some(UnreachableCause::NoEngine));
@@ -54,11 +54,11 @@ async fn the_error_of_an_engine_that_does_not_run_says_so() {
     );
 }
 
-/// Reads `/file` of 5 bytes from an engine that responds to the download with this.
-async fn download(answer_to_get: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let looked = answer("200 OK", &described(5, 0o644), b"");
+/// Reads `/file` of 5 bytes from an engine that responds to the download with `response`.
+async fn download(response: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let head_response = answer("200 OK", &described(5, 0o644), b"");
     // A response to HEAD has no body, whatever length it declares.
-    let rules = vec![("HEAD ", looked), ("archive?path=/file", answer_to_get)];
+    let rules = vec![("HEAD ", head_response), ("archive?path=/file", response)];
     let (_engine, sandbox) = open("1.41", rules).await;
     let sandbox = sandbox?;
     let file = sandbox.stat(&path("/file"), Follow::Yes).await?;
@@ -75,21 +75,26 @@ async fn read(sandbox: &dyn Sandbox, file: &Metadata) -> Result<Vec<u8>, Error> 
     sandbox.read(read).await?.read_all(1000).await
 }
 
-fn sent(fields: &str, tar: &[u8]) -> Vec<u8> {
+fn download_response(fields: &str, tar: &[u8]) -> Vec<u8> {
     closing(&format!("{}{fields}", described(5, 0o644)), tar)
 }
 
 #[tokio::test]
 async fn a_correct_response_is_read() {
     let tar = packed("file", b'0', b"12345");
-    assert_eq!(download(sent("", &tar)).await.unwrap(), b"12345");
+    assert_eq!(
+        download(download_response("", &tar)).await.unwrap(),
+        b"12345"
+    );
 }
 
 #[tokio::test]
 async fn r_5_a_response_that_ends_early_is_truncated_even_with_a_clean_close() {
     let tar = packed("file", b'0', b"12345");
     for length in [0, 100, 512, 515, 517, 1000, 1024, 1500, 2047] {
-        let error = download(sent("", &tar[..length])).await.unwrap_err();
+        let error = download(download_response("", &tar[..length]))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated, "{length}");
     }
 }
@@ -98,10 +103,14 @@ async fn r_5_a_response_that_ends_early_is_truncated_even_with_a_clean_close() {
 async fn compressed_bytes_that_were_not_requested_are_refused() {
     let tar = packed("file", b'0', b"12345");
     for encoding in ["gzip", "deflate", "GZIP"] {
-        let error = download(sent(&format!("Content-Encoding: {encoding}\r\n"), &tar)).await;
+        let error = download(download_response(
+            &format!("Content-Encoding: {encoding}\r\n"),
+            &tar,
+        ))
+        .await;
         assert_eq!(kind(error), ErrorKind::Protocol, "{encoding}");
     }
-    let plain = download(sent("Content-Encoding: identity\r\n", &tar)).await;
+    let plain = download(download_response("Content-Encoding: identity\r\n", &tar)).await;
     assert_eq!(plain.unwrap(), b"12345");
 }
 
@@ -139,7 +148,11 @@ async fn an_archive_of_something_else_is_refused() {
         ("nothing", vec![0; 1024], ErrorKind::ChangedDuringTransfer),
         ("garbage", vec![b'?'; 2048], ErrorKind::Protocol),
     ] {
-        assert_eq!(kind(download(sent("", &tar)).await), expected, "{what}");
+        assert_eq!(
+            kind(download(download_response("", &tar)).await),
+            expected,
+            "{what}"
+        );
     }
 }
 
@@ -176,7 +189,7 @@ async fn the_older_of_two_versions_is_spoken() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_too_old_or_unknown_makes_no_sense() {
+async fn a_version_that_is_too_old_or_unknown_is_a_protocol_error() {
     for version in ["1.12", "new", ""] {
         let (_engine, sandbox) = open(version, Vec::new()).await;
         assert_eq!(kind(sandbox), ErrorKind::Protocol, "{version}");

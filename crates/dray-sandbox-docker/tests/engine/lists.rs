@@ -4,7 +4,7 @@ use dray_sandbox::{ErrorKind, FileKind, Listing};
 
 use super::fixture::{ContainerFixture, kind, path};
 
-async fn listed(fixture: &ContainerFixture, at: &str, depth: u32, limit: usize) -> Listing {
+async fn list_directory(fixture: &ContainerFixture, at: &str, depth: u32, limit: usize) -> Listing {
     fixture.sandbox.list(&path(at), depth, limit).await.unwrap()
 }
 
@@ -15,9 +15,9 @@ async fn both_methods_of_listing_return_the_same_entries() {
         r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,
     );
     for (at, depth) in [("/workspace", 1), ("/workspace", 3), ("/alias/b", 2)] {
-        let running = listed(&fixture, at, depth, 100).await;
+        let running = list_directory(&fixture, at, depth, 100).await;
         fixture.container.pause();
-        let paused = listed(&fixture, at, depth, 100).await;
+        let paused = list_directory(&fixture, at, depth, 100).await;
         fixture.container.unpause();
         let names = |listing: &Listing| -> Vec<_> {
             let entries = listing.entries.iter();
@@ -44,9 +44,9 @@ async fn a_listing_of_a_stopped_container_stops_at_its_limit() {
         .container
         .sh("cd /workspace; head -c 20000000 /dev/zero > a; touch b c d");
     fixture.container.stop();
-    let listing = listed(&fixture, "/workspace", 1, 2).await;
+    let listing = list_directory(&fixture, "/workspace", 1, 2).await;
     assert!(listing.truncated && listing.entries.len() == 2);
-    let listing = listed(&fixture, "/workspace", 1, 4).await;
+    let listing = list_directory(&fixture, "/workspace", 1, 4).await;
     assert!(!listing.truncated && listing.entries.len() == 4);
 }
 

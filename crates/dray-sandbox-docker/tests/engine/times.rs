@@ -38,7 +38,7 @@ fn engine(fixture: &ContainerFixture) -> Engine {
 }
 
 /// Waits until a write to the file would show in its times.
-async fn settled(fixture: &ContainerFixture, at: &str) {
+async fn wait_until_settled(fixture: &ContainerFixture, at: &str) {
     eventually("a file that was left alone", async || {
         let state = fixture.sandbox.state(&path(at)).await.unwrap();
         state.is_settled().then_some(())
@@ -87,7 +87,9 @@ async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrit
 }
 
 /// A container with a directory of this host, and a file in it that was not written for a while.
-async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
+async fn container_with_shared_file(
+    bytes: &[u8],
+) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {
         volumes: vec![format!("{}:/shared", directory.path().display())],
@@ -96,14 +98,14 @@ async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) 
     .await;
     let file = directory.path().join("file");
     std::fs::write(&file, bytes).unwrap();
-    settled(&fixture, "/shared/file").await;
+    wait_until_settled(&fixture, "/shared/file").await;
     (fixture, directory, file)
 }
 
 #[tokio::test]
 async fn r_14_the_receipt_states_that_a_file_did_not_change() {
     let bytes = content(0);
-    let (fixture, _directory, _file) = shared(&bytes).await;
+    let (fixture, _directory, _file) = container_with_shared_file(&bytes).await;
     let mut sink = VecSink::default();
     let result = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!(result, (Some(Integrity::SizeMtime), 1));
@@ -155,7 +157,7 @@ fn rewrite(file: &Path, bytes: &[u8]) {
 
 #[tokio::test]
 async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
-    let (fixture, _directory, file) = shared(&content(0)).await;
+    let (fixture, _directory, file) = container_with_shared_file(&content(0)).await;
     let other = content(0xff);
     let mut sink = MeddlingSink {
         sink: VecSink::default(),
@@ -169,7 +171,7 @@ async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
 
 #[tokio::test]
 async fn r_8_another_file_in_its_place_does_not_pass() {
-    let (fixture, directory, file) = shared(&content(0)).await;
+    let (fixture, directory, file) = container_with_shared_file(&content(0)).await;
     let other = content(0xff);
     let beside = directory.path().join("beside");
     std::fs::write(&beside, &other).unwrap();
@@ -272,7 +274,7 @@ async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
     };
     let (large, small) = (make("large", 16), make("small", 15));
     for file in [&large, &small] {
-        settled(&fixture, file).await;
+        wait_until_settled(&fixture, file).await;
     }
     let receipt = get_large(&fixture, &large).await;
     assert_eq!(receipt.transport, Some(Transport::Archive));

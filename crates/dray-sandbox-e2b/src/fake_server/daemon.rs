@@ -99,7 +99,7 @@ pub(super) async fn upload(
     let path = request.parameter("path").unwrap_or_default();
     let media_type = request.header("content-type").unwrap_or_default();
     let plain = media_type.starts_with("application/octet-stream");
-    // Compared as text, which holds for the versions that tests use.
+    // The versions are compared as text, which holds for the versions that tests use.
     if plain && sandbox.version < PLAIN_UPLOADS {
         request.into_reader().digest().await?;
         return Ok(refuse(

@@ -65,7 +65,7 @@ impl PersistentShell {
         let mark = [b"\n".to_vec(), nonce.mark("resume\n")].concat();
         // The last chunk may have been sent although the end of the input was not noticed yet.
         let is_fed = is_fed || feeding.now_or_never().is_some_and(|fed| fed.is_ok());
-        // Waiting for room could last forever, since the output is no longer read.
+        // A wait for room could last forever, since the output is no longer read.
         let is_taken = shell.input.capacity() == shell.input.max_capacity();
         if is_fed && is_taken && shell.input.try_send(mark.into()).is_ok() {
             self.park(shell);

@@ -1,5 +1,5 @@
-# Appends one piece: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the piece, the piece.
-# A piece that is there already is left alone, so that a repeated one does no harm.
+# Appends one chunk: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the chunk, the chunk.
+# A chunk that is there already is left alone, so that a repeated one does no harm.
 put() {
   umask 077
   rec text
@@ -16,7 +16,7 @@ put() {
   if [ "$status" = 0 ] && [ "$length" = "$2" ]; then chmod "$4" "$1"; status=$?; fi
   finish "$status"
   rec size; printf %s "$length"
-  # Some tools do not tell that a disk is full.
+  # Some tools do not report that a disk is full.
   if [ "$length" != "$after" ]; then rec free; df -Pk "$1" 2>/dev/null; fi
 }
 answer put "$@"

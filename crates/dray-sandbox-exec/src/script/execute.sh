@@ -1,5 +1,5 @@
 # Runs one program and reports how it ended. Names begin with `dray_` and nothing is exported, so that the program gets
-# the environment of the sandbox and what it is told, no more. What it is told comes as words in single quotes in which
+# the environment of the sandbox and the requested variables, no more. The request comes as words in single quotes in which
 # `printf` makes the bytes: directory, input (none, end, a number of bytes, or text:BYTES), most bytes of stderr, most
 # bytes of stdout (0: any), lifetime in seconds, limit on file locks, whether stderr comes while the program writes it (live,
 # or -), number of variables, variables, program and arguments.
@@ -82,7 +82,7 @@ dray_run() {
     *) env "DRAY_COMMAND=input.$dray_nonce" head -c "$dray_input" | { (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&-; dray_rest $?; } ;;
   esac
 }
-# Passes stderr on between the output, in pieces as `dd` reads them: `head` would hold them back. A piece is written in one
+# Passes stderr on between the output, in chunks as `dd` reads them: `head` would hold them back. A chunk is written in one
 # step and is shorter than PIPE_BUF (POSIX, 4096 on Linux), so that no output of the program gets into it. It has no line
 # breaks, because bash writes each line by itself.
 dray_frames() {

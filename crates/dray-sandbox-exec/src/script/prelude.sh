@@ -1,4 +1,4 @@
-# Common to all scripts. Runs in dash, bash and BusyBox; what it is told comes as positional parameters, never as text.
+# Common to all scripts. Runs in dash, bash and BusyBox; all input comes as positional parameters, never as text.
 LC_ALL=C; export LC_ALL; unset CDPATH
 n=$1 wire=$2; shift 2
 has() { command -v "$1" >/dev/null 2>&1; }

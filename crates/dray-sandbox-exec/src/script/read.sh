@@ -7,14 +7,14 @@ take() {
   else tail -c "+$((offset + 1))" | first
   fi
 }
-# BusyBox's head copies byte by byte, so it is left what is less than 1 MiB. dd counts reads, which are full from a file.
+# BusyBox's head copies byte by byte, so it gets only the rest below 1 MiB. dd counts reads, which are full from a file.
 first() {
   if [ "$whole" = yes ]; then
     dd bs=1048576 count="$((want / 1048576))" 2>/dev/null && head -c "$((want % 1048576))"
   else head -c "$want"
   fi
 }
-# The digest is of the opened file, not of what lies under its name now.
+# The digest is of the opened file, not of another file that has its name now.
 digested() {
   if [ -e /proc/self/fd/3 ]; then sha256_by "$sha256" </proc/self/fd/3; else sha256_by "$sha256" <"$p"; fi
 }
@@ -43,7 +43,7 @@ send() {
   else { take <&3 || mark broken >&2; } | encode
   fi
   if [ "$room" != 0 ] && has sha256sum; then
-    # The opened file, not what lies under its name now: the next range sees that it was replaced.
+    # The digest is of the opened file: the next range sees that another file has its name now.
     if [ -e /proc/self/fd/3 ]; then sum=$(take </proc/self/fd/3 | sha256sum)
     else sum=$(take <"$p" | sha256sum)
     fi
@@ -52,7 +52,7 @@ send() {
 }
 if [ -L "$p" ]; then refuse changed_during_transfer; exit 0; fi
 regular "$p" 2>&1 || exit 0
-# What a shell says of a file that it cannot open is not part of the answer.
+# A message of the shell about a file that it cannot open must not be part of the reply.
 [ -r "$p" ] || { refuse permission_denied; exit 0; }
 pick
 if [ "$how$room$offset" = raw00 ] && [ "$want" -ge 1048576 ] && has dd; then whole=yes; fi

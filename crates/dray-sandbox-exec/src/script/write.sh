@@ -8,7 +8,7 @@ fill() {
     none) ;;
   esac
 }
-# BusyBox's head copies byte by byte, so it is left what is less than 1 MiB.
+# BusyBox's head copies byte by byte, so it gets only the rest below 1 MiB.
 take() {
   if [ "$1" -ge 1048576 ] && has_full_blocks; then
     dd bs=1048576 count="$(($1 / 1048576))" iflag=fullblock 2>/dev/null && head -c "$(($1 % 1048576))"
@@ -18,12 +18,12 @@ take() {
 has_full_blocks() {
   has dd && dd bs=1 count=0 iflag=fullblock </dev/null >/dev/null 2>&1
 }
-# The digest is that of what went into the file: what tee cannot write makes the file too short.
+# The digest is of the bytes that tee reads. If tee cannot write all of them, the file is too short.
 beside() {
   (set -C; : >"$1") || return 1
   sum=$(fill "$5" "$6" | tee "$1" | sha256_by "$sha256")
 }
-# tee copies 1 to 8 KiB at a time, which takes longer than all else with a large file. So the file is written in turns of
+# tee copies 1 to 8 KiB at a time, which takes most of the time for a large file. So the file is written in turns of
 # 8 MiB, and what a turn wrote is read again, from memory, while the next one is written.
 in_turns() {
   (set -C; : >"$1") || return 1
@@ -52,7 +52,7 @@ read_turns() {
   while read -r turn; do dd bs=1048576 count=8 <&4 2>/dev/null; done
   cat <&4
 }
-# Whether a file of so many bytes is worth turns, and they can be taken.
+# Whether turns are possible, and faster for a file of so many bytes.
 has_turns() {
   [ "$1" -gt 8388608 ] && has cat && has_full_blocks
 }
@@ -78,7 +78,7 @@ put() {
   finish "$status"
   rec size; printf %s "$length"
   if [ -n "$sum" ]; then rec sha256; printf %s "${sum%% *}"; fi
-  # Some tools do not tell that a disk is full.
+  # Some tools do not report that a disk is full.
   if [ "$length" != "$2" ]; then rec free; df -Pk "$1" 2>/dev/null; fi
 }
 answer put "$@"

@@ -223,7 +223,7 @@ fn a_child_in_a_separate_session_is_found() {
 }
 
 /// Starts a process without variables and in a separate session, with this limit on file locks.
-fn unmarked(lock_limit: &str) -> std::process::Child {
+fn start_unmarked_process(lock_limit: &str) -> std::process::Child {
     let script = "ulimit -x \"$0\" 2>/dev/null || ulimit -w \"$0\"; exec env -i setsid sleep 600";
     let mut command = Command::new(program("dash"));
     command.args(["-c", script, lock_limit]);
@@ -249,7 +249,8 @@ fn every_shell_finds_a_process_without_variables_by_its_limit_with_and_without_o
         &["/usr/bin/env", "PATH=/usr/bin:/bin", &dash],
     ] {
         let mark = format!("{MARK_VARIABLE}={}", new_mark());
-        let (mut marked, mut unrelated) = (unmarked(&own), unmarked(&other));
+        let (mut marked, mut unrelated) =
+            (start_unmarked_process(&own), start_unmarked_process(&other));
         assert_eq!(run_probe(shell, &mark), 1, "{shell:?} needs the limit");
         assert_eq!(look_for(shell, &mark, &own), 0, "{shell:?}");
         // The process is dead but not waited for, and still has limits.

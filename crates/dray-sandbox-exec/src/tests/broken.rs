@@ -153,7 +153,7 @@ impl Exec for ChunkBreakingExec {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
-        if String::from_utf8_lossy(&argv[2]).contains("Appends one piece") {
+        if String::from_utf8_lossy(&argv[2]).contains("Appends one chunk") {
             self.0.run(argv, stdin).await
         } else {
             self.0.exec.run(argv, stdin).await

@@ -287,7 +287,7 @@ async fn content_that_equals_marks_stays_content() {
 }
 
 /// A sandbox that is entered through `script`, which gets the command as its arguments.
-fn entered(fixture: &ExecFixture, script: &str) -> ExecFiles<LocalExec> {
+fn sandbox_through_script(fixture: &ExecFixture, script: &str) -> ExecFiles<LocalExec> {
     let exec = LocalExec::new(["/bin/sh", "-c", script, "sh"])
         .with_environment([("PATH", fixture.search())])
         .with_directory(fixture.work());
@@ -300,7 +300,7 @@ async fn banners_before_and_after_are_ignored() {
     let bytes = random(50_000);
     let path = fixture.file("f", &bytes);
     let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
-    let files = entered(&fixture, banner);
+    let files = sandbox_through_script(&fixture, banner);
     for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
         let to = fixture.path(format!("to-{}", transport.as_str()));
@@ -328,7 +328,7 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
     let path = fixture.file("f", &random(200_000));
     let file = fixture.files().stat(&path, Follow::Yes).await.unwrap();
     for cut in [100, 1_000, 150_000, 200_000, 200_110] {
-        let files = entered(&fixture, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
+        let files = sandbox_through_script(&fixture, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
         for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
             let read = Read {
                 transport,

@@ -80,7 +80,7 @@ async fn a_program_that_is_dropped_before_it_reports_has_ended_when_it_is_settle
     let request = request(&fixture, CHILDREN_SCRIPT);
     let pids = fixture.work().join("pids");
     let pids = tokio::select! {
-        _ = files.execute(request) => panic!("its beginning was reported"),
+        _ = files.execute(request) => panic!("the program must not be reported as begun"),
         pids = line(&pids) => pids,
     };
     files.settled().await;

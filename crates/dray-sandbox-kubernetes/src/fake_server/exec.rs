@@ -73,7 +73,7 @@ pub(super) async fn run(command: FakeCommand, upgrade: OnUpgrade) {
 async fn instead(fault: InjectedFault, mut socket: Socket) {
     let message = match fault {
         InjectedFault::NotRun(message) => frame(3, failure(&message).to_string().as_bytes()),
-        InjectedFault::Exit(code) => frame(3, ended(code).to_string().as_bytes()),
+        InjectedFault::Exit(code) => frame(3, end_status(code).to_string().as_bytes()),
         InjectedFault::Huge(length) => frame(1, &vec![b'x'; length]),
         _ => Message::text("1hello"),
     };
@@ -251,7 +251,9 @@ async fn deliver(
         _ => usize::MAX,
     };
     if fault == Some(InjectedFault::Early) {
-        let _ = sink.send(frame(3, ended(0).to_string().as_bytes())).await;
+        let _ = sink
+            .send(frame(3, end_status(0).to_string().as_bytes()))
+            .await;
     }
     let mut sent = 0;
     let mut sink = Some(sink);
@@ -282,7 +284,7 @@ async fn deliver(
     } else {
         code
     };
-    let status = frame(3, ended(code).to_string().as_bytes());
+    let status = frame(3, end_status(code).to_string().as_bytes());
     if fault != Some(InjectedFault::NoStatus) && fault != Some(InjectedFault::Early) {
         let _ = sink.send(status.clone()).await;
     }
@@ -305,7 +307,7 @@ fn code(status: ExitStatus) -> i32 {
 }
 
 /// The status of a command that was run.
-fn ended(code: i32) -> Value {
+fn end_status(code: i32) -> Value {
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
     }

@@ -55,7 +55,7 @@ async fn route(state: SharedFake, request: ReceivedRequest) -> Result<Reply, Con
     let request_line = format!("{} {} {query}", request.method, request.path);
     let planned = {
         let mut state = state.lock();
-        // Recorded before the token is checked: tests count refused requests too.
+        // The request is recorded before the token is checked: tests count refused requests too.
         state.requests.push(request_line.clone());
         let planned = fault::take(&mut state.planned, &request_line);
         let token = state.token.as_ref().map(|token| format!("Bearer {token}"));
@@ -234,7 +234,7 @@ fn start(
     let mut tasks = tasks
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    // Ended commands leave the set, or it would grow with every command of a test.
+    // Commands that have ended leave the set, or it would grow with every command of a test.
     while tasks.try_join_next().is_some() {}
     tasks.spawn(exec::run(command, request.into_upgrade()));
     response

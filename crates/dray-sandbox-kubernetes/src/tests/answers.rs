@@ -39,7 +39,7 @@ async fn r_1_another_pod_of_the_name_is_never_touched() {
     std::fs::rename(fixture.work(), fixture.server.directory().join("old")).unwrap();
     fixture.renew();
     std::fs::write(fixture.work().join("a"), b"theirs").unwrap();
-    let before = fixture.asked("/exec");
+    let before = fixture.count_requests("/exec");
     assert_eq!(
         kind(sandbox.stat(&path, Follow::Yes).await),
         ErrorKind::SandboxGone
@@ -52,7 +52,7 @@ async fn r_1_another_pod_of_the_name_is_never_touched() {
         kind(fixture.backend.open(&handle).await),
         ErrorKind::SandboxGone
     );
-    assert_eq!(fixture.asked("/exec"), before);
+    assert_eq!(fixture.count_requests("/exec"), before);
     assert!(fixture.work().join("a").exists());
 }
 

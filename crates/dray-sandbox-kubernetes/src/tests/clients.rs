@@ -32,7 +32,7 @@ impl PodFixture {
     }
 }
 
-fn succeeded(output: &Output) -> &[u8] {
+fn stdout_of_success(output: &Output) -> &[u8] {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     &output.stdout
@@ -54,7 +54,7 @@ async fn kubectl_runs_commands_in_the_fake_server() {
             "c&d=\u{e4}",
         ])
         .await;
-    assert_eq!(succeeded(&output), "a b|c&d=\u{e4}|".as_bytes());
+    assert_eq!(stdout_of_success(&output), "a b|c&d=\u{e4}|".as_bytes());
     let output = fixture
         .kubectl(&[
             "exec",
@@ -81,7 +81,7 @@ async fn kubectl_runs_commands_in_the_fake_server() {
         "{output:?}"
     );
     // A GET means WebSockets, in the version that can close channels.
-    assert!(fixture.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
+    assert!(fixture.count_requests("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,12 +96,12 @@ async fn kubectl_copies_files_both_ways() {
     let output = fixture
         .kubectl(&["cp", "local.bin", &inside, "-c", "shell"])
         .await;
-    succeeded(&output);
+    stdout_of_success(&output);
     assert!(std::fs::read(fixture.work().join("copy.bin")).unwrap() == bytes);
     let output = fixture
         .kubectl(&["cp", &inside, "back.bin", "-c", "shell"])
         .await;
-    succeeded(&output);
+    stdout_of_success(&output);
     assert!(std::fs::read(fixture.server.directory().join("back.bin")).unwrap() == bytes);
 }
 
@@ -116,6 +116,6 @@ async fn the_python_client_runs_commands_in_the_fake_server() {
         .output()
         .await
         .unwrap();
-    assert_eq!(succeeded(&output), b"done\n");
-    assert!(fixture.asked("/exec ") > 0);
+    assert_eq!(stdout_of_success(&output), b"done\n");
+    assert!(fixture.count_requests("/exec ") > 0);
 }

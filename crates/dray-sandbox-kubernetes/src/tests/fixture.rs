@@ -19,7 +19,7 @@ pub(super) struct PodFixture {
     pub(super) server: ApiServer,
     pub(super) backend: Arc<KubernetesBackend>,
     workspace: PathBuf,
-    /// User of the sandbox; absent for the one of the tests.
+    /// User of the sandbox; `None` for the user who runs the tests.
     user: Option<u32>,
 }
 
@@ -112,7 +112,7 @@ impl PodFixture {
     }
 
     /// Number of requests that contain this text.
-    pub(super) fn asked(&self, part: &str) -> usize {
+    pub(super) fn count_requests(&self, part: &str) -> usize {
         let requests = self.server.requests();
         requests
             .iter()
@@ -135,7 +135,7 @@ pub(super) async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Ve
 
 pub(super) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
-        Ok(_) => panic!("it should have failed"),
+        Ok(_) => panic!("the operation must fail"),
         Err(error) => error.kind(),
     }
 }

@@ -19,7 +19,7 @@ async fn bare(image: bool) -> PodFixture {
     bare_within(image, Config::default().ephemeral_timeout).await
 }
 
-/// As [`bare`], with this time limit for the start of a helper.
+/// Like [`bare`], with this time limit for the start of a helper.
 async fn bare_within(image: bool, timeout: Period) -> PodFixture {
     let fixture = PodFixture::configured(|config| {
         config.ephemeral_image = image.then(|| HELPER_IMAGE.to_owned());
@@ -94,14 +94,14 @@ async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
     fixture
         .server
         .change("agents", "bare", |pod| assert_eq!(pod.ephemeral.len(), 1));
-    assert_eq!(fixture.asked("PATCH "), 1);
+    assert_eq!(fixture.count_requests("PATCH "), 1);
 }
 
 #[tokio::test]
 async fn r_9_without_a_helper_image_no_helper_is_added() {
     let fixture = bare(false).await;
     assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
-    assert_eq!(fixture.asked("PATCH "), 0);
+    assert_eq!(fixture.count_requests("PATCH "), 0);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn r_9_shared_process_namespaces_get_no_helper() {
         .server
         .change("agents", "bare", |pod| pod.shares_processes = true);
     assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
-    assert_eq!(fixture.asked("PATCH "), 0);
+    assert_eq!(fixture.count_requests("PATCH "), 0);
 }
 
 #[tokio::test]

@@ -142,7 +142,7 @@ async fn stdin_ends_in_both_versions() {
             .unwrap();
         assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
         // With v4 the command gets the length; with v5 it reads to the end.
-        let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
+        let counted = fixture.count_requests(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }
 }
@@ -189,7 +189,7 @@ async fn a_write_that_is_dropped_leaves_no_process() {
     let body = Body::new(stream::iter([Ok("first".into())]).chain(stream::pending()));
     let writing = sandbox.write(new_file(&path, FILE_BYTES), body);
     tokio::select! {
-        _ = writing => panic!("it has no end"),
+        _ = writing => panic!("a write whose body has no end must not end"),
         () = until(|| runs(&word) && fixture.work().join("dropped").exists()) => {}
     }
     // Closing a stream ends no process of the fake server, so the command was killed.

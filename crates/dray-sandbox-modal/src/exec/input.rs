@@ -22,6 +22,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Most sent bytes that are kept in case the router requests them again. Bytes that the router has not received are in
 /// flight, and the flow control windows of a connection hold no more than this.
 const MAX_KEPT_BYTES: usize = 8 << 20;
+/// Action that errors of this module name.
 const INPUT_CONTEXT: &str = "writing the input of a command";
 
 /// The end of one stream of input.

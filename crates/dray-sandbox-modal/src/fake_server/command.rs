@@ -30,7 +30,7 @@ struct CapturedOutput {
 /// State of standard input.
 #[derive(Debug)]
 struct InputState {
-    pieces: Option<mpsc::UnboundedSender<Result<Bytes, Error>>>,
+    sender: Option<mpsc::UnboundedSender<Result<Bytes, Error>>>,
     written: u64,
 }
 
@@ -58,7 +58,7 @@ impl FakeCommand {
             stderr: watch::Sender::default(),
             exit: watch::Sender::new(None),
             input: Mutex::new(InputState {
-                pieces: Some(chunks),
+                sender: Some(chunks),
                 written: 0,
             }),
             stream: AtomicU64::new(0),
@@ -111,7 +111,7 @@ impl FakeCommand {
     }
 
     fn finish(&self, status: i32, stderr: &[u8]) {
-        lock(&self.input).pieces = None;
+        lock(&self.input).sender = None;
         self.stdout.send_modify(|captured| captured.ended = true);
         self.stderr.send_modify(|captured| {
             captured.bytes = stderr.to_vec();
@@ -158,7 +158,7 @@ impl FakeCommand {
     pub(super) fn input_status(&self) -> (u64, bool) {
         self.stream.fetch_add(1, Ordering::SeqCst);
         let input = lock(&self.input);
-        (input.written, input.pieces.is_none())
+        (input.written, input.sender.is_none())
     }
 
     /// Starts a new stream of input, which ends the one before.
@@ -178,7 +178,7 @@ impl FakeCommand {
             return Err(Status::aborted("another stream took over"));
         }
         let mut input = lock(&self.input);
-        let Some(chunks) = input.pieces.as_ref() else {
+        let Some(chunks) = input.sender.as_ref() else {
             return Err(input_closed());
         };
         let Some(known) = input.written.checked_sub(offset) else {
@@ -193,7 +193,7 @@ impl FakeCommand {
         }
         input.written += length;
         if end {
-            input.pieces = None;
+            input.sender = None;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(super) fn refusal(faults: &mut Vec<InjectedFault>, called: &str) -> Option<S
             Some(Status::new(code, "refused by a test"))
         }
         InjectedFault::Throttle { seconds, .. } => {
-            let status = throttled(*seconds);
+            let status = throttled_status(*seconds);
             faults.remove(at);
             Some(status)
         }
@@ -86,7 +86,7 @@ pub(super) fn take<T>(
     Some(found)
 }
 
-fn throttled(seconds: f32) -> Status {
+fn throttled_status(seconds: f32) -> Status {
     let policy = RetryPolicy {
         retry_after_secs: seconds,
     };

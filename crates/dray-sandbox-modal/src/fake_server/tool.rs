@@ -22,7 +22,7 @@ pub(super) enum ToolResult {
 }
 
 /// A failure in the tool's own form.
-fn failed(kind: &str, message: &str) -> ToolResult {
+fn tool_failure(kind: &str, message: &str) -> ToolResult {
     let payload = json!({"error_kind": kind, "message": message, "detail": ""});
     ToolResult::Failed(1, format!("{payload}\n"))
 }
@@ -37,7 +37,7 @@ fn error_result(error: &io::Error) -> ToolResult {
         io::ErrorKind::DirectoryNotEmpty => "DirectoryNotEmpty",
         _ => "Other",
     };
-    failed(kind, &error.to_string())
+    tool_failure(kind, &error.to_string())
 }
 
 /// Runs the command in the argument, a JSON object with one member: the name of the command.
@@ -47,7 +47,7 @@ pub(super) fn run_tool(argument: &str) -> ToolResult {
         .as_object()
         .and_then(|command| command.iter().next())
     else {
-        return failed("Other", "not a command");
+        return tool_failure("Other", "not a command");
     };
     let path = fields
         .get("path")
@@ -60,7 +60,7 @@ pub(super) fn run_tool(argument: &str) -> ToolResult {
             .unwrap_or_default()
     };
     if !path.starts_with('/') {
-        return failed("Other", "the path is not absolute");
+        return tool_failure("Other", "the path is not absolute");
     }
     let path = Path::new(path);
     let outcome = match name.as_str() {
@@ -71,7 +71,7 @@ pub(super) fn run_tool(argument: &str) -> ToolResult {
         "Remove" => remove(path, flag("recursive")),
         "MakeDirectory" if flag("parents") => empty_output(fs::create_dir_all(path)),
         "MakeDirectory" => empty_output(fs::create_dir(path)),
-        _ => Ok(failed("Other", "unknown command")),
+        _ => Ok(tool_failure("Other", "unknown command")),
     };
     outcome.unwrap_or_else(|error| error_result(&error))
 }
@@ -86,14 +86,14 @@ fn run(words: &[&[u8]]) -> ToolResult {
 
 fn read(path: &Path) -> io::Result<ToolResult> {
     if fs::metadata(path)?.is_dir() {
-        return Ok(failed("IsDirectory", "is a directory"));
+        return Ok(tool_failure("IsDirectory", "is a directory"));
     }
     Ok(run(&[b"cat", b"--", path.as_os_str().as_encoded_bytes()]))
 }
 
 fn write(path: &Path) -> io::Result<ToolResult> {
     if path.is_dir() {
-        return Ok(failed("IsDirectory", "is a directory"));
+        return Ok(tool_failure("IsDirectory", "is a directory"));
     }
     if let Some(parent) = path.parent() {
         // The real tool makes missing parents (sandbox-transfer 7.2).
@@ -122,7 +122,7 @@ fn remove(path: &Path, recursive: bool) -> io::Result<ToolResult> {
 fn list(path: &Path) -> io::Result<ToolResult> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_dir() {
-        return Ok(failed("IsFile", "not a directory"));
+        return Ok(tool_failure("IsFile", "not a directory"));
     }
     let mut entries = Vec::new();
     for entry in fs::read_dir(path)? {

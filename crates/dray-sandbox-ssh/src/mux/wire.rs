@@ -59,9 +59,9 @@ impl Message {
             .read_exact(length.get_mut(1..).unwrap_or_default())
             .await?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        // Checked before the buffer is allocated, so that a false length costs no memory.
+        // The length is checked before the buffer is allocated, so that a false length costs no memory.
         if !(4..=MAX_MESSAGE_BYTES).contains(&length) {
-            return Err(malformed("a message of impossible length"));
+            return Err(malformed_error("a message of impossible length"));
         }
         let mut fields = vec![0; length];
         stream.read_exact(&mut fields).await?;
@@ -76,20 +76,20 @@ impl Message {
     pub(super) fn take_number(&mut self) -> io::Result<u32> {
         self.fields
             .try_get_u32()
-            .map_err(|_| malformed("a message that ends inside a number"))
+            .map_err(|_| malformed_error("a message that ends inside a number"))
     }
 
     /// Takes the next string of the message.
     pub(super) fn take_string(&mut self) -> io::Result<Bytes> {
         let length = usize::try_from(self.take_number()?).unwrap_or(usize::MAX);
         if length > self.fields.len() {
-            return Err(malformed("a string that is longer than its message"));
+            return Err(malformed_error("a string that is longer than its message"));
         }
         Ok(self.fields.split_to(length))
     }
 }
 
-fn malformed(reason: &str) -> io::Error {
+fn malformed_error(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
@@ -144,7 +144,7 @@ impl Request {
         };
         Self::new(kind::NEW_SESSION)
             .with_number(id)
-            // Reserved.
+            // This field is reserved.
             .with_string(b"")
             // Terminal, X11 forwarding and agent forwarding.
             .with_number(0)

@@ -13,7 +13,7 @@ use crate::config::{Config, Settings};
 use crate::target::Target;
 
 /// A server and its opened home directory.
-async fn opened() -> (Sshd, tempfile::TempDir, SshSandbox) {
+async fn open_sandbox() -> (Sshd, tempfile::TempDir, SshSandbox) {
     let server = Sshd::start(&SshdOptions::default());
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
@@ -37,7 +37,7 @@ async fn opened() -> (Sshd, tempfile::TempDir, SshSandbox) {
 
 #[tokio::test]
 async fn the_probe_of_the_examination_equals_that_of_a_later_request() {
-    let (_server, _control, sandbox) = opened().await;
+    let (_server, _control, sandbox) = open_sandbox().await;
     let first = sandbox.fresh_probe.lock().unwrap().take().unwrap().1;
     let second = sandbox.probe().await.unwrap();
     let facts = |probe: Probe| (probe.home, probe.uid, probe.gid, probe.tools);
@@ -47,7 +47,7 @@ async fn the_probe_of_the_examination_equals_that_of_a_later_request() {
 
 #[tokio::test]
 async fn the_digest_of_a_small_file_on_a_near_host_comes_from_reading_it_again() {
-    let (server, _control, sandbox) = opened().await;
+    let (server, _control, sandbox) = open_sandbox().await;
     sandbox.pool.set_near();
     for (size, is_read_back) in [(64 * 1024, true), (64 * 1024 + 1, false)] {
         let bytes = vec![7; size];
@@ -71,7 +71,7 @@ async fn the_digest_of_a_small_file_on_a_near_host_comes_from_reading_it_again()
 
 #[tokio::test]
 async fn nothing_is_created_before_abandoned_work_is_done() {
-    let (server, _control, sandbox) = opened().await;
+    let (server, _control, sandbox) = open_sandbox().await;
     let link = Arc::clone(&sandbox.link);
     let made = server.home().join("made");
     let path = SandboxPath::new(made.to_str().unwrap()).unwrap();

@@ -123,7 +123,7 @@ async fn rename_replacing(
             "a directory with this name exists",
         ));
     }
-    // Checked before the target is removed: if the source is missing, the target must stay.
+    // The source is checked before the target is removed: if the source is missing, the target must stay.
     lstat(channel, from).await?;
     // Without the extension, rename does not replace: for a moment no file has this name.
     call_path(channel, kind::REMOVE, to).await?;

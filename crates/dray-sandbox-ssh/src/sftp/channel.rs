@@ -13,8 +13,9 @@ use crate::session::Session;
 
 /// Largest response, which is the limit of OpenSSH itself.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
-/// Least bytes by which the buffer grows, and the free space below which it grows.
+/// Least bytes by which the buffer grows.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
+/// Free bytes of the buffer below which it grows.
 const MIN_ROOM_BYTES: usize = 4 * 1024;
 /// Bytes that every server of version 3 reads and writes in one request.
 const MIN_REQUEST_LIMIT_BYTES: u32 = 32 * 1024;
@@ -221,7 +222,7 @@ impl Channel {
         Ok(reply)
     }
 
-    /// As [`Channel::call`], with its own time limit.
+    /// Like [`Channel::call`], with its own time limit.
     pub(super) async fn call_within(
         &mut self,
         limit: Duration,
@@ -266,7 +267,8 @@ impl Channel {
     }
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        // Set during the wait: if this future is dropped, half a packet is on the wire and the rest would be misread.
+        // The flag is set during the wait: if this future is dropped, half a packet is on the wire and the rest would
+        // be misread.
         self.has_partial_packet = true;
         let sent = timeout(self.response_timeout, self.writer.write_all(bytes)).await;
         let failed = match sent {

@@ -170,7 +170,7 @@ pub(super) async fn names(
         .await?
         .handle()?;
     let found = read_names(channel, &handle, limit).await;
-    // Closed even after a failure, or the channel could not be used again.
+    // The handle is closed even after a failure, or the channel could not be used again.
     channel.close(&handle).await?.done()?;
     found
 }

@@ -1,4 +1,4 @@
-//! Resolving paths on the host.
+//! Resolves paths on the host.
 
 use dray_sandbox::{Error, ErrorKind, FileKind, PathWalk, SandboxPath};
 

@@ -66,7 +66,7 @@ impl Packet {
     /// Begins a packet of this type.
     pub(super) fn new(kind: u8) -> Self {
         let mut bytes = BytesMut::with_capacity(256);
-        // The length, which is known at the end only.
+        // A placeholder: the length is known only at the end.
         bytes.put_u32(0);
         bytes.put_u8(kind);
         Self(bytes)
@@ -111,7 +111,7 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reads the fields of a response; every length is checked against what is there.
+/// Reads the fields of a response, and checks each length against the bytes that are left.
 #[derive(Clone, Debug)]
 pub(super) struct FieldReader(Bytes);
 

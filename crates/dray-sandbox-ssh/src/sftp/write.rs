@@ -1,4 +1,4 @@
-//! Writing a new file, or the rest of one.
+//! Writes a new file, or the rest of one.
 
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ const MAX_IN_FLIGHT_BYTES: usize = 4 * 1024 * 1024;
 const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Extension by which a server writes a file to its disk.
 const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
 /// The file that is written, or the rest of it.
@@ -49,7 +50,7 @@ pub(crate) async fn upload(
         if space.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "a read-only file system"));
         }
-        // Checked first: the status for a full disk is only "failure" (sandbox-transfer 5.2).
+        // The space is checked first: the status for a full disk is only "failure" (sandbox-transfer 5.2).
         if space.free_bytes < remaining {
             return Err(Error::new(ErrorKind::NoSpace, "too little space is free"));
         }
@@ -182,7 +183,7 @@ impl FileWrite<'_> {
     async fn write_body(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(part) = body.next().await {
             let mut part = part?;
-            // Counted as it arrives: a source that grew is refused before the surplus is written.
+            // The size is checked as it arrives: a source that grew is refused before the surplus is written.
             if self.offset + (self.packet.len() + part.len()) as u64 > size {
                 return Err(Error::new(
                     ErrorKind::ChangedDuringTransfer,

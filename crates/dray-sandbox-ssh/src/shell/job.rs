@@ -82,7 +82,7 @@ impl RemoteJob {
     /// Waits for the end of the command. When the channel broke, the master reports no exit status, and a client
     /// program exits with 255. From the master that status is the one of the command.
     async fn wait(&self) -> Result<CommandExit, Error> {
-        // Moved out of the state, so that the lock is not held while the end is awaited.
+        // The session is moved out of the state, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
             let has_client = session.has_client();
@@ -124,7 +124,7 @@ impl RemoteJob {
         );
         state.end.get_or_insert(Err(given_up));
         state.input.abort_all();
-        // Dropped after the lock is released: closing the session and killing the group take other locks.
+        // Both are dropped after the lock is released: closing the session and killing the group take other locks.
         let (session, group) = (state.session.take(), state.group.take());
         drop(state);
         drop((session, group));
@@ -137,8 +137,8 @@ impl RemoteJob {
             state
                 .end
                 .get_or_insert(Err((cause.kind(), cause.context().to_owned())));
-            // Killed before the pipe closes: otherwise the command sees a normal end of its input and keeps half a
-            // file.
+            // The group is killed before the pipe closes: otherwise the command sees a normal end of its input and
+            // keeps half a file.
             state.group.as_ref().map(ProcessGroup::kill)
         };
         if let Some(killing) = killing {

@@ -194,7 +194,7 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
         .await;
     };
     tokio::select! {
-        _ = sh(&host.shell, &script, None) => panic!("the command began"),
+        _ = sh(&host.shell, &script, None) => panic!("the command must not begin"),
         () = waits => {}
     }
     host.shell.link.background_work().settle().await;
@@ -215,7 +215,7 @@ async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
     let mut group = ProcessGroup::new(host.shell.clone(), "nonce".to_owned());
     let begun = eventually("the login shell", async || waits.exists().then_some(()));
     tokio::select! {
-        () = group.kill() => panic!("the kill command ended"),
+        () = group.kill() => panic!("the kill command must wait"),
         () = begun => {}
     }
     group.set_ended();
@@ -277,7 +277,7 @@ async fn a_command_whose_session_does_not_end_is_killed_though_its_output_ended(
         input: CommandInput::None,
     };
     let Err(Refusal::Final(error)) = StartedCommand::new(&fixture.starter(), &request).await else {
-        panic!("the command began");
+        panic!("the command must not begin");
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(fixture.is_killing());

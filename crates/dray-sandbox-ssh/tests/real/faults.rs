@@ -11,7 +11,7 @@ use dray_testkit::sshd::SshdOptions;
 use dray_types::{Period, Sha256Digest};
 use futures_util::stream;
 
-use crate::{SshFixture, begin, kind, open, read, write};
+use crate::{SshFixture, begin_read, kind, open, read, write};
 
 /// The metadata that `stat` would have returned for a regular file at this path.
 fn as_file(found: Metadata) -> Metadata {
@@ -132,7 +132,7 @@ async fn a_host_that_is_killed_during_a_transfer_is_unavailable_until_it_runs_ag
     let sandbox = host.open().await;
     let bytes: Vec<u8> = (0..=250).cycle().take(32 << 20).collect();
     let path = host.make("large", &bytes);
-    let mut body = begin(&*sandbox, &path, Transport::Sftp).await.unwrap();
+    let mut body = begin_read(&*sandbox, &path, Transport::Sftp).await.unwrap();
     body.next().await.unwrap().unwrap();
     let target = host.path("written");
     let write = Write {
@@ -241,11 +241,11 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
     // The shell that examined the host is open already.
     assert!(sandbox.fingerprint(&path).await.is_ok());
     // Base64 needs a separate command.
-    let command = begin(&*sandbox, &path, Transport::ExecBase64);
+    let command = begin_read(&*sandbox, &path, Transport::ExecBase64);
     let waited = tokio::time::timeout(Duration::from_millis(300), command).await;
     assert!(waited.is_err());
     std::fs::write(go, "").unwrap();
-    let command = begin(&*sandbox, &path, Transport::ExecBase64).await;
+    let command = begin_read(&*sandbox, &path, Transport::ExecBase64).await;
     assert_eq!(command.unwrap().read_all(10).await.unwrap(), b"text");
 }
 
@@ -253,7 +253,7 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
 async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        // The first shell starts within it, also on a busy machine.
+        // The first shell starts within it, even on a busy machine.
         start_timeout: Period::secs(5),
         ..host.config()
     })
@@ -263,7 +263,7 @@ async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
     let never = "until [ -e /nonexistent/file ]; do sleep 0.05; done";
     std::fs::write(host.server.home().join(".bashrc"), never).unwrap();
     // Base64 needs a separate command.
-    let command = begin(&*sandbox, &path, Transport::ExecBase64);
+    let command = begin_read(&*sandbox, &path, Transport::ExecBase64);
     // With the default of a minute, the test would end here.
     let waited = tokio::time::timeout(Duration::from_secs(30), command).await;
     assert_eq!(kind(waited.expect("given up")), ErrorKind::Timeout);
@@ -285,14 +285,14 @@ async fn an_existing_file_is_never_overwritten() {
 async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
     let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
-        // The host responds within it before it is paused, also on a busy machine.
+        // The host responds within it before it is paused, even on a busy machine.
         idle_timeout: Period::secs(3),
         ..host.config()
     })
     .unwrap();
     let sandbox = open(&backend, &host.address()).await;
     let path = host.make("large", vec![7; 64 << 20]);
-    let mut body = begin(&*sandbox, &path, Transport::Sftp).await.unwrap();
+    let mut body = begin_read(&*sandbox, &path, Transport::Sftp).await.unwrap();
     body.next().await.unwrap().unwrap();
     host.server.pause();
     assert_eq!(kind(body.read_all(256 << 20).await), ErrorKind::Timeout);

@@ -104,13 +104,13 @@ async fn open(backend: &SshBackend, address: &Address) -> Arc<dyn Sandbox> {
     backend.open(&handle).await.unwrap()
 }
 
-fn best(sandbox: &dyn Sandbox, path: &SandboxPath) -> Transport {
+fn best_transport(sandbox: &dyn Sandbox, path: &SandboxPath) -> Transport {
     sandbox.transports(path).first().copied().unwrap()
 }
 
 async fn write(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
     let write = Write {
-        transport: best(sandbox, path),
+        transport: best_transport(sandbox, path),
         path,
         size: bytes.len() as u64,
         offset: 0,
@@ -119,7 +119,7 @@ async fn write(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> Resul
     sandbox.write(write, Body::from_bytes(bytes.to_vec())).await
 }
 
-async fn begin(
+async fn begin_read(
     sandbox: &dyn Sandbox,
     path: &SandboxPath,
     transport: Transport,
@@ -134,13 +134,13 @@ async fn begin(
 }
 
 async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Vec<u8>, Error> {
-    let body = begin(sandbox, path, best(sandbox, path)).await?;
+    let body = begin_read(sandbox, path, best_transport(sandbox, path)).await?;
     body.read_all(256 << 20).await
 }
 
 fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
-        Ok(_) => panic!("the operation succeeded"),
+        Ok(_) => panic!("the operation must fail"),
         Err(error) => error.kind(),
     }
 }

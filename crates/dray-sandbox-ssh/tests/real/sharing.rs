@@ -11,7 +11,7 @@ use dray_testkit::sshd::{SftpOffer, SshdOptions};
 use dray_transfer_engine::{Engine, EngineOptions, GetOptions, Policy, VecSink};
 use tokio_util::sync::CancellationToken;
 
-use crate::{SshFixture, begin, kind, open, read};
+use crate::{SshFixture, begin_read, kind, open, read};
 
 fn sockets(host: &SshFixture) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(host.control()).unwrap();
@@ -124,7 +124,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
     let bytes = vec![7; 64 << 20];
     let path = host.make("large", &bytes);
     for transport in [Transport::Sftp, Transport::ExecRaw] {
-        let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+        let mut body = begin_read(&*sandbox, &path, transport).await.unwrap();
         body.next().await.unwrap().unwrap();
         kill_masters(&host);
         let broken = body.read_all(256 << 20).await;
@@ -135,16 +135,17 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             transport.as_str()
         );
         // An idle channel may notice the end of its connection only when it is used, which is also `unavailable`.
-        let mut repeated = dray_testkit::eventually("a new connection", async || {
-            match begin(&*sandbox, &path, transport).await {
-                Ok(body) => Some(body),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                    None
+        let mut repeated =
+            dray_testkit::eventually("a new connection", async || {
+                match begin_read(&*sandbox, &path, transport).await {
+                    Ok(body) => Some(body),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                        None
+                    }
                 }
-            }
-        })
-        .await;
+            })
+            .await;
         repeated.next().await.unwrap().unwrap();
     }
 }
@@ -157,7 +158,7 @@ async fn a_full_connection_is_followed_by_another_one() {
     let mut bodies = Vec::new();
     for _ in 0..5 {
         let transport = sandbox.transports(&path)[0];
-        let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+        let mut body = begin_read(&*sandbox, &path, transport).await.unwrap();
         body.next().await.unwrap().unwrap();
         bodies.push(body);
     }
@@ -178,7 +179,7 @@ async fn a_host_whose_connections_are_all_full_is_unavailable_until_a_channel_cl
     let sandbox = open(&backend, &host.address()).await;
     let path = host.make("file", vec![1; 8 << 20]);
     let transport = sandbox.transports(&path)[0];
-    let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+    let mut body = begin_read(&*sandbox, &path, transport).await.unwrap();
     body.next().await.unwrap().unwrap();
     let full = sandbox.stat(&path, Follow::Yes).await;
     assert_eq!(kind(full), ErrorKind::Unavailable);
@@ -199,7 +200,7 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
         let sandbox = host.open().await;
         let path = host.make("large", vec![7; 64 << 20]);
         for transport in sandbox.transports(&path) {
-            let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+            let mut body = begin_read(&*sandbox, &path, transport).await.unwrap();
             body.next().await.unwrap().unwrap();
             drop(body);
             eventually("the end of the transfer", async || {

@@ -36,7 +36,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`] and [`Self::put`].
+    /// Those of [`Self::get`] and [`Self::put`].
     pub async fn copy_file(
         &self,
         path: &[u8],
@@ -74,7 +74,8 @@ impl DirectSandbox {
             policy: &self.opened.policy,
             max_bytes: self.opened.settings.max_bytes(0),
         };
-        // Checked before any request to the other sandbox: a path that may not be read is not looked for there.
+        // The path is checked before any request to the other sandbox: a path that may not be read is not looked for
+        // there.
         let found = engine.stat(options.policy, &path, dray_sandbox::Follow::Yes);
         let real = found.await.map_err(Error::from)?.real_path;
         let (mut sink, source, wanted) = pipe(size, engine, &real);
@@ -144,7 +145,7 @@ impl DirectSandbox {
                 SandboxError::new(ErrorKind::NoSpace, context).caused_by(error),
             ))
         };
-        // Removed on drop, so that a failed copy leaves no file in the spool directory.
+        // The file is removed on drop, so that a failed copy leaves no file in the spool directory.
         let spool = &self.opened.settings.config.spool_directory;
         let directory = tempfile::tempdir_in(spool).map_err(failed)?;
         let file = directory.path().join("content");

@@ -112,7 +112,7 @@ impl DirectSandbox {
             tree.skipped
                 .push(format!("{relative_name}: {}", reason.sentence()));
         }
-        // Sorted by the number of components, so that a directory comes before its contents.
+        // The directories are sorted by the number of components, so that a directory comes before its contents.
         tree.directories
             .sort_by_key(|name| (name.split(|byte| *byte == b'/').count(), name.clone()));
         Ok(tree)

@@ -1,4 +1,4 @@
-//! Checks of the configured backends, when a caller asks. No sandbox is opened.
+//! Checks the configured backends when a caller requests it. No sandbox is opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::error::Error;
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the caller's time that is left for the reply.
 const REPLY_MARGIN: Duration = Duration::from_millis(300);
-/// How long a result is reused, so that callers cannot flood a provider with requests.
+/// How long a result is reused, in milliseconds, so that callers cannot cause a flood of requests to a provider.
 const REUSE_PERIOD_MS: u64 = 5_000;
-/// Most characters of a detail.
+/// Most characters of the text that describes a backend's state.
 const MAX_TEXT_CHARACTERS: usize = 200;
 
 impl SandboxTransfer {
@@ -47,7 +47,7 @@ impl SandboxTransfer {
                 + remaining_time
                     .saturating_sub(REPLY_MARGIN)
                     .min(CHECK_TIMEOUT);
-            // All concurrently: there are only as many as kinds of sandboxes.
+            // All are checked concurrently: there are only as many as kinds of sandboxes.
             let backends = &settings.backends;
             let checks = names.into_iter();
             let checks = checks.map(|name| self.check_one(backends, name, until));
@@ -68,7 +68,8 @@ impl SandboxTransfer {
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
             let (backend, last) = backends.checked(name)?;
-            // Held during the request: concurrent callers wait for its result instead of sending other requests.
+            // The lock is held during the request: concurrent callers wait for its result instead of sending other
+            // requests.
             let mut last = last.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
@@ -131,9 +132,9 @@ fn to_wire(
 const fn failure_sentence(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Auth => "The credentials are missing or were refused.",
-        ErrorKind::Timeout => "It did not answer in time.",
+        ErrorKind::Timeout => "It did not respond in time.",
         ErrorKind::ToolMissing => "The program for it is not installed.",
         ErrorKind::Unavailable => "It cannot be reached.",
-        _ => "Its response was not one to this question.",
+        _ => "It sent an unexpected response.",
     }
 }

@@ -52,7 +52,7 @@ impl CommandAuditor {
     ///
     /// # Errors
     ///
-    /// As [`Self::record`].
+    /// Those of [`Self::record`].
     pub(super) async fn start(
         &self,
         meta: &Meta,

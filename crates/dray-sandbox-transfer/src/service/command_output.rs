@@ -8,7 +8,7 @@ use dray_store::{ArtifactLabel, ArtifactWriter, Store};
 
 use crate::store::{Owner, put_failed};
 
-/// Bytes of one output in the reply. Both fit into a message.
+/// Most bytes of one output in the reply. Both outputs together fit into a message.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 
 /// Collects one output.

@@ -73,7 +73,7 @@ impl<'a> StreamedOutput<'a> {
                 OutputName::Stdout => Event::Stdout(chunk),
                 OutputName::Stderr => Event::Stderr(chunk),
             };
-            if chunks.send(&wrapped(event)).await.is_err() {
+            if chunks.send(&wrap_event(event)).await.is_err() {
                 // A caller that has disconnected cancels the call, and with it the program.
                 return;
             }
@@ -103,9 +103,9 @@ impl<'a> StreamedOutput<'a> {
 
 /// The last event of a program.
 pub(super) fn end_event(reply: v1::ExecSandboxReply) -> v1::ExecSandboxEvent {
-    wrapped(Event::End(reply))
+    wrap_event(Event::End(reply))
 }
 
-const fn wrapped(event: Event) -> v1::ExecSandboxEvent {
+const fn wrap_event(event: Event) -> v1::ExecSandboxEvent {
     v1::ExecSandboxEvent { event: Some(event) }
 }

@@ -227,7 +227,7 @@ impl SandboxTransfer {
     async fn refuse(&self, meta: &Meta, audit: &v1::SandboxCommandAudit) -> Error {
         let stage = SandboxCommandStage::Refused;
         let recorded = self.auditor.record(meta, stage, audit).await;
-        // Refused in any case: an event that cannot be stored is reported to the operator by the error.
+        // The command is refused in any case: an event that cannot be stored is reported to the operator by the error.
         recorded
             .err()
             .unwrap_or_else(|| CommandError::Denied.into())
@@ -283,7 +283,8 @@ impl SandboxTransfer {
         let stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
         let mut stderr = StreamedOutput::new(stderr, OutputName::Stderr, chunks);
         let sandbox = allowed.opened.engine.sandbox();
-        // Created first and therefore dropped last: dropping the running program starts the kill for which this waits.
+        // `ending` is created first and therefore dropped last: dropping the running program starts the kill for which
+        // this waits.
         let ending = EndingProgram::new(sandbox, &self.ending_programs);
         let ended = run_to_limit(allowed, request, &mut stdout, &mut stderr).await?;
         ending.settle(&ended).await;

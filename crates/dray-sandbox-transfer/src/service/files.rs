@@ -268,7 +268,7 @@ impl SandboxTransfer {
         for path in &put.left {
             tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
         }
-        // Replaced by the caller, which knows the operation; this function does not.
+        // The caller replaces it, because it knows the operation; this function does not.
         let operation = dray_types::OperationId::mint();
         let mut receipt = wire::receipt(&put.receipt, "put", &operation, opened.engine.handle());
         receipt.path = put.path.as_bytes().to_vec();

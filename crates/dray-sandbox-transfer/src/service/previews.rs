@@ -60,7 +60,7 @@ impl SandboxTransfer {
         let Request { meta, body } = request;
         let created = async {
             let new_preview = NewPreview {
-                sandbox: named(body.sandbox)?,
+                sandbox: require_sandbox(body.sandbox)?,
                 path: body.path,
                 lifetime: match body.lifetime_seconds {
                     0 => None,
@@ -81,7 +81,7 @@ impl SandboxTransfer {
     ) -> Result<v1::ListPreviewsReply, Fault> {
         let Request { meta, body } = request;
         let listed = async {
-            let sandbox = named(body.sandbox)?;
+            let sandbox = require_sandbox(body.sandbox)?;
             self.previews()?
                 .list(&meta.tenant, &sandbox, &body.delivery_id)
                 .await
@@ -99,7 +99,7 @@ impl SandboxTransfer {
     ) -> Result<v1::Preview, Fault> {
         let Request { meta, body } = request;
         let revoked = async {
-            let sandbox = named(body.sandbox)?;
+            let sandbox = require_sandbox(body.sandbox)?;
             self.previews()?
                 .revoke(&meta, &sandbox, &body.preview_id)
                 .await
@@ -112,7 +112,7 @@ impl SandboxTransfer {
     }
 }
 
-fn named(sandbox: Option<v1::SandboxRef>) -> Result<v1::SandboxRef, PreviewError> {
+fn require_sandbox(sandbox: Option<v1::SandboxRef>) -> Result<v1::SandboxRef, PreviewError> {
     let missing = || PreviewError::Opening(Box::new(InvalidMessage::Missing("sandbox").into()));
     sandbox
         .filter(|sandbox| sandbox.sandbox.is_some())

@@ -59,7 +59,7 @@ impl SandboxTransfer {
             Some(self.resolve(&meta.tenant, &body.sandbox).await?)
         };
         let now = self.clock.now_ms();
-        // Called again when another writer came first, so it only changes the record.
+        // The closure is called again when another writer came first, so it only changes the record.
         let change = |session: &mut v1::Session| {
             // Paths belong to a sandbox: without a new one the old ones stay.
             if let Some(handle) = &handle {

@@ -19,7 +19,7 @@ use crate::sessions::token;
 use crate::store::{StoreSink, StoreSource};
 use crate::wire;
 
-/// Lines about entries that were left out; the archive itself holds all of them.
+/// Most lines about entries that were left out; the archive itself lists all of them.
 const MAX_REPORTED_LINES: usize = 100;
 
 impl SandboxTransfer {
@@ -100,7 +100,7 @@ impl SandboxTransfer {
             policy: &opened.policy,
             limits: opened.settings.config.tree(0),
             operation: operation.get(..16).unwrap_or_default(),
-            // Calls have no ledger that counts workers; the time keeps late predecessors apart.
+            // Calls have no ledger that counts workers; the time distinguishes this call from a late earlier one.
             epoch: self.clock.now_ms(),
         };
         let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);

@@ -43,7 +43,7 @@ impl RunningStream {
         let (all, chunk) = match event.event.unwrap() {
             Event::Stdout(chunk) => (&mut self.stdout, chunk),
             Event::Stderr(chunk) => (&mut self.stderr, chunk),
-            Event::End(_) => panic!("the end is the reply"),
+            Event::End(_) => panic!("the end must come as the reply and not as an event"),
         };
         assert!(!chunk.is_empty() && chunk.len() <= 32 << 10);
         all.extend(chunk);

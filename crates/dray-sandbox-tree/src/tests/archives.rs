@@ -148,7 +148,7 @@ fn members() -> Vec<(crate::Member, Vec<u8>)> {
     ]
 }
 
-async fn written() -> Vec<u8> {
+async fn write_archive() -> Vec<u8> {
     let body = tar(
         GivenMembers::new(members()),
         Owner {
@@ -163,7 +163,7 @@ async fn written() -> Vec<u8> {
 async fn our_tars_are_unpacked_by_others_byte_for_byte() {
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::PermissionsExt as _;
-    let tar = written().await;
+    let tar = write_archive().await;
     let mut unpackers = vec![("tar", vec!["--no-same-owner", "-xf", "../a.tar"])];
     if there("busybox") {
         unpackers.push(("busybox", vec!["tar", "-xof", "../a.tar"]));
@@ -197,7 +197,7 @@ async fn our_tars_are_unpacked_by_others_byte_for_byte() {
 
 #[tokio::test]
 async fn our_tars_come_back_through_our_reader() {
-    let tar = written().await;
+    let tar = write_archive().await;
     assert!(tar.len().is_multiple_of(512));
     let (found, report) = read(&tar).await.unwrap();
     assert_eq!(report.count(), 0);

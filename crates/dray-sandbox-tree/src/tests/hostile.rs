@@ -287,11 +287,11 @@ async fn bytes_after_the_end_are_reported_and_not_read() {
 async fn a_source_that_fails_fails_the_tree_even_after_the_end() {
     let tar = ScriptedTar::default().file("a", &[1; 2000]).ended();
     for cut in [0, 100, 512, 1000, tar.len()] {
-        let pieces = [
+        let chunks = [
             Ok(tar[..cut].to_vec().into()),
             Err(Error::new(ErrorKind::SandboxGone, "the sandbox died")),
         ];
-        let body = Body::new(futures_util::stream::iter(pieces));
+        let body = Body::new(futures_util::stream::iter(chunks));
         let mut reader = Reader::new(body, Limits::default());
         let error = all(&mut reader).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SandboxGone, "{cut}");

@@ -1,4 +1,4 @@
-//! Properties that hold for every tar, also for tars that no tool would write.
+//! Properties that hold for every tar, even for tars that no tool would write.
 
 use dray_sandbox::error::Error;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::{GivenMembers, ScriptedTar, body, file};
 use crate::{Kind, Limits, Members as _, Owner, Reader, tar, zip};
 
 /// Reads everything and checks what a member promises.
-async fn checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
+async fn read_checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
     let mut reader = Reader::new(body(bytes, 333), limits);
     let mut names = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn members_keep_their_promises_for_any_archive(tar in archive()) {
-        let _ = run(checked(&tar, SMALL_LIMITS));
+        let _ = run(read_checked(&tar, SMALL_LIMITS));
     }
 
     #[test]
@@ -107,8 +107,8 @@ proptest! {
             let at = at.index(tar.len());
             tar[at] = byte;
         }
-        let _ = run(checked(&tar, SMALL_LIMITS));
-        let _ = run(checked(&tar[..cut.index(tar.len())], SMALL_LIMITS));
+        let _ = run(read_checked(&tar, SMALL_LIMITS));
+        let _ = run(read_checked(&tar[..cut.index(tar.len())], SMALL_LIMITS));
     }
 
     #[test]
@@ -125,7 +125,7 @@ proptest! {
         run(async {
             let bytes = tar(GivenMembers::new(members), Owner::default());
             let bytes = bytes.read_all(1 << 20).await.unwrap();
-            assert_eq!(checked(&bytes, limits).await.unwrap(), names);
+            assert_eq!(read_checked(&bytes, limits).await.unwrap(), names);
             zip(Reader::new(body(&bytes, 100), limits)).read_all(1 << 20).await.unwrap();
         });
     }

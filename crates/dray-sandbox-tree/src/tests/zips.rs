@@ -55,14 +55,14 @@ fn members() -> Vec<(Member, Vec<u8>)> {
     ]
 }
 
-async fn zipped(large: u64) -> Vec<u8> {
+async fn zip_files(large: u64) -> Vec<u8> {
     let body = zip_with(GivenMembers::new(members()), large);
     body.read_all(1 << 20).await.unwrap()
 }
 
 #[tokio::test]
 async fn zips_are_read_by_other_programs() {
-    let zip = zipped(u64::MAX).await;
+    let zip = zip_files(u64::MAX).await;
     let shown = listing_of(&zip);
     let time = "(2001, 9, 9, 1, 46, 40)";
     assert_eq!(shown[0], format!("'d/' 0o40755 {time} 0 0 True"));
@@ -78,9 +78,9 @@ async fn zips_are_read_by_other_programs() {
 
 #[tokio::test]
 async fn zips_with_sizes_of_64_bits_are_zips_too() {
-    let narrow = listing_of(&zipped(u64::MAX).await);
+    let narrow = listing_of(&zip_files(u64::MAX).await);
     for large in [0, 5, 100_000] {
-        assert_eq!(listing_of(&zipped(large).await), narrow, "{large}");
+        assert_eq!(listing_of(&zip_files(large).await), narrow, "{large}");
     }
 }
 

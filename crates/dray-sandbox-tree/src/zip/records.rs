@@ -5,9 +5,11 @@ const NAME_IS_UTF8: u16 = 1 << 11;
 const DEFLATED_METHOD: u16 = 8;
 /// The host system is Unix, so that readers use the mode.
 const MADE_BY_UNIX: u16 = 3 << 8;
-/// Version that a reader must support: deflate, or sizes of 64 bits.
+/// Version that a reader must support for deflate.
 const VERSION_NEEDED: u16 = 0x14;
+/// Version that a reader must support for sizes of 64 bits.
 const VERSION_LARGE: u16 = 0x2d;
+/// Value of a size of 32 bits that says that the size is in the field of 64 bits.
 const NO_SIZE: u32 = u32::MAX;
 
 /// A time in the two forms that ZIPs store.
@@ -206,7 +208,7 @@ impl CentralHeader<'_> {
             &[
                 &short(&local.name),
                 &short(&extra),
-                // Empty comment, first disk, no text flag.
+                // The fields say: no comment, first disk, no text flag.
                 &[0; 6],
                 &attributes.to_le_bytes(),
                 &offset.to_le_bytes(),

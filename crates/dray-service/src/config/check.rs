@@ -71,7 +71,7 @@ impl<'a> FindingCollector<'a> {
     fn check_node(&mut self, node: SchemaNode<'_>, key: &str, source: &str, tree: &mut Value) {
         match (node.kind(), tree) {
             (ValueKind::Fields, Value::Object(table)) => {
-                // Done before the fields are checked, because `<secret>_file` is not a field.
+                // The files are read before the fields are checked, because `<secret>_file` is not a field.
                 self.read_secret_files(node, key, source, table);
                 for (name, value) in table {
                     let key = format!("{key}.{name}");
@@ -249,7 +249,7 @@ fn values_differ(
     if lookup_field(section, one.field).is_some_and(SchemaNode::is_secret) {
         return true;
     }
-    // Compared as the type reads them: `5` seconds and `5s` mean the same.
+    // The values are compared as the type reads them: `5` seconds and `5s` mean the same.
     let read = |contender: &VariableClaim| {
         let merged = merged.with(contender.layer.clone());
         let checked = (section.read)(merged.section(section.name)).ok()?;

@@ -40,7 +40,7 @@ pub fn parse_seconds(text: &str) -> Result<AliasValue, String> {
         .ok_or_else(|| "must be a number of seconds, such as 5 or 0.5".to_owned())
 }
 
-/// Accepts a number of bytes, also with a unit, for a field that is a [`ByteSize`].
+/// Accepts a number of bytes, with or without a unit, for a field that is a [`ByteSize`].
 pub fn parse_bytes(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<ByteSize>()

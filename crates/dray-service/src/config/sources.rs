@@ -43,7 +43,7 @@ impl ConfigSources {
         self
     }
 
-    /// As [`Self::set`], for a separate flag, such as `--nats`, which messages then name.
+    /// Like [`Self::set`], for a separate flag, such as `--nats`, which messages then name.
     #[must_use]
     pub fn set_by(mut self, flag: &str, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.overrides.push(FieldOverride {

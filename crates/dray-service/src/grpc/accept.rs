@@ -60,7 +60,7 @@ impl Stream for HandshakeListener {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            // Finished handshakes first, so that arriving connections cannot starve them.
+            // The handshakes that have finished come first, so that arriving connections cannot starve them.
             while let Poll::Ready(Some(ended)) = this.handshakes.poll_join_next(cx) {
                 if let Ok(Some(stream)) = ended {
                     return Poll::Ready(Some(Ok(stream)));

@@ -154,7 +154,7 @@ impl IdentityTable {
         let mut found = u64::MAX;
         for (index, (digest, _)) in self.tokens.iter().enumerate() {
             let equal: Choice = digest.as_bytes().ct_eq(presented.as_bytes());
-            // No early end: the place of a match must not show in the time.
+            // The loop has no early end: the place of a match must not show in the time.
             found.conditional_assign(&(index as u64), equal);
         }
         let index = usize::try_from(found).ok()?;

@@ -218,7 +218,7 @@ impl GrpcEndpoint {
                     answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
                 Grpc::new(RawCodec)
-                    // The same limit as on the bus (E-3); tonic's own is 4 MiB.
+                    // The limit is that of the bus (E-3); tonic's own is 4 MiB.
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                     .unary(unary, request)
                     .await
@@ -256,11 +256,11 @@ async fn answer_call(
     let answered = async {
         tokio::select! {
             outcome = admitted => outcome,
-            // Cancelled when the grace of a stop ran out; the caller still gets a response (C-4).
+            // The grace of a stop has run out; the caller still gets a response (C-4).
             () = endpoint.kill.cancelled() => Err(stopping_fault()),
         }
     };
-    // Tracked, so that a stop waits for it as for calls from the bus.
+    // The handler is tracked, so that a stop waits for it as for calls from the bus.
     match endpoint.handlers.track_future(answered).await {
         Ok(reply) => Ok(tonic::Response::new(reply)),
         Err(fault) => Err(status_of(&fault)),

@@ -214,7 +214,7 @@ impl SecurityFiles {
         let key_path = section.private_key.clone().unwrap_or_default();
         let key = PrivateKeyDer::from_pem_slice(&self.private_key)
             .map_err(|_| file_error("private_key", &key_path, "holds no private key in PEM"))?;
-        // Named here: the process has no default provider.
+        // The provider is named here: the process has no default provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()

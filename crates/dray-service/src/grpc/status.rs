@@ -12,7 +12,7 @@ pub fn status_of(fault: &Fault) -> Status {
     status_with_code(code_of(fault.code), fault)
 }
 
-/// As [`status_of`], with a code that no fault maps to, such as `UNAUTHENTICATED`.
+/// Like [`status_of`], with a code that no fault maps to, such as `UNAUTHENTICATED`.
 pub(super) fn status_with_code(code: Code, fault: &Fault) -> Status {
     let wire = v1::Fault::from(fault.clone());
     let details = pb::Status {

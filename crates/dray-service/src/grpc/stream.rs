@@ -49,7 +49,7 @@ pub(super) fn answer_stream(
     endpoint.handlers.spawn(async move {
         let outcome = tokio::select! {
             outcome = admitted => outcome,
-            // Cancelled when the grace of a stop ran out; the caller still gets a response (C-4).
+            // The grace of a stop has run out; the caller still gets a response (C-4).
             () = kill.cancelled() => Err(stopping_fault()),
         };
         // A caller that has disconnected waits for no outcome.
@@ -62,7 +62,7 @@ pub(super) fn answer_stream(
     };
     let replies = stream::unfold(Some(open), async |open| {
         let mut open = open?;
-        // Ends when the handler has, which drops the sender.
+        // The chunks end when the handler ends, which drops the sender.
         if let Some(chunk) = open.chunks.recv().await {
             return Some((Ok(chunk), Some(open)));
         }

@@ -159,7 +159,8 @@ impl ProcessHealth {
         let mut state = self.lock();
         change(&mut state);
         let ready = state.is_ready();
-        // Published under the lock: concurrent changes are published in the order in which they were made.
+        // The change is published under the lock: concurrent changes are published in the order in which they were
+        // made.
         self.inner
             .ready
             // Waiters are woken by changes alone, not by each round of checks.

@@ -1,8 +1,8 @@
 //! Replaces the credentials of the bus and of the store while the process runs. The other fields of their sections need
 //! a restart.
 //!
-//! The bus shows a new identity from the next connection on. So an operator adds the new identity to the server, changes
-//! the configuration, and then removes the old one from the server, which ends its connections.
+//! The bus shows a new identity from the next connection on. So an operator adds the new identity to the server,
+//! changes the configuration, and then removes the old one from the server, which ends its connections.
 
 use dray_bus::Bus;
 use dray_store::Store;

@@ -53,7 +53,8 @@ pub(crate) struct HostedService {
 impl HostedService {
     /// Runs [`Service::stop`], then ends the service's background tasks and waits for them.
     pub(crate) async fn stop(self) {
-        // Called while the background tasks still run, because the service may need them to close its resources.
+        // This is called while the background tasks still run, because the service may need them to close its
+        // resources.
         (self.stop)().await;
         self.token.cancel();
         // A tracker that is not closed would let `wait` run forever.
@@ -143,7 +144,7 @@ impl<S: Service> PlannedStart for PlannedService<S> {
         common: SharedResources,
     ) -> Pending<Result<HostedService, HostError>> {
         Box::pin(async move {
-            // Read again with its type; the loader has checked it already.
+            // The section is read again with its type; the loader has checked it already.
             let config: S::Config = common.loaded.section(S::NAME)?;
             let router = S::routes(Router::new());
             // A separate token and tracker, so that the tasks of a service end with this service and not with others.

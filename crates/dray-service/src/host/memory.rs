@@ -59,7 +59,7 @@ pub(super) fn check_memory(limit: Option<ByteSize>, operations: u64) -> Result<(
         return Ok(());
     };
     let needed = operations.saturating_mul(OPERATION_BYTES.as_u64());
-    // Divided first, so that no limit overflows.
+    // The division comes first, so that no limit overflows.
     let allowed = limit.as_u64() / 100 * OPERATIONS_PERCENT;
     if needed <= allowed {
         return Ok(());

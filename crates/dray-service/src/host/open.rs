@@ -133,7 +133,7 @@ impl BoundListeners {
                 health: health.clone(),
                 registry: telemetry.registry(),
             });
-            // Cancelled by the drop as well, so that connections end with the server.
+            // The drop cancels it as well, so that connections end with the server.
             let stop = http.stop.clone();
             http.tasks.spawn(async move {
                 let limits = ConnectionLimits::default();
@@ -274,7 +274,7 @@ async fn open_store(
     match Store::open_in_process(&server, &options, clock.clone()).await {
         Ok(store) => Ok((store, Some(server))),
         Err(error) => {
-            // Stopped here, since only a store that opened is returned with its server.
+            // The server stops here, since only a store that opened is returned with its server.
             server.stop().await;
             Err(error.into())
         }

@@ -19,7 +19,7 @@ impl RunningHost {
         listeners: &mut BoundListeners,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
-        // Calls before work: a service may call another one of this host as soon as it handles work.
+        // Calls are subscribed before work: a service may call another one of this host as soon as it handles work.
         self.subscribe().await?;
         self.serve_grpc(listeners, sections)?;
         self.stages.push(LifecycleStage::Subscribed);
@@ -85,7 +85,7 @@ impl RunningHost {
         let (status, health) = (endpoint.clone(), self.health.clone());
         self.tasks.checks.spawn(async move {
             loop {
-                // Read before each wait, so a change between two waits is not lost.
+                // The state is read before each wait, so a change between two waits is not lost.
                 status.set_serving(health.is_ready()).await;
                 if health.is_ready() {
                     health.wait_unready().await;

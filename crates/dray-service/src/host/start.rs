@@ -63,7 +63,7 @@ impl Bootstrap {
         let mut stages = vec![LifecycleStage::Loaded];
         let instance = sections.instance();
         let telemetry = Telemetry::start(&sections.telemetry, &name_of(&names), &instance)?;
-        // Installed before the settings are logged, so that they appear in the log.
+        // The subscriber is installed before the settings are logged, so that they appear in the log.
         if install {
             telemetry.install()?;
         }

@@ -14,11 +14,11 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     running.stop_readiness().await;
     let now = tokio::time::Instant::now();
     let grace = running.shutdown.grace.as_duration();
-    // The rest is for the handlers, which these requests may have called.
+    // The last eighth of the grace remains for handlers that these requests have called.
     let served = running.close_service_listeners(now + grace / 8 * 7).await;
-    let grace = now + grace;
-    let drained = running.drain(grace).await;
-    let finished = running.finish_handlers(grace).await;
+    let end = now + grace;
+    let drained = running.drain(end).await;
+    let finished = running.finish_handlers(end).await;
     running.stop_services().await;
     running.close_bus().await;
     running.flush_telemetry().await;
@@ -34,7 +34,7 @@ impl RunningHost {
         self.health.set_stopping();
         self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
-            // Set here too, because the task that watches readiness may run only after the drain.
+            // The state is set here too, because the task that watches readiness may run only after the drain.
             grpc.set_serving(false).await;
         }
         self.stages.push(LifecycleStage::NotReady);
@@ -61,10 +61,10 @@ impl RunningHost {
 
     /// Drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
     /// handled.
-    async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
+    async fn drain(&mut self, end: tokio::time::Instant) -> bool {
         // Only subscriptions are drained, not the connection, because replies must still be sent.
         self.tasks.drain.cancel();
-        let drained = join_until(&mut self.tasks.readers, grace).await;
+        let drained = join_until(&mut self.tasks.readers, end).await;
         // Requests that the server sent before the drain have been admitted; later ones are refused.
         for service in &self.services {
             service.shared.stop_admitting();
@@ -73,14 +73,14 @@ impl RunningHost {
         drained
     }
 
-    /// Waits for handlers and work until the grace ends, then cancels the rest.
-    async fn finish_handlers(&mut self, grace: tokio::time::Instant) -> bool {
+    /// Waits for handlers and work until `end`, then cancels the rest.
+    async fn finish_handlers(&mut self, end: tokio::time::Instant) -> bool {
         // `wait` returns only after the tracker is closed.
         self.tasks.handlers.close();
-        let handlers = tokio::time::timeout_at(grace, self.tasks.handlers.wait())
+        let handlers = tokio::time::timeout_at(end, self.tasks.handlers.wait())
             .await
             .is_ok();
-        let pullers = join_until(&mut self.tasks.pullers, grace).await;
+        let pullers = join_until(&mut self.tasks.pullers, end).await;
         if !handlers || !pullers {
             tracing::warn!(
                 calls = self.tasks.handlers.len(),
@@ -89,7 +89,7 @@ impl RunningHost {
         }
         self.tasks.kill.cancel();
         if !handlers {
-            // Cancelled handlers still reply that the service is stopping (C-4).
+            // Handlers that were cancelled still reply that the service is stopping (C-4).
             let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, self.tasks.handlers.wait()).await;
         }
         // Replies have a short time to be sent; then all connections are closed.
@@ -137,7 +137,7 @@ impl RunningHost {
     }
 
     async fn close_listeners(&mut self) {
-        // Closed last: `/metrics` and `/live` are available during the complete stop (section 15).
+        // The HTTP server closes last: `/metrics` and `/live` are available during the complete stop (section 15).
         self.tasks.http.close().await;
         self.stages.push(LifecycleStage::Closed);
     }

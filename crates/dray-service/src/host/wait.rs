@@ -30,7 +30,7 @@ where
             other => return other,
         };
         let remaining = end.saturating_duration_since(Instant::now());
-        // Checked after an attempt, so that a limit of zero still allows one.
+        // The time is checked after an attempt, so that a limit of zero still allows one.
         if remaining.is_zero() {
             return Err(error);
         }

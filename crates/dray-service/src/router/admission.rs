@@ -111,7 +111,7 @@ impl Admission {
             share.suspended += 1;
             state.suspended += 1;
         }
-        // Dropped outside the lock, because the drop takes the lock.
+        // The permit is dropped outside the lock, because the drop takes the lock.
         drop(permit);
         let admission = Arc::clone(self);
         Ok(SuspendedCall { admission, tenant })
@@ -121,7 +121,7 @@ impl Admission {
     /// started.
     pub(crate) fn resume(self: &Arc<Self>, suspension: SuspendedCall) -> AdmissionTicket {
         let tenant = suspension.tenant.clone();
-        // Dropped before the lock is taken, because the drop takes the lock.
+        // The suspension is dropped before the lock is taken, because the drop takes the lock.
         drop(suspension);
         let mut state = self.lock();
         let running = state.running;
@@ -171,7 +171,7 @@ impl Admission {
         share.waiting = share.waiting.saturating_sub(1);
         share.running += 1;
         state.running += 1;
-        // Handed out after the lock is released: a failed send drops the permit, which takes the lock.
+        // The permit is handed out after the lock is released: a failed send drops the permit, which takes the lock.
         let permit = self.permit(&waiter.tenant);
         Some((waiter, permit))
     }

@@ -139,11 +139,11 @@ impl BoundCall {
         if shared.stopping.load(Ordering::Acquire) {
             return Err(shared.refuse("stopping", stopping_fault(), &meta));
         }
-        // Checked before it takes a permit; the caller gets a reply (C-3).
+        // The deadline is checked before the call takes a permit; the caller gets a reply (C-3).
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
         }
-        // Called here and not in the future, so that calls queue in the order of their arrival.
+        // The function is called here and not in the future, so that calls queue in the order of their arrival.
         let start = self.start_call(&meta, &payload)?;
         let this = Arc::clone(self);
         let span = span::for_call(shared.service, &self.subject, &meta);
@@ -158,7 +158,7 @@ impl BoundCall {
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
             let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
-            // Logged inside the span, so that the line has the fields of the span.
+            // The outcome is logged inside the span, so that the line has the fields of the span.
             this.report(transport, &meta, &outcome, started.elapsed());
             drop(running);
             outcome
@@ -242,7 +242,7 @@ impl BoundCall {
             CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping_fault())?),
             CallAdmission::ByHandler => None,
         };
-        // Created after the call got its permit: a waiting handler uses no resources.
+        // The handler is created after the call got its permit: a waiting handler uses no resources.
         let handler = self.run_handler(request);
         let outcome = match permit {
             Some(permit) => hold_permit_while(permit, handler).await,

@@ -27,7 +27,7 @@ pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
     };
     let waiting = call.begin_wait();
     let output = wait.await;
-    // Dropped before the permit is requested: the last wait that ends takes it.
+    // The wait is dropped before the permit is requested: the last wait that ends takes it.
     drop(waiting);
     call.take_permit().await;
     output

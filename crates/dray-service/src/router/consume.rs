@@ -43,7 +43,7 @@ pub(super) struct TypedWorkRoute<W, H> {
     /// The route's own durable consumer; `None` for the service's.
     durable: Option<String>,
     handler: Arc<H>,
-    // A function type: the route owns no message, so it stays `Send` and `Sync` for every `W`.
+    // This is a function type: the route owns no message, so it stays `Send` and `Sync` for every `W`.
     work: PhantomData<fn() -> W>,
 }
 
@@ -131,7 +131,7 @@ where
     F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
     async fn handle(&self, mut delivery: WorkDelivery<W>) -> Result<WorkCompleted, WorkFailure> {
-        // The template of section 17, without the tenant: span names must come from a small set.
+        // The subject is the template of section 17, without the tenant: span names must come from a small set.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
         // Either one starts a new trace that is linked to the first one (section 17). The number of deliveries is not
         // used: a message that was returned before it started has several, but its first attempt belongs to the
@@ -159,7 +159,7 @@ pub(crate) async fn pull_while_ready(
             () = stop.cancelled() => return,
             () = health.wait_ready() => {}
         }
-        // One round: an unready process stops pulling, but not permanently.
+        // The token is for one round: an unready process stops pulling, but not permanently.
         let round = stop.child_token();
         let pulled = {
             let pull = pulling.pull(bus.clone(), settings.clone(), round.clone());

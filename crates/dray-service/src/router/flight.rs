@@ -86,7 +86,7 @@ pub(crate) struct FlightLeader {
 
 impl FlightTable {
     pub(crate) fn join(self: &Arc<Self>, key: FlightKey) -> FlightRole {
-        // One lock for look-up and insertion: of two equal requests exactly one leads.
+        // One lock covers look-up and insertion: of two equal requests exactly one leads.
         let mut open = self.lock();
         if let Some(flight) = open.get_mut(&key) {
             if flight.followers >= MAX_FOLLOWERS {

@@ -162,7 +162,7 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// Answers a call with a stream of replies: first the replies that the handler sends, then its result. Over the bus
     /// and over gRPC.
     ///
-    /// As [`Router::answer`], except that equal requests are not joined: each runs the handler.
+    /// Like [`Router::answer`], except that equal requests are not joined: each runs the handler.
     #[must_use]
     pub fn answer_streaming<C, H, F, E>(mut self, handler: H) -> Self
     where

@@ -46,8 +46,8 @@ pub(crate) async fn read_requests(
     while let Some(incoming) = responder.next().await {
         spawn_handler(incoming, &call, &handlers, &kill);
     }
-    // Tracked with the handlers and not awaited: the drain ends here, and cancellations are read until the last handler
-    // has ended. Each ends at the latest when `kill` is cancelled, and with it this task.
+    // The task is tracked with the handlers and not awaited: the drain ends here, and cancellations are read until the
+    // last handler has ended. Each ends at the latest when `kill` is cancelled, and with it this task.
     handlers.spawn(responder.finish());
 }
 

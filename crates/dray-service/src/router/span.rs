@@ -18,7 +18,7 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
         messaging.consumer.group.name = service,
         dray.operation_id = %meta.operation,
         dray.tenant = meta.tenant.as_str(),
-        // Declared here, since a span cannot get further fields later.
+        // The field is declared here, since a span cannot get further fields later.
         dray.code = tracing::field::Empty,
         trace_id = tracing::field::Empty,
     );
@@ -103,7 +103,7 @@ mod tests {
     }
 
     /// Runs `work` under a subscriber that records spans, and returns those.
-    fn recorded(work: impl FnOnce()) -> Vec<opentelemetry_sdk::trace::SpanData> {
+    fn record_spans(work: impl FnOnce()) -> Vec<opentelemetry_sdk::trace::SpanData> {
         use opentelemetry::trace::TracerProvider as _;
         use tracing_subscriber::layer::SubscriberExt as _;
         let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default();
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_call_is_a_child_of_its_caller_and_passes_itself_on() {
         let mut passed_on = TraceContext::default();
-        let spans = recorded(|| {
+        let spans = record_spans(|| {
             let span = for_call("echo", "dray.test.v1.echo", &meta());
             passed_on = context_of(&span, &meta().trace);
         });
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_first_delivery_is_a_child_and_a_redelivery_a_new_root_with_a_link() {
-        let spans = recorded(|| {
+        let spans = record_spans(|| {
             drop(for_work(
                 "echo",
                 "dray.work.test.v1.echo",

@@ -133,7 +133,7 @@ impl Telemetry {
         W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
     {
         let filter = format!("{LIBRARY_LEVELS},{}", self.section.level).parse::<Targets>();
-        // Checked with the configuration; a section made in code may still be wrong.
+        // The filter was checked with the configuration; a section made in code may still be wrong.
         let filter = filter.unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
         let spans = self
             .traces

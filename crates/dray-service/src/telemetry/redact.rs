@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 3] = [
 const REDACTED_VALUE: &str = "***";
 
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
-/// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
+/// (`name=value`, even with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
 pub fn redact_line(line: &str) -> String {
     // Only ASCII letters are changed, so every offset stays the same.
     let lower = line.to_ascii_lowercase();
@@ -68,7 +68,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
         if separator > 0 && length > 0 {
             return Some((after + separator, after + separator + length));
         }
-        // The name alone, as in prose; the search continues after it.
+        // The name stands alone, as in prose; the search continues after it.
         from = after;
     }
 }
@@ -78,7 +78,7 @@ fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
     let rest = tail.get(before..).unwrap_or_default();
-    // Percent-encoded once, or twice when the URL is in a query itself.
+    // The sign may be percent-encoded once, or twice when the URL is in a query itself.
     let sign = ["=", ":", "%3d", "%253d"]
         .iter()
         .find(|sign| rest.starts_with(**sign));
@@ -139,7 +139,7 @@ impl<W: Write> Write for RedactingWriter<W> {
         // A broken character must not let the line pass unredacted.
         let text = String::from_utf8_lossy(line);
         self.inner.write_all(redact_line(&text).as_bytes())?;
-        // Returns the length of the input: callers count their own bytes, not the redacted ones.
+        // The result is the length of the input: callers count their own bytes, not the redacted ones.
         Ok(line.len())
     }
 

@@ -32,7 +32,7 @@ impl io::Write for LogBuffer {
     }
 }
 
-fn logged(section: &TelemetrySection, log: impl FnOnce()) -> String {
+fn log_lines(section: &TelemetrySection, log: impl FnOnce()) -> String {
     let telemetry = Telemetry::start(section, "test", "i-1").unwrap();
     let page = LogBuffer::default();
     let writer = page.clone();
@@ -48,7 +48,7 @@ fn secrets_of_presigned_urls_do_not_reach_the_log_in_any_format() {
             format,
             ..TelemetrySection::default()
         };
-        let text = logged(&section, || {
+        let text = log_lines(&section, || {
             let url = "https://s3/b?X-Amz-Credential=AKID&X-Amz-Signature=5ec4e7&X-Amz-Security-Token=t0k3n";
             let error = io::Error::other(format!("GET {url} failed"));
             let span = tracing::info_span!("outer", url);
@@ -71,7 +71,7 @@ fn json_lines_are_json_with_fields() {
         format: LogFormat::Json,
         ..TelemetrySection::default()
     };
-    let text = logged(&section, || tracing::info!(operation = "o-1", "done"));
+    let text = log_lines(&section, || tracing::info!(operation = "o-1", "done"));
     let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
     assert_eq!(
         (&line["message"], &line["operation"], &line["level"]),
@@ -112,7 +112,7 @@ fn a_json_line_has_trace_and_tenant_and_names_each_field_of_its_spans_once() {
         format: LogFormat::Json,
         ..TelemetrySection::default()
     };
-    let text = logged(&section, log_in_two_spans);
+    let text = log_lines(&section, log_in_two_spans);
     let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
     assert_eq!(line["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(line["dray.tenant"], "acme");
@@ -129,7 +129,7 @@ fn a_json_line_has_trace_and_tenant_and_names_each_field_of_its_spans_once() {
 
 #[test]
 fn a_line_of_text_has_trace_and_tenant_and_names_each_field_of_its_spans_once() {
-    let text = logged(&TelemetrySection::default(), log_in_two_spans);
+    let text = log_lines(&TelemetrySection::default(), log_in_two_spans);
     let line = text.trim_end();
     assert!(!line.contains('\n'), "{line}");
     for part in [
@@ -147,7 +147,7 @@ fn a_line_of_text_has_trace_and_tenant_and_names_each_field_of_its_spans_once() 
 
 #[test]
 fn a_value_cannot_begin_a_new_line_or_imitate_another_field() {
-    let text = logged(&TelemetrySection::default(), || {
+    let text = log_lines(&TelemetrySection::default(), || {
         tracing::info!(path = "a b=c", "first\nINFO forged");
     });
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -171,7 +171,7 @@ fn no_line_has_characters_that_a_terminal_interprets_or_hides() {
             format,
             ..TelemetrySection::default()
         };
-        let text = logged(&section, || tracing::info!(value, "it came"));
+        let text = log_lines(&section, || tracing::info!(value, "it came"));
         assert!(text.contains(escaped), "{text:?}");
         if format == LogFormat::Json {
             let line: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -186,7 +186,7 @@ fn the_level_decides_which_lines_are_written() {
         level: "warn,dray_service=debug".to_owned(),
         ..TelemetrySection::default()
     };
-    let text = logged(&section, || {
+    let text = log_lines(&section, || {
         tracing::debug!("ours");
         tracing::debug!(target: "other", "theirs");
         tracing::warn!(target: "other", "trouble");

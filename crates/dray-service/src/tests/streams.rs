@@ -31,7 +31,7 @@ fn words() -> Vec<String> {
     (0..MANY_REPLIES).map(|number| number.to_string()).collect()
 }
 
-fn expected() -> Vec<v1::ExecSandboxEvent> {
+fn expected_events() -> Vec<v1::ExecSandboxEvent> {
     let words = words().into_iter().chain(["end".to_owned()]);
     words.map(|word| stdout(word.into_bytes())).collect()
 }
@@ -70,7 +70,7 @@ async fn replies_arrive_in_order_over_the_bus() {
     };
     let (last, mut all) = tokio::join!(bus.call_streaming(&meta, &request, sender), reading);
     all.push(last.unwrap());
-    assert_eq!(all, expected());
+    assert_eq!(all, expected_events());
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn replies_arrive_in_order_over_grpc() {
     while let Some(event) = replies.message().await.unwrap() {
         all.push(event);
     }
-    assert_eq!(all, expected());
+    assert_eq!(all, expected_events());
 }
 
 #[tokio::test]

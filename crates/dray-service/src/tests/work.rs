@@ -15,7 +15,7 @@ fn work(tool: &str) -> v1::ToolCallRequested {
 }
 
 /// The first resolved event, which may already exist.
-async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
+async fn first_resolved(bus: &Bus) -> v1::ToolCallResolved {
     let mut events = bus
         .events(EventFilter::of::<v1::ToolCallResolved>().from_start())
         .await
@@ -30,7 +30,7 @@ async fn work_is_consumed_and_answered_by_an_event() {
     let fixture = TestHost::new(&[]).await;
     let meta = meta("acme");
     fixture.bus().publish_work(&meta, &work("t")).await.unwrap();
-    let event = resolved(&fixture.bus()).await;
+    let event = first_resolved(&fixture.bus()).await;
     assert_eq!(event.operation_id, meta.operation.as_str());
     assert_eq!(
         (event.tool_call_id.as_str(), event.tool.as_str()),
@@ -67,7 +67,7 @@ async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
         before + 1
     );
     fixture.probe.healthy.send_replace(true);
-    assert_eq!(resolved(&fixture.bus()).await.tool, "t");
+    assert_eq!(first_resolved(&fixture.bus()).await.tool, "t");
 }
 
 #[tokio::test]
@@ -94,5 +94,5 @@ async fn running_work_is_finished_at_a_stop() {
     probe.release.notify_waiters();
     let stopped = stopping.join_next().await.unwrap().unwrap();
     assert!(!stopped.cut_short);
-    assert_eq!(resolved(&bus).await.tool, "hold");
+    assert_eq!(first_resolved(&bus).await.tool, "hold");
 }

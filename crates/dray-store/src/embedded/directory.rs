@@ -80,7 +80,7 @@ impl ServedDirectory {
         for directory in [layout.temporary(), layout.objects(), layout.uploads()] {
             private::create_directories(&directory)?;
         }
-        // Counting walks the complete tree, so it is done only if there is a limit.
+        // The count walks the complete tree, so it is done only if there is a limit.
         let used = if StorageQuota::is_limited(capacity) {
             size_of(&layout.objects())? + size_of(&layout.uploads())?
         } else {
@@ -189,7 +189,7 @@ impl ServedDirectory {
         path: &Path,
         rule: OverwriteRule,
     ) -> Result<(), DirectoryError> {
-        // Held until the name is given, because `remove` could delete the parent that was just created.
+        // The lock is held until the name is given, because `remove` could delete the parent that was just created.
         let _names = self.names();
         make_parent(path)?;
         match rule {
@@ -202,7 +202,7 @@ impl ServedDirectory {
                 Err(error) => return Err(error.into()),
             },
             OverwriteRule::Any => {
-                // Measured before the rename, which replaces this file.
+                // The size is measured before the rename, which replaces this file.
                 let freed = freed_by_removing(path)?;
                 fs::rename(unnamed, path)?;
                 self.quota.release(freed);

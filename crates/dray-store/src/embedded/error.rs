@@ -66,7 +66,7 @@ impl From<DirectoryError> for S3Error {
             DirectoryError::Range => S3ErrorCode::InvalidRange,
             DirectoryError::Invalid(_) => S3ErrorCode::InvalidArgument,
             DirectoryError::NotOffered(_) => S3ErrorCode::NotImplemented,
-            // The code of MinIO for a full disk; S3 itself has none.
+            // This is the code of MinIO for a full disk; S3 itself has none.
             DirectoryError::Io(error) if is_full(error.kind()) => {
                 let mut full = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
                 full.set_message("The store's disk is full.");

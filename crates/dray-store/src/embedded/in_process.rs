@@ -59,7 +59,7 @@ impl HttpConnector for InProcessTransport {
             let closed = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             return HttpConnectorFuture::ready(Err(ConnectorError::io(closed.into())));
         };
-        // Counted from here, so that a stop that begins before the first poll waits as well.
+        // The request counts from here, so that a stop that begins before the first poll waits as well.
         let counted = self.tasks.token();
         HttpConnectorFuture::new(async move {
             let _counted = counted;

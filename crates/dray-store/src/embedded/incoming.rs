@@ -75,7 +75,7 @@ pub(super) async fn receive_body(
         Some(body) => pump_body(body, sink).await?,
         None => sink,
     };
-    // Checked before the draft gets a name: refused bytes never become visible.
+    // The checksum is checked before the draft gets a name: refused bytes never become visible.
     let checksum = sink.hasher.finalize();
     announced.verify(&checksum, sink.md5)?;
     Ok(ReceivedBody {

@@ -84,13 +84,13 @@ fn walk_directory(
 fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
     let read = match fs::read_dir(directory) {
         Ok(read) => read,
-        // Removed with its last object meanwhile.
+        // Another request removed the directory with its last object.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut entries = Vec::new();
     for entry in read {
-        // A foreign file: this crate writes only names in UTF-8.
+        // This is a foreign file: this crate writes only names in UTF-8.
         let Ok(name) = entry?.file_name().into_string() else {
             continue;
         };
@@ -100,7 +100,7 @@ fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, 
         let slash = if is_object { "" } else { "/" };
         entries.push((name, format!("{before}{component}{slash}"), is_object));
     }
-    // Sorted by key and not by file name, because encoding changes the order.
+    // The entries are sorted by key and not by file name, because encoding changes the order.
     entries.sort_unstable_by(|left, right| left.1.cmp(&right.1));
     Ok(entries)
 }

@@ -141,7 +141,7 @@ impl EmbeddedS3 {
             io::Result::Ok((directory, identity))
         })
         .await?;
-        // The port of the last start first: links that were handed out name it.
+        // The port of the last start is tried first: links that were handed out name it.
         let listener = match tokio::net::TcpListener::bind((LOOPBACK_ADDRESS, identity.port)).await
         {
             Ok(listener) => listener,
@@ -149,7 +149,8 @@ impl EmbeddedS3 {
         };
         let address = listener.local_addr()?;
         identity.port = address.port();
-        // Written before the first request is served, so that other processes of this user can find the endpoint.
+        // The file is written before the first request is served, so that other processes of this user can find the
+        // endpoint.
         let root = directory.root().to_owned();
         identity.write(&root)?;
         let options = identity.options();

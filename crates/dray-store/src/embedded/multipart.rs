@@ -233,7 +233,7 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Di
 fn length_in_place(parts: &[StoredPart]) -> Option<u64> {
     let mut end = 0;
     for part in parts {
-        // A gap, another order, or a part in a separate file: the parts have to be copied.
+        // There is a gap, another order, or a part in a separate file: the parts have to be copied.
         if part.offset != Some(end) {
             return None;
         }

@@ -27,7 +27,7 @@ impl StorageQuota {
     pub(super) fn reserve(&self, bytes: u64) -> io::Result<()> {
         let updated = self
             .used
-            // One step for check and count: concurrent writers cannot pass the limit together.
+            // Check and count are one step: concurrent writers cannot pass the limit together.
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
                 used.checked_add(bytes)
                     .filter(|total| *total <= self.capacity)
@@ -43,8 +43,8 @@ impl StorageQuota {
         let updated = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                // Saturating, because without a limit the count starts at 0, not at the bytes that are already on the
-                // disk.
+                // The subtraction saturates, because without a limit the count starts at 0, not at the bytes that are
+                // already on the disk.
                 Some(used.saturating_sub(bytes))
             });
         debug_assert!(updated.is_ok());

@@ -93,7 +93,7 @@ fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, ObjectMetadata)> 
     file.read_exact(&mut json_length)?;
     file.read_exact(&mut magic)?;
     let json_length = u32::from_le_bytes(json_length);
-    // Checked before a buffer of this length is allocated.
+    // The length is checked before a buffer of this length is allocated.
     if magic != *RECORD_MAGIC || json_length > MAX_METADATA_BYTES {
         return Err(broken());
     }

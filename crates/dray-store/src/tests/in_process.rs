@@ -9,7 +9,7 @@ use crate::embedded::EmbeddedS3;
 use crate::{ArtifactLabel, PART_BYTES, PutError, ReadError, RequestError, Store, StoreOptions};
 
 /// A store that reaches the endpoint of `fixture` only inside the process: its options name a port without a listener.
-async fn unconnected(fixture: &TestStore) -> Store {
+async fn unconnected_store(fixture: &TestStore) -> Store {
     let options = StoreOptions {
         endpoint: "http://127.0.0.1:1".to_owned(),
         ..fixture.options.clone()
@@ -24,7 +24,7 @@ async fn unconnected(fixture: &TestStore) -> Store {
 #[tokio::test]
 async fn content_of_any_size_is_stored_and_read_without_a_connection() {
     let fixture = TestStore::new().await;
-    let store = unconnected(&fixture).await;
+    let store = unconnected_store(&fixture).await;
     let tenant = TenantId::new("acme").unwrap();
     for (seed, size) in [0, 1, PART_BYTES, 3 * PART_BYTES + 17]
         .into_iter()
@@ -59,7 +59,7 @@ async fn wrong_credentials_are_refused_without_a_connection_too() {
 #[tokio::test]
 async fn a_missing_object_and_a_full_disk_are_reported_as_over_a_connection() {
     let fixture = TestStore::with_capacity(4 << 20).await;
-    let store = unconnected(&fixture).await;
+    let store = unconnected_store(&fixture).await;
     let tenant = TenantId::new("acme").unwrap();
     let absent = store.find(&tenant, Sha256Digest::of(b"absent")).await;
     assert_eq!(absent.unwrap(), None);

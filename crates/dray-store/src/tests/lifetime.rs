@@ -57,7 +57,7 @@ async fn a_claim_never_outlives_its_object() {
     let first = put(&store, "same").await;
     assert_eq!(first.expires_at_ms, now + 15 * DAY_MS);
 
-    // Claimed again within a day, the object keeps its age and the claim says so.
+    // If it is claimed again within a day, the object keeps its age and the claim says so.
     clock.advance(Duration::from_millis(DAY_MS / 2));
     let second = put(&store, "same").await;
     assert_eq!(second.created_at_ms, now + DAY_MS / 2);

@@ -163,7 +163,7 @@ impl Store {
                 .key(&upload.key)
                 .upload_id(&upload.upload_id)
                 .part_number(i32::try_from(number).unwrap_or(i32::MAX))
-                // Signed: without it a part may have any size.
+                // The length is signed: without it a part may have any size.
                 .content_length(i64::try_from(size).unwrap_or(i64::MAX))
                 .presigned(lifetime.clone());
             let signed = Box::pin(request)

@@ -86,7 +86,7 @@ impl Store {
             .put_object()
             .bucket(&inner.options.bucket)
             .key(&key)
-            // Signed: a plain presigned PUT has no bound on its size (L-5).
+            // The length is signed: a plain presigned PUT has no bound on its size (L-5).
             .content_length(i64::try_from(expected.size).unwrap_or(i64::MAX))
             .content_type(&expected.media_type)
             .set_checksum_sha256(expected.sha256.as_ref().map(checksum::sha256_to_header))

@@ -226,7 +226,7 @@ impl MultipartUpload {
     /// what is left.
     pub(crate) fn discard(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // Pending parts end first: a part that arrives after the abort would stay.
+            // The pending parts end first: a part that arrives after the abort would stay.
             self.sending.shutdown().await;
             let removed = if self.completed {
                 object::delete_object(&self.inner, &self.key, None).await

@@ -73,7 +73,7 @@ assert s3.head_object(Bucket=bucket, Key="copy")["ContentLength"] == len(large)
 source = {"Bucket": bucket, "Key": "a"}
 refused("PreconditionFailed", s3.copy_object, Bucket=bucket, Key="copy", CopySource=source, IfNoneMatch="*")
 
-# Presigned URLs.
+# These are presigned URLs.
 url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "a"}, ExpiresIn=60)
 assert web.open(url).read() == b"hello"
 url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "up"}, ExpiresIn=60)

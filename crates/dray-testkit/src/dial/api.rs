@@ -151,7 +151,7 @@ pub(super) async fn post_resource(
     };
     let body = serde_json::from_slice(&received.to_bytes()).unwrap_or_default();
     let mut state = lock_state(state);
-    // Recorded before the key is checked, because tests also inspect requests with a wrong key.
+    // The request is recorded before the key is checked, because tests also inspect requests with a wrong key.
     state.api.bodies.push((path.to_owned(), body));
     let body = state
         .api

@@ -35,7 +35,7 @@ pub(super) async fn answer_request(
     let path = percent_decode_str(head.uri.path())
         .decode_utf8_lossy()
         .into_owned();
-    // Checked before routes and keys, because faults of a path apply to every method and caller.
+    // Faults are checked before routes and keys, because faults of a path apply to every method and caller.
     let fault = lock_state(state).api.faults.get(&path).cloned();
     if let Some(fault) = fault {
         return Ok(api::faulty_response(&fault).await);

@@ -223,7 +223,7 @@ impl Container {
         let output = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
         let (stdout, stderr) = split_frames(&output.body);
         let target = format!("/exec/{id}/json");
-        // Requested after the end of the output, because the status is unknown earlier.
+        // The details are requested after the end of the output, because the status is unknown earlier.
         let details = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
         let status = details.get("ExitCode").and_then(Value::as_i64);
         Output {
@@ -250,7 +250,7 @@ impl Drop for Container {
 /// Splits the stream of the engine into standard output and standard error.
 fn split_frames(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    // Frames without a terminal: stream, three zero bytes, length (sandbox-transfer 4.5).
+    // Without a terminal, a frame has the stream, three zero bytes and the length (sandbox-transfer 4.5).
     while let Some(([stream, _, _, _, length @ ..], rest)) = bytes.split_first_chunk::<8>() {
         let length = usize::try_from(u32::from_be_bytes(*length)).expect("it fits");
         let (data, rest) = rest.split_at_checked(length).expect("a whole frame");

@@ -1,4 +1,4 @@
-//! Building the response to a request from a rule.
+//! Builds the response to a request from a rule.
 
 use serde_json::{Map, Value, json};
 

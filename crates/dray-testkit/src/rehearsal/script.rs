@@ -164,8 +164,8 @@ impl RuleCondition {
                     .map(|tool| pointer_text(tool, "/function/name"));
                 names.any(|name| name == expected)
             })
-            // Counted in the messages of the request and not by the server, so that a repeated request gets the same
-            // response.
+            // The number counts the messages of the request and not by the server, so that a repeated request gets the
+            // same response.
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()

@@ -58,7 +58,7 @@ impl From<TicketProblem> for Fault {
             | StatusCode::BAD_GATEWAY => FaultCode::Unavailable,
             _ => FaultCode::InvalidArgument,
         };
-        // A sentence for people; the error text of Rust begins in lower case.
+        // This is a sentence for people; the error text of Rust begins in lower case.
         let text = problem.to_string();
         let mut letters = text.chars();
         let message: String = letters

@@ -94,7 +94,7 @@ fn entry(size: usize, mtime_ns: i64) -> v1::SandboxEntry {
     }
 }
 
-fn placed(request: &v1::PutSandboxFileRequest) -> v1::PlacedFile {
+fn placed_file(request: &v1::PutSandboxFileRequest) -> v1::PlacedFile {
     let claim = request.claim.clone().unwrap();
     v1::PlacedFile {
         path: b"/home/user/in/report.txt".to_vec(),
@@ -111,7 +111,7 @@ fn placed(request: &v1::PutSandboxFileRequest) -> v1::PlacedFile {
 async fn an_upload_ends_in_the_sandbox_with_a_receipt() {
     let fixture = DestinationFixture::new().await;
     let received_requests = fixture
-        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed_file(request)))
         .await;
     let url = fixture.sandbox_ticket().await;
     let response = fixture.put(&url, b"some text").await;
@@ -147,7 +147,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
                     Fault::new(FaultCode::NotFound, "No sandbox belongs to this session.")
                         .detail("no_sandbox"),
                 ),
-                _ => Ok(placed(request)),
+                _ => Ok(placed_file(request)),
             }
         })
         .await;
@@ -193,7 +193,7 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         (503, "destination-failed")
     );
     fixture
-        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed_file(request)))
         .await;
     let (address, _stop) = fixture.fixture.replica_with_bus(fixture.bus.clone()).await;
     // A tus client that continues after the failure requests the offset, and the response shows that the upload has
@@ -223,7 +223,7 @@ async fn a_ticket_cannot_be_revoked_while_its_content_is_brought_to_the_sandbox(
         let incoming = responder.next().await.unwrap();
         let request: v1::PutSandboxFileRequest = incoming.decode().unwrap();
         let refused = fixture.fixture.send_empty(&format!("DELETE {url}")).await;
-        let reply: Result<v1::PlacedFile, Fault> = Ok(placed(&request));
+        let reply: Result<v1::PlacedFile, Fault> = Ok(placed_file(&request));
         incoming.answer(reply).await;
         refused
     };
@@ -311,7 +311,7 @@ async fn a_ticket_for_a_directory_that_policy_denies_is_refused() {
 async fn refused_content_reaches_no_destination() {
     let fixture = DestinationFixture::new().await;
     let received_requests = fixture
-        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed_file(request)))
         .await;
     let destination = TicketDestination::Sandbox {
         directory: String::new(),

@@ -255,7 +255,7 @@ async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
         let mut frame = std::pin::pin!(body.frame());
         tokio::select! {
             biased;
-            _ = frame.as_mut() => panic!("the content was read immediately"),
+            _ = frame.as_mut() => panic!("the content must not be read immediately"),
             () = std::future::ready(()) => {}
         }
         fixture.clock.advance(Duration::from_secs(20));

@@ -244,7 +244,7 @@ async fn a_stop_waits_ten_seconds_for_a_transfer_that_stalls() {
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 10"));
     stream.write_all(head.as_bytes()).await.unwrap();
     tokio::select! {
-        () = serving.as_mut() => panic!("the endpoint ended"),
+        () = serving.as_mut() => panic!("the endpoint must not end"),
         () = wait_until(is_receiving) => {}
     }
     tokio::time::pause();

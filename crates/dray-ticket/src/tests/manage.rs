@@ -12,7 +12,7 @@ async fn send_with_key(fixture: &TestEndpoint, line: &str) -> TestResponse {
     fixture.send_empty(&head).await
 }
 
-async fn listed(fixture: &TestEndpoint, query: &str) -> Vec<Value> {
+async fn list_tickets(fixture: &TestEndpoint, query: &str) -> Vec<Value> {
     let response = send_with_key(fixture, &format!("GET /tickets?{query}")).await;
     assert_eq!(response.status, 200, "{response:?}");
     response.json()["tickets"].as_array().unwrap().clone()
@@ -32,7 +32,7 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
     let bytes = noise(10);
     let stored = fixture.send(&format!("PUT {}", used.url("")), &bytes).await;
     assert_eq!(stored.status, 201);
-    let tickets = listed(&fixture, "tenant=default&session=cli").await;
+    let tickets = list_tickets(&fixture, "tenant=default&session=cli").await;
     let ticket_by_id = |id: &str| {
         let found = tickets.iter().find(|ticket| ticket["id"] == id);
         found
@@ -60,10 +60,10 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
         let secret = ticket.url("").replace("/t/", "");
         assert!(!text.contains(&secret), "{text}");
     }
-    let one = listed(&fixture, "tenant=default&session=cli&limit=1").await;
+    let one = list_tickets(&fixture, "tenant=default&session=cli&limit=1").await;
     assert_eq!(one.len(), 1);
     for other in ["tenant=default&session=other", "tenant=other&session=cli"] {
-        assert!(listed(&fixture, other).await.is_empty(), "{other}");
+        assert!(list_tickets(&fixture, other).await.is_empty(), "{other}");
     }
 }
 

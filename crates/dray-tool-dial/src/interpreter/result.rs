@@ -96,7 +96,7 @@ pub(super) async fn result_output(
             files.extend(extract_files(shown, storage).await);
         }
     }
-    // Done after the files were extracted, because it cuts long texts.
+    // This comes after the files were extracted, because it cuts long texts.
     page.sample(&mut response);
     let text = serde_json::to_string_pretty(&response).unwrap_or_else(|_| response.to_string());
     let mut output = ToolOutput::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
@@ -120,7 +120,7 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
         let Some(bytes) = value_bytes(data, *is_base64) else {
             continue;
         };
-        // Named by the content: the same output has the same name in a repeated turn (R16).
+        // The file is named by the content: the same output has the same name in a repeated turn (R16).
         let digest = Sha256Digest::of(&bytes).to_hex();
         let ending = match *media_type {
             PLOTLY_TYPE => "plotly.json",

@@ -67,7 +67,7 @@ impl InterpreterTool {
                     let files = self.list_files(turn, &id).await?;
                     return Ok(OpenSession { id, files });
                 }
-                // Closed, or not usable by this caller: a new one is opened.
+                // The session is closed or not usable by this caller, so a new one is opened.
                 Err(InterpreterFailure::Closed | InterpreterFailure::Reported(_)) => {}
                 Err(failed @ InterpreterFailure::Failed(_)) => return Err(failed),
             }
@@ -79,7 +79,8 @@ impl InterpreterTool {
             let failed = HandledFailure::new("Python Code Interpreter opened no session.");
             return Err(InterpreterFailure::Failed(failed.into()));
         };
-        // Recorded before the code runs, so that the next turn finds the session even after a failed run.
+        // The session is recorded before the code runs, so that the next turn finds the session even after a failed
+        // run.
         turn.set_interpreter(id);
         Ok(OpenSession {
             id: id.to_owned(),

@@ -224,7 +224,7 @@ async fn one_error_names_all_files_without_a_match() {
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
     let urls = json!({ "attachment_urls": ["ta.csv", "https://unknown/y.txt"] });
     let Err(ToolFailure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
-        panic!("files were found");
+        panic!("an unknown file must be refused");
     };
     assert_eq!(name, "attachment_urls");
     assert_eq!(
@@ -235,7 +235,7 @@ async fn one_error_names_all_files_without_a_match() {
     assert_eq!(fixture.operations(), []);
 }
 
-async fn shaped(response: Value, extra: Value, shelf: &Arc<FakeFileStorage>) -> ToolOutput {
+async fn shape_response(response: Value, extra: Value, shelf: &Arc<FakeFileStorage>) -> ToolOutput {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     opens(&fixture, "s");
@@ -251,7 +251,7 @@ async fn r_9_displayed_content_becomes_files_with_exact_bytes() {
         { "text/csv": "abcd" },
         { "image/jpeg": "not base64!" },
     ]});
-    let output = shaped(shown, json!({}), &storage).await;
+    let output = shape_response(shown, json!({}), &storage).await;
     let kept = storage.kept.lock().unwrap();
     assert_eq!(
         (kept[0].1.as_str(), &kept[0].2[..]),
@@ -280,7 +280,7 @@ async fn with_a_full_storage_the_result_is_returned_without_the_file() {
         ..FakeFileStorage::default()
     });
     let shown = json!({ "display": [{ "image/png": "iVBORw==", "text/csv": "a,b" }] });
-    let output = shaped(shown, json!({}), &storage).await;
+    let output = shape_response(shown, json!({}), &storage).await;
     assert_eq!(output.attachments, []);
     assert!(output.content.contains("The content could not be stored."));
     assert!(output.content.contains("a,b") && !output.content.contains("iVBORw"));
@@ -289,16 +289,16 @@ async fn with_a_full_storage_the_result_is_returned_without_the_file() {
 #[tokio::test]
 async fn long_values_are_reported_page_by_page() {
     let long = json!({ "stdout": format!("{}{}{}", "a".repeat(3000), "é".repeat(3000), "c") });
-    let output = shaped(long.clone(), json!({}), &Arc::default()).await;
+    let output = shape_response(long.clone(), json!({}), &Arc::default()).await;
     assert!(
         output
             .content
             .contains("(page 0 of 0 to 2, 6001 characters in all)")
     );
     assert!(!output.content.contains('é'));
-    let second = shaped(long.clone(), json!({ "page": 1 }), &Arc::default()).await;
+    let second = shape_response(long.clone(), json!({ "page": 1 }), &Arc::default()).await;
     assert_eq!(second.content.matches('é').count(), 3000);
-    let whole = shaped(long, json!({ "sample_data": false }), &Arc::default()).await;
+    let whole = shape_response(long, json!({ "sample_data": false }), &Arc::default()).await;
     assert!(whole.content.len() > 9000);
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fixture::{ScriptedDial as _, caller};
 use crate::{DeploymentFacts, app_toolsets, deployment_template};
 
-async fn built(fixture: &Arc<FakeDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
+async fn build_toolset(fixture: &Arc<FakeDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
     let entries: Vec<DialApp> = serde_json::from_value(entries).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
     let handed = Mutex::new(Vec::new());
@@ -49,7 +49,7 @@ async fn each_row_of_the_table_has_its_result() {
     ] {
         let fixture = Arc::new(FakeDial::default().knows("k", "a", speaking(mcp)));
         let entry = json!({ "name": "n", "deployment_id": "a", "transport": transport, "allowed_tools": ["x"] });
-        let (built, given) = built(&fixture, json!([entry])).await;
+        let (built, given) = build_toolset(&fixture, json!([entry])).await;
         assert_eq!(
             (built.tools.len(), given.len()),
             (tools, handed),
@@ -72,7 +72,7 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
             .knows("k", "z", speaking(true))
             .with_refusal("k", "b", 403),
     );
-    let (built, handed) = built(
+    let (built, handed) = build_toolset(
         &fixture,
         json!([
             { "name": "1", "deployment_id": "z" },
@@ -105,7 +105,7 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
 #[tokio::test]
 async fn the_display_name_serves_where_the_entry_has_none() {
     let fixture = Arc::new(FakeDial::default().knows("k", "a", speaking(false)));
-    let (built, _) = built(
+    let (built, _) = build_toolset(
         &fixture,
         json!([{ "deployment_id": "a", "timeout_seconds": 2 }]),
     )

@@ -62,7 +62,7 @@ async fn a_deployment_is_asked_over_http() {
     assert_eq!(output.unwrap().content, "echo");
     let wrong = call(json!({ "query": "fail" }), StageWriter::hidden());
     let Err(ToolFailure::Failed(failed)) = tool.call(wrong, &turn).await else {
-        panic!("an error in the middle of a stream is a failure");
+        panic!("an error in the middle of a stream must be a failure");
     };
     assert_eq!(
         (failed.text.as_str(), failed.status),
@@ -70,7 +70,7 @@ async fn a_deployment_is_asked_over_http() {
     );
     let refused = call(json!({ "query": "refuse" }), StageWriter::hidden());
     let Err(ToolFailure::Failed(failed)) = tool.call(refused, &turn).await else {
-        panic!("a status is a failure");
+        panic!("an error status must be a failure");
     };
     assert_eq!(failed.text, "The deployment answered HTTP 409.");
     let action = InterpreterAction::OpenSession;

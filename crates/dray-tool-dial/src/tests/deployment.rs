@@ -26,7 +26,7 @@ pub(super) fn described(extra: Value) -> Value {
     tool
 }
 
-async fn built(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
+async fn build_toolset(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
     let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
@@ -34,7 +34,7 @@ async fn built(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
 }
 
 pub(super) async fn tool(fixture: &Arc<FakeDial>, extra: Value) -> Arc<dyn Tool> {
-    let built = built(fixture, json!([described(extra)])).await;
+    let built = build_toolset(fixture, json!([described(extra)])).await;
     assert_eq!(built.issues, []);
     built.tools.into_iter().next().unwrap()
 }
@@ -43,7 +43,7 @@ fn fixture(facts: DeploymentFacts) -> Arc<FakeDial> {
     Arc::new(FakeDial::default().knows("k", "d", facts))
 }
 
-async fn asked(
+async fn ask_deployment(
     fixture: &Arc<FakeDial>,
     arguments: Value,
     response: ScriptedChat,
@@ -58,7 +58,7 @@ async fn asked(
     (outcome, storage)
 }
 
-async fn failed(response: Result<ScriptedChat, Error>) -> HandledFailure {
+async fn fail_deployment(response: Result<ScriptedChat, Error>) -> HandledFailure {
     let fixture = fixture(DeploymentFacts::default());
     let tool = tool(&fixture, json!({})).await;
     fixture.answers(response);
@@ -198,7 +198,8 @@ async fn tokens_by_model_win_over_the_sum() {
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 9 }, "statistics": { "usage_per_model": [
         { "index": 0, "model": "m", "prompt_tokens": 1, "completion_tokens": 2 } ] } });
     let fixture = fixture(DeploymentFacts::default());
-    let (output, _) = asked(&fixture, json!({ "query": "q" }), vec![end(), Ok(usage)]).await;
+    let (output, _) =
+        ask_deployment(&fixture, json!({ "query": "q" }), vec![end(), Ok(usage)]).await;
     let usage = output.unwrap().usage;
     assert_eq!(
         (usage.len(), usage[0].model.as_str(), usage[0].tokens.prompt),
@@ -225,7 +226,10 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
         });
         let urls = ["files/b/slow.txt", "https://e/x/d.pdf?k=1", "data:,x"];
         let arguments = json!({ "query": "q", "attachment_urls": urls });
-        asked(&fixture, arguments, vec![end()]).await.0.unwrap();
+        ask_deployment(&fixture, arguments, vec![end()])
+            .await
+            .0
+            .unwrap();
         let files = fixture.body()["messages"][0]["custom_content"]["attachments"].clone();
         assert_eq!(files[0]["url"], "files/b/slow.txt");
         assert_eq!(files[1], external);
@@ -242,7 +246,8 @@ async fn all_files_are_examined_before_the_first_failure_in_order_is_reported() 
         "files/b/gone",
         "files/b/z",
     ];
-    let (outcome, shelf) = asked(&fixture, json!({ "attachment_urls": urls }), vec![end()]).await;
+    let (outcome, shelf) =
+        ask_deployment(&fixture, json!({ "attachment_urls": urls }), vec![end()]).await;
     let Err(ToolFailure::Parameter { name, message }) = outcome else {
         panic!("{outcome:?}");
     };
@@ -269,7 +274,8 @@ async fn all_files_are_examined_before_the_first_failure_in_order_is_reported() 
 async fn files_that_are_not_a_list_of_texts_are_parameter_errors() {
     for wrong in [json!(1), json!({ "a": 1 }), json!(["files/b/a", 2])] {
         let fixture = fixture(DeploymentFacts::default());
-        let (outcome, _) = asked(&fixture, json!({ "attachment_urls": wrong }), vec![end()]).await;
+        let (outcome, _) =
+            ask_deployment(&fixture, json!({ "attachment_urls": wrong }), vec![end()]).await;
         assert!(
             matches!(outcome, Err(ToolFailure::Parameter { .. })),
             "{outcome:?}"
@@ -281,7 +287,7 @@ async fn files_that_are_not_a_list_of_texts_are_parameter_errors() {
 async fn each_status_is_shown_with_the_deployments_own_words() {
     for status in [401, 403, 404, 429, 500] {
         let refused = Error::refused(status).with_messages(Some("inner"), Some(" Sorry. "));
-        let failed = failed(Err(refused)).await;
+        let failed = fail_deployment(Err(refused)).await;
         assert_eq!(
             (failed.text.as_str(), failed.status),
             ("Sorry.", Some(status))
@@ -293,12 +299,12 @@ async fn each_status_is_shown_with_the_deployments_own_words() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_a_general_exception() {
-    let broken = failed(Ok(vec![
+    let broken = fail_deployment(Ok(vec![
         text("half"),
         Err(Error::new(ErrorKind::Broken, "gone")),
     ]))
     .await;
-    let short = failed(Ok(vec![text("half")])).await;
+    let short = fail_deployment(Ok(vec![text("half")])).await;
     for failed in [broken, short] {
         let shown =
             "> #### Exception:\nGeneral exception occurred while calling other DIAL deployment\n";
@@ -311,8 +317,8 @@ async fn a_stream_that_breaks_is_a_general_exception() {
 
 #[tokio::test]
 async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
-    let piece = "x".repeat(1 << 20);
-    let failed = failed(Ok((0..50).map(|_| text(&piece)).collect())).await;
+    let megabyte = "x".repeat(1 << 20);
+    let failed = fail_deployment(Ok((0..50).map(|_| text(&megabyte)).collect())).await;
     assert_eq!(
         failed.text,
         "The answer of the deployment is longer than 8388608 bytes."
@@ -323,7 +329,7 @@ async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
 async fn a_timeout_of_the_client_of_dial_is_a_timeout_of_the_call() {
     let fixture = fixture(DeploymentFacts::default());
     let slow = Error::new(ErrorKind::Timeout, "slow");
-    let (outcome, _) = asked(&fixture, json!({ "query": "q" }), vec![Err(slow)]).await;
+    let (outcome, _) = ask_deployment(&fixture, json!({ "query": "q" }), vec![Err(slow)]).await;
     assert!(matches!(outcome, Err(ToolFailure::TimedOut)));
 }
 
@@ -409,7 +415,7 @@ async fn tools_fail_alone_and_disabled_ones_are_not_requested() {
             .knows("k", "applications/b/My%20App", DeploymentFacts::default())
             .with_refusal("k", "broken", 500),
     );
-    let built = built(
+    let built = build_toolset(
         &fixture,
         json!([
             { "type": "dial-deployment-simple", "deployment_id": "broken" },

@@ -4,8 +4,9 @@ use percent_encoding::percent_decode_str;
 
 use dray_dial::origin::encode_path;
 
-/// Longest path and longest segment, in bytes.
+/// Longest path, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
+/// Longest segment of a path, in bytes.
 const MAX_SEGMENT_BYTES: usize = 255;
 /// Characters that no path may contain: those of quickapps 32, and the backslash, which some systems read as `/`.
 const REFUSED_CHARACTERS: [char; 10] = [':', ';', ',', '=', '{', '}', '%', '&', '"', '\\'];

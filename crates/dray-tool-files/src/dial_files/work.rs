@@ -16,12 +16,15 @@ use super::{number_argument, path};
 
 /// Largest file that is read as text.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
-/// Lines that are read when the model gives no number, and bytes of one response.
+/// Lines that are read when the model gives no number.
 const DEFAULT_LINES: usize = 200;
+/// Most bytes of lines in one result.
 const MAX_ANSWER_BYTES: usize = 48 * 1024;
-/// Most folders and files that one search examines, and most matches that it returns.
+/// Most folders of DIAL that one search examines.
 const MAX_SEARCHED_FOLDERS: usize = 200;
+/// Most files that one search examines.
 const MAX_SEARCHED_FILES: usize = 500;
+/// Most matches that one search returns.
 const MAX_HITS: usize = 100;
 
 /// One call of a tool, with the app's own folder of the caller.
@@ -102,7 +105,7 @@ impl<'a> DialFileCall<'a> {
             number_argument(self.call, "count", DEFAULT_LINES)?,
         );
         let (content, _) = self.text_of("path", &url).await?;
-        // Counted as models count: a line feed at the end begins no further line.
+        // The lines are counted as models count: a line feed at the end begins no further line.
         let all = content.lines().count();
         if start > all {
             return Ok(format!("The file has {all} lines."));

@@ -90,7 +90,7 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
     assert!(matches!(failure, ToolFailure::Failed(_)));
     let content = lock(&requests)[0].1.arguments.clone().unwrap();
     let ContentSource::Claim(claim) = ContentSource::try_from(content).unwrap() else {
-        panic!("not a claim")
+        panic!("the content must be a claim")
     };
     let sent = fixture.read(&claim).await;
     assert_eq!(sent, serde_json::to_vec(&arguments).unwrap());

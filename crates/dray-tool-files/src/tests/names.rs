@@ -116,12 +116,12 @@ async fn conversations(fixture: &mut FilesFixture) -> ReceivedCalls<v1::BuildCon
 fn conversation(asked: &ReceivedCalls<v1::BuildContextRequest>) -> Value {
     let request = lock(asked)[0].1.request.clone().unwrap();
     let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request) else {
-        panic!("not inline")
+        panic!("the content must be inline")
     };
     serde_json::from_slice(&bytes).unwrap()
 }
 
-fn kept(title: &str, key: &str) -> Attachment {
+fn attachment_with_key(title: &str, key: &str) -> Attachment {
     let mut attachment = named(title, "https://s3.example/expired");
     attachment.rest.insert("key".to_owned(), Value::from(key));
     attachment
@@ -135,10 +135,10 @@ async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation
     let foreign = keep(&turn(&fixture.services, "c-2")).await;
     let digest = Sha256Digest::of(b"abc").to_hex();
     let attachments = vec![
-        kept("own", &own),
-        kept("foreign", &foreign),
-        kept("digest", &format!("artifact/{digest}/3")),
-        kept("dial", "files/other/a.pdf"),
+        attachment_with_key("own", &own),
+        attachment_with_key("foreign", &foreign),
+        attachment_with_key("digest", &format!("artifact/{digest}/3")),
+        attachment_with_key("dial", "files/other/a.pdf"),
     ];
     turn(&fixture.services, "c-1")
         .context

@@ -11,7 +11,7 @@ use crate::media::MediaTagFilter;
 
 fn unchanged_receipt(_: &mut v1::TransferReceipt) {}
 
-fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
+fn delivered_report(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
     v1::DeliveryReport {
         delivery_id: id.to_owned(),
         finished: true,
@@ -123,7 +123,7 @@ async fn a_missing_file_does_not_stop_the_others() {
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
-    let requests = serve_platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
+    let requests = serve_platform(&mut fixture, |id| delivered_report(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
             &fixture.turn(),
@@ -147,7 +147,7 @@ async fn a_delivery_without_a_digest_is_not_reported_as_delivered() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
     serve_platform(&mut fixture, |id| {
-        let mut report = delivered(id, PDF_BYTES);
+        let mut report = delivered_report(id, PDF_BYTES);
         report.files[0].sha256.clear();
         report
     })

@@ -22,7 +22,7 @@ async fn contexts(
     fixture
         .serve(|request: &v1::BuildContextRequest| {
             let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request.request.clone().unwrap()) else {
-                panic!("not inline")
+                panic!("the content must be inline")
             };
             let conversation: Value = serde_json::from_slice(&bytes).unwrap();
             let parts = conversation["userMessage"]["value"].as_array().unwrap();
@@ -81,7 +81,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
     assert_eq!(output.content, r#"{"ids":["a1-0"]}"#);
     let catalog = lock(&requests)[0].1.catalog.clone().unwrap();
     let Ok(ContentSource::Inline(catalog)) = ContentSource::try_from(catalog) else {
-        panic!("not inline")
+        panic!("the content must be inline")
     };
     let catalog: Value = serde_json::from_slice(&catalog).unwrap();
     assert_eq!(catalog[0]["key"], "files/b/a.pdf");
@@ -97,7 +97,7 @@ async fn signing_contexts(
             let Ok(ContentSource::Inline(bytes)) =
                 ContentSource::try_from(request.request.clone().unwrap())
             else {
-                panic!("not inline")
+                panic!("the content must be inline")
             };
             let conversation: Value = serde_json::from_slice(&bytes).unwrap();
             let file = &conversation["userMessage"]["value"][0]["file"];

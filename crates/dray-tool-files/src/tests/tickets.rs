@@ -10,7 +10,7 @@ use crate::{Config, tools};
 const TICKET_URL: &str = "https://files.example/t/secret";
 
 /// A session with a sandbox, in which the operator allows links.
-async fn allowed() -> FilesFixture {
+async fn fixture_with_links() -> FilesFixture {
     let mut fixture = FilesFixture::with(Config {
         tickets: true,
         ..Config::default()
@@ -20,7 +20,7 @@ async fn allowed() -> FilesFixture {
     fixture
 }
 
-async fn issues(fixture: &mut FilesFixture) -> ReceivedCalls<v1::IssueTicketRequest> {
+async fn serve_tickets(fixture: &mut FilesFixture) -> ReceivedCalls<v1::IssueTicketRequest> {
     fixture
         .serve(|request: &v1::IssueTicketRequest| {
             Ok(v1::IssuedTicket {
@@ -47,10 +47,10 @@ async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sa
             .filter(|name| ["request_upload", "make_download_link"].contains(&name.as_str()))
             .count()
     };
-    let mut off = FilesFixture::new().await;
-    off.bind(false).await;
-    assert_eq!(names(&off).await, 0);
-    assert_eq!(names(&allowed().await).await, 2);
+    let mut without_links = FilesFixture::new().await;
+    without_links.bind(false).await;
+    assert_eq!(names(&without_links).await, 0);
+    assert_eq!(names(&fixture_with_links().await).await, 2);
     let without_sandbox = FilesFixture::with(Config {
         tickets: true,
         sessions: false,
@@ -62,8 +62,8 @@ async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sa
 
 #[tokio::test]
 async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
-    let mut fixture = allowed().await;
-    let requests = issues(&mut fixture).await;
+    let mut fixture = fixture_with_links().await;
+    let requests = serve_tickets(&mut fixture).await;
     let arguments = json!({"directory": "in", "media_type": "application/zip", "minutes": 5});
     let output = call(&fixture.turn(), "request_upload", arguments)
         .await
@@ -87,8 +87,8 @@ async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
 
 #[tokio::test]
 async fn a_download_link_is_for_one_file_of_the_sandbox() {
-    let mut fixture = allowed().await;
-    let requests = issues(&mut fixture).await;
+    let mut fixture = fixture_with_links().await;
+    let requests = serve_tickets(&mut fixture).await;
     let output = call(
         &fixture.turn(),
         "make_download_link",
@@ -104,7 +104,7 @@ async fn a_download_link_is_for_one_file_of_the_sandbox() {
 
 #[tokio::test]
 async fn wrong_arguments_and_a_missing_endpoint_are_reported_with_messages() {
-    let mut fixture = allowed().await;
+    let mut fixture = fixture_with_links().await;
     fixture
         .serve(|_: &v1::IssueTicketRequest| {
             Err(Fault::new(

@@ -50,7 +50,7 @@ pub(super) async fn send_files(
         ));
     }
     if !paths.is_empty() {
-        // Checked before anything is fetched: paths need a sandbox.
+        // The sandbox is checked before anything is fetched: paths need a sandbox.
         files.session.sandbox().await?;
     }
     let end = Instant::now() + time_left(call);

@@ -1,6 +1,6 @@
-//! Authentication of a client at token endpoints by a signed assertion (RFC 7523, `private_key_jwt`), as the MCP extension
-//! `io.modelcontextprotocol/oauth-client-credentials` prefers it to a secret. `rmcp` has it only over another crypto
-//! library, so the form of a token request is changed here.
+//! Authentication of a client at token endpoints by a signed assertion (RFC 7523, `private_key_jwt`), as the MCP
+//! extension `io.modelcontextprotocol/oauth-client-credentials` prefers it to a secret. `rmcp` has it only over another
+//! crypto library, so the form of a token request is changed here.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

@@ -26,8 +26,8 @@ type SignInKey = (String, String, Option<String>, Option<WorkloadToken>);
 pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
 
 impl SignIns {
-    /// The sign-in of a principal at a server, or one for a single request without a principal, or while the map is
-    /// full of sign-ins in use. A [`super::SignInKeeper`] keeps the tokens even then.
+    /// The sign-in of a principal at a server. Without a principal, and while the map is full of sign-ins in use, the
+    /// sign-in is for one request; a [`super::SignInKeeper`] keeps its tokens even then.
     pub(crate) fn get_or_begin(
         &self,
         principal: Option<&str>,
@@ -39,7 +39,8 @@ impl SignIns {
     ) -> Arc<RemoteSignIn> {
         let workload = WorkloadToken::of_client(client, server, options);
         let presented = workload.clone().ok().flatten();
-        // A kept sign-in has no mark of the manifest, and this one needs no user to begin again.
+        // A sign-in with a token of the workload is not kept: a kept one does not record which manifest may present the
+        // token, and no user is needed to begin it again.
         let is_kept = presented.is_none();
         let begin = || {
             let named = &client.authorization_servers;

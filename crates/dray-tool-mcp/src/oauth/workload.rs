@@ -72,7 +72,7 @@ impl WorkloadToken {
         let token = options
             .workload_tokens
             .get(name.ok_or(WorkloadError::Unnamed)?)
-            // The same error as for an unknown name: the author of a manifest learns no names.
+            // The error is the same as for an unknown name: the author of a manifest learns no names.
             .filter(|token| token.servers.iter().any(|named| is_same_url(named, server)));
         token.cloned().map(Some).ok_or(WorkloadError::NotOffered)
     }

@@ -199,7 +199,7 @@ fn question(output: &ToolOutput) -> ToolQuestion {
 }
 
 /// The response that the server gets for this account.
-fn accepted(account: &str) -> Value {
+fn accepted_response(account: &str) -> Value {
     let content = json!({"account": account, "note": "none"});
     json!({"account": {"action": "accept", "content": content}})
 }
@@ -221,7 +221,7 @@ async fn a_call_that_asks_continues_with_the_answer_in_any_process() {
         let output = resume(&tool, json!({"sum": 1}), question.answered(&answer))
             .await
             .unwrap();
-        assert_eq!(output.content, accepted("first").to_string());
+        assert_eq!(output.content, accepted_response("first").to_string());
         assert_eq!(output.question, None);
         let state = server.shared().lock();
         let arguments: Vec<_> = state.calls.iter().map(|call| &call["arguments"]).collect();
@@ -274,7 +274,7 @@ async fn a_port_answers_while_the_call_waits() {
         options.questions = Some(Arc::<FakeUser>::clone(&user));
         let tool = tool(&server, &options).await;
         let output = call(&tool, json!({})).await.unwrap();
-        assert_eq!(output.content, accepted("second").to_string());
+        assert_eq!(output.content, accepted_response("second").to_string());
         assert_eq!(user.asked.lock().unwrap().len(), 1);
     }
 }

@@ -73,7 +73,7 @@ fn rsa_key() -> TestKey {
     }
 }
 
-fn decoded(part: &str) -> Value {
+fn decode_part(part: &str) -> Value {
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
 }
 
@@ -102,7 +102,7 @@ async fn a_client_signs_in_with_its_private_key_and_sends_no_secret() {
         let public = UnparsedPublicKey::new(key.verification, &key.public);
         public.verify(message.as_bytes(), &signature).unwrap();
         let (header, claims) = message.split_once('.').unwrap();
-        let (header, claims) = (decoded(header), decoded(claims));
+        let (header, claims) = (decode_part(header), decode_part(claims));
         assert_eq!(
             (&header["alg"], &header["kid"]),
             (&json!(key.algorithm), &json!("k1"))

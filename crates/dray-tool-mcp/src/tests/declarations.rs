@@ -9,7 +9,7 @@ use crate::declaration::{MAX_DESCRIPTION_CHARACTERS, MAX_SCHEMA_BYTES, MAX_TOOLS
 use crate::{McpToolset, connect_set};
 
 /// The set of a server with these tools.
-async fn built(tools: Value) -> ToolsetResult {
+async fn build_toolset(tools: Value) -> ToolsetResult {
     let server = fake_server(FakeMcpServer {
         tools: Some(tools),
         ..FakeMcpServer::default()
@@ -19,7 +19,7 @@ async fn built(tools: Value) -> ToolsetResult {
     connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
 
-fn offered(name: &str, description: &str) -> Value {
+fn offered_tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
 }
 
@@ -32,11 +32,11 @@ fn names(built: &ToolsetResult) -> Vec<&str> {
 async fn a_long_description_is_cut_and_a_tool_with_a_long_schema_or_name_is_left_out() {
     let huge = json!({"name": "huge", "inputSchema": {"type": "object", "description": "s".repeat(MAX_SCHEMA_BYTES)}});
     let long_name = "n".repeat(129);
-    let built = built(json!([
-        offered("long", &"d".repeat(1 << 20)),
+    let built = build_toolset(json!([
+        offered_tool("long", &"d".repeat(1 << 20)),
         huge,
-        offered(&long_name, "x"),
-        offered("short", "fits"),
+        offered_tool(&long_name, "x"),
+        offered_tool("short", "fits"),
     ]))
     .await;
     assert_eq!(names(&built), ["s_long", "s_short"]);
@@ -61,8 +61,8 @@ async fn a_long_description_is_cut_and_a_tool_with_a_long_schema_or_name_is_left
 
 #[tokio::test]
 async fn a_server_has_a_limit_of_tools_and_of_bytes_that_reach_the_model() {
-    let many = (0..MAX_TOOLS + 40).map(|number| offered(&format!("t{number}"), "short"));
-    let built_many = built(many.collect()).await;
+    let many = (0..MAX_TOOLS + 40).map(|number| offered_tool(&format!("t{number}"), "short"));
+    let built_many = build_toolset(many.collect()).await;
     assert_eq!(built_many.tools.len(), MAX_TOOLS);
     assert_eq!(
         messages(&built_many),
@@ -72,8 +72,8 @@ async fn a_server_has_a_limit_of_tools_and_of_bytes_that_reach_the_model() {
         ]
     );
     let long = "d".repeat(MAX_DESCRIPTION_CHARACTERS);
-    let heavy = (0..100).map(|number| offered(&format!("t{number}"), &long));
-    let built_heavy = built(heavy.chain([offered("last", "short")]).collect()).await;
+    let heavy = (0..100).map(|number| offered_tool(&format!("t{number}"), &long));
+    let built_heavy = build_toolset(heavy.chain([offered_tool("last", "short")]).collect()).await;
     // A tool that fits is kept, even after one that does not.
     assert_eq!(
         (built_heavy.tools.len(), names(&built_heavy)[65]),

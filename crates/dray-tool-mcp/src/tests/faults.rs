@@ -13,7 +13,7 @@ use super::support::{
 };
 use crate::{McpToolset, connect_set};
 
-async fn built(server: &FakeServer<FakeMcpServer>) -> ToolsetResult {
+async fn build_toolset(server: &FakeServer<FakeMcpServer>) -> ToolsetResult {
     let set = streamable(&server.shared().url());
     connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
@@ -24,7 +24,7 @@ async fn fails(act: FakeAction) -> HandledFailure {
         ..FakeMcpServer::default()
     })
     .await;
-    let built = built(&server).await;
+    let built = build_toolset(&server).await;
     let tool = named(&built, "s_echo0");
     let outcome = call(&tool, json!({"a": 1})).await;
     let Err(ToolFailure::Failed(failed)) = outcome else {
@@ -99,7 +99,7 @@ async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
         ..FakeMcpServer::default()
     })
     .await;
-    let tool = named(&built(&server).await, "s_echo0");
+    let tool = named(&build_toolset(&server).await, "s_echo0");
     assert_eq!(
         call(&tool, json!({"a": 1})).await.unwrap().content,
         r#"{"a":1}"#
@@ -123,7 +123,7 @@ async fn a_session_that_is_lost_twice_is_a_failure() {
         ..FakeMcpServer::default()
     })
     .await;
-    let tool = named(&built(&server).await, "s_echo0");
+    let tool = named(&build_toolset(&server).await, "s_echo0");
     let Err(ToolFailure::Failed(failed)) = call(&tool, json!({})).await else {
         panic!("two lost sessions gave a result");
     };
@@ -139,7 +139,7 @@ async fn a_stream_that_ends_after_an_event_with_an_id_is_resumed_there() {
         ..FakeMcpServer::default()
     })
     .await;
-    let tool = named(&built(&server).await, "s_echo0");
+    let tool = named(&build_toolset(&server).await, "s_echo0");
     let resumed = call(&tool, json!({})).await.unwrap();
     assert_eq!(resumed.content, "resumed");
     assert_eq!(server.shared().lock().calls.len(), 1);
@@ -155,7 +155,7 @@ async fn code_408_is_a_timeout() {
         ..FakeMcpServer::default()
     })
     .await;
-    let tool = named(&built(&server).await, "s_echo0");
+    let tool = named(&build_toolset(&server).await, "s_echo0");
     assert!(matches!(
         call(&tool, json!({})).await,
         Err(ToolFailure::TimedOut)
@@ -170,7 +170,7 @@ async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
         ..FakeMcpServer::default()
     })
     .await;
-    let built = built(&server).await;
+    let built = build_toolset(&server).await;
     let tool = named(&built, "s_echo0");
     {
         let calling = call(&tool, json!({}));
@@ -211,7 +211,7 @@ async fn a_set_that_cannot_be_reached_is_an_issue_with_the_contracts_text() {
             ..FakeMcpServer::default()
         })
         .await;
-        let built = built(&server).await;
+        let built = build_toolset(&server).await;
         assert_eq!((messages(&built), built.tools.len()), (vec![text], 0));
     }
 }
@@ -258,14 +258,14 @@ async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
         ..FakeMcpServer::default()
     })
     .await;
-    let whole = built(&server).await;
+    let whole = build_toolset(&server).await;
     assert_eq!((whole.tools.len(), whole.issues.len()), (3, 0));
     let server = fake_server(FakeMcpServer {
         cursors: vec!["a", "a"],
         ..FakeMcpServer::default()
     })
     .await;
-    let endless = built(&server).await;
+    let endless = build_toolset(&server).await;
     assert_eq!(endless.tools.len(), 2);
     assert_eq!(
         messages(&endless),
@@ -320,7 +320,7 @@ async fn a_list_of_many_pages_without_tools_is_cut() {
         ..FakeMcpServer::default()
     })
     .await;
-    let built = built(&server).await;
+    let built = build_toolset(&server).await;
     assert_eq!(
         messages(&built),
         ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
@@ -337,7 +337,7 @@ async fn a_session_in_an_unknown_version_is_refused() {
             ..FakeMcpServer::default()
         })
         .await;
-        let built = built(&server).await;
+        let built = build_toolset(&server).await;
         let text = format!(
             "MCP error for s: the server begins a session in version `{version}` of MCP, which is not known here"
         );
@@ -353,7 +353,7 @@ async fn responses_to_other_requests_and_second_responses_are_left_out() {
         ..FakeMcpServer::default()
     })
     .await;
-    let tool = named(&built(&server).await, "s_echo0");
+    let tool = named(&build_toolset(&server).await, "s_echo0");
     assert_eq!(call(&tool, json!({})).await.unwrap().content, "own");
     let next = call(&tool, json!({"a": 2})).await.unwrap();
     assert_eq!(next.content, r#"{"a":2}"#);
@@ -371,7 +371,7 @@ async fn a_tool_whose_arguments_are_not_an_object_is_left_out_and_reported() {
             ..FakeMcpServer::default()
         })
         .await;
-        let built = built(&server).await;
+        let built = build_toolset(&server).await;
         let tools = built.tools.iter();
         let declared: Vec<_> = tools.map(|tool| &tool.declaration().parameters).collect();
         assert_eq!(declared, Vec::from_iter(&parameters), "{schema}");

@@ -90,7 +90,7 @@ async fn answer(
     })
 }
 
-async fn connected(url: &str, protocol: &str) -> ToolsetResult {
+async fn connect_toolset(url: &str, protocol: &str) -> ToolsetResult {
     let set = mcp(json!({"name": "s", "mcp_server_info": {"url": url, "protocol": protocol}}));
     connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await
 }
@@ -122,7 +122,7 @@ fn floods() -> [(String, &'static str); 6] {
 async fn a_stream_of_events_that_does_not_end_is_refused() {
     for (flood, reason) in floods() {
         let server = flooding(&flood).await;
-        let built = connected(&format!("{}/sse", server.shared().url()), "sse").await;
+        let built = connect_toolset(&format!("{}/sse", server.shared().url()), "sse").await;
         let text =
             format!("MCP error for s: the server does not respond as an MCP server: {reason}");
         assert_eq!(messages(&built), [text]);
@@ -132,7 +132,7 @@ async fn a_stream_of_events_that_does_not_end_is_refused() {
 #[tokio::test]
 async fn an_event_that_does_not_end_is_refused() {
     let server = flooding("data: xxxxxxxx").await;
-    let built = connected(&format!("{}/sse", server.shared().url()), "sse").await;
+    let built = connect_toolset(&format!("{}/sse", server.shared().url()), "sse").await;
     let text = "MCP error for s: the answer is longer than 16777216 bytes";
     assert_eq!(messages(&built), [text]);
 }
@@ -141,7 +141,7 @@ async fn an_event_that_does_not_end_is_refused() {
 async fn a_standing_stream_without_end_is_closed_and_the_session_works() {
     for (flood, _) in floods() {
         let server = flooding(&flood).await;
-        let built = connected(&server.shared().url(), "streamable_http").await;
+        let built = connect_toolset(&server.shared().url(), "streamable_http").await;
         assert_eq!(messages(&built), [""; 0]);
         let state = server.shared();
         let is_closed = async || {

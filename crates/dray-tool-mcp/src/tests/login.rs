@@ -32,7 +32,7 @@ fn core(server: &FakeServer<FakeMcpServer>, outcomes: Vec<SignIn>) -> Arc<FakeDi
     Arc::new(core)
 }
 
-async fn one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
+async fn connect_one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
     let mut options = options();
     let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(core);
     options.dial = Some(dial);
@@ -71,7 +71,7 @@ async fn an_unauthorised_set_reports_the_outcome_of_its_sign_in() {
         })
         .await;
         let core = core(&server, vec![outcome]);
-        let built = one(&core, &caller(channel)).await;
+        let built = connect_one(&core, &caller(channel)).await;
         assert_eq!(messages(&built), [text]);
         let batches = usize::from(channel.is_some());
         assert_eq!(core.sign_ins.lock().unwrap().len(), batches);
@@ -117,7 +117,7 @@ async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
         })
         .await;
         let core = core(&server, vec![SignIn::Done]);
-        let built = one(&core, &caller(Some("c"))).await;
+        let built = connect_one(&core, &caller(Some("c"))).await;
         let tool = named(&built, "t_echo0");
         let outcome = call_as(&tool, json!({}), caller(Some("c")), &Arc::default()).await;
         assert_eq!(outcome.is_ok(), works, "{outcome:?}");
@@ -135,7 +135,7 @@ async fn without_a_channel_a_401_during_a_call_is_a_failure() {
     })
     .await;
     let core = core(&server, vec![SignIn::Done]);
-    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let tool = named(&connect_one(&core, &caller(None)).await, "t_echo0");
     let outcome = call_as(&tool, json!({}), caller(None), &Arc::default()).await;
     assert!(matches!(outcome, Err(ToolFailure::Failed(failed)) if failed.status == Some(401)));
     assert_eq!(core.sign_ins.lock().unwrap().len(), 0);
@@ -151,7 +151,7 @@ async fn metadata_that_dial_refuses_are_an_issue() {
     ] {
         let mut core = FakeDial::default();
         core.toolset_refusal = Some(status);
-        let built = one(&Arc::new(core), &caller(None)).await;
+        let built = connect_one(&Arc::new(core), &caller(None)).await;
         assert_eq!(messages(&built), [text]);
     }
 }
@@ -159,7 +159,7 @@ async fn metadata_that_dial_refuses_are_an_issue() {
 #[tokio::test]
 async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
     let server = fake_server(FakeMcpServer::default()).await;
-    let built = one(&core(&server, Vec::new()), &caller(None)).await;
+    let built = connect_one(&core(&server, Vec::new()), &caller(None)).await;
     assert_eq!(built.tools.len(), 1);
     let key = ("api-key".to_owned(), "per-request".to_owned());
     let state = server.shared().lock();
@@ -225,7 +225,7 @@ fn takes_files() -> FakeMcpServer {
 async fn files_of_all_parameters_are_granted_with_one_call() {
     let server = fake_server(takes_files()).await;
     let core = core(&server, Vec::new());
-    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let tool = named(&connect_one(&core, &caller(None)).await, "t_echo0");
     assert_eq!(tool.rules().by_reference, ["one", "many"]);
     let arguments = json!({
         "one": "files/b/a%20b.pdf",
@@ -266,7 +266,7 @@ async fn files_in_nested_arguments_are_granted_too() {
     })
     .await;
     let core = core(&server, Vec::new());
-    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let tool = named(&connect_one(&core, &caller(None)).await, "t_echo0");
     let arguments = json!({
         "parts": [{"file": "files/b/1.pdf", "next": {"file": format!("{}/v1/files/b/2.pdf", server.shared().url()), "next": null}}],
         "options": {"covers": ["file:url::files/b/3.pdf", "files/b/1.pdf"], "other": "files/b/4.pdf"},
@@ -293,7 +293,7 @@ async fn files_in_nested_arguments_are_granted_too() {
 async fn other_urls_than_those_of_dial_are_invalid_parameters() {
     let server = fake_server(takes_files()).await;
     let core = core(&server, Vec::new());
-    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let tool = named(&connect_one(&core, &caller(None)).await, "t_echo0");
     for (url, start) in [
         (
             "https://u:p@x.example/a?sig=1",

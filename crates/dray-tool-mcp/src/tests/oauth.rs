@@ -363,7 +363,7 @@ async fn a_request_that_is_cancelled_during_a_renewal_loses_no_token() {
             }
         };
         tokio::select! {
-            _ = cancelled => panic!("the response of the renewal is held"),
+            _ = cancelled => panic!("the call must wait for the response of the renewal"),
             () = renewed => {}
         }
     }

@@ -25,13 +25,13 @@ fn shell(script: &str, directory: &Path) -> McpOptions {
     options
 }
 
-async fn built(options: &McpOptions) -> ToolsetResult {
+async fn build_toolset(options: &McpOptions) -> ToolsetResult {
     let set = streamable("stdio:local");
     connect_set(McpToolset::Mcp(&set), &Caller::default(), options).await
 }
 
 async fn issue(options: &McpOptions) -> String {
-    messages(&built(options).await).join("; ")
+    messages(&build_toolset(options).await).join("; ")
 }
 
 /// The first line of a file, once it is complete.
@@ -138,7 +138,7 @@ async fn a_program_that_does_not_read_a_long_message_is_ended_with_its_tools() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = shell(DEAF_SCRIPT, directory.path());
     options.discovery_timeout = Duration::from_millis(50);
-    let built = built(&options).await;
+    let built = build_toolset(&options).await;
     let pid = line(&directory.path().join("pid")).await;
     let tool = named(&built, "s_echo");
     // Longer than a pipe takes, so the message is never written completely.
@@ -238,7 +238,7 @@ done
 async fn a_program_that_names_its_versions_late_is_begun_again_without_initialize() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = shell(SLOW_SCRIPT, directory.path());
-    // The second program responds within it, also on a busy machine.
+    // The second program responds within it, even on a busy machine.
     options.discovery_timeout = Duration::from_secs(5);
     assert_eq!(issue(&options).await, "");
     let noted = std::fs::read_to_string(directory.path().join("starts")).unwrap();
@@ -275,12 +275,12 @@ async fn changed_tools_of_a_program_are_offered_only_in_its_conversation() {
         conversation: Some(conversation.to_owned()),
         ..options.clone()
     };
-    let first = built(&of("a")).await;
+    let first = build_toolset(&of("a")).await;
     assert_eq!((messages(&first).len(), first.tools.len()), (0, 1));
     call(&named(&first, "s_more"), json!({})).await.unwrap();
-    let look = async || (built(&of("a")).await.tools.len() == 2).then_some(());
+    let look = async || (build_toolset(&of("a")).await.tools.len() == 2).then_some(());
     dray_testkit::eventually("the new tool", look).await;
-    assert_eq!(built(&of("b")).await.tools.len(), 1);
+    assert_eq!(build_toolset(&of("b")).await.tools.len(), 1);
 }
 
 /// A program whose response to the first call is not UTF-8, after notifications that no client asked for.
@@ -309,7 +309,7 @@ async fn a_response_that_cannot_be_read_fails_its_call_and_the_next_call_works()
     let directory = tempfile::tempdir().unwrap();
     let mut options = shell(GARBLED_SCRIPT, directory.path());
     options.discovery_timeout = Duration::from_millis(50);
-    let built = built(&options).await;
+    let built = build_toolset(&options).await;
     let tool = named(&built, "s_echo");
     let failure = call(&tool, json!({})).await.unwrap_err();
     assert_eq!(

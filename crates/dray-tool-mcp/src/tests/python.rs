@@ -65,7 +65,7 @@ async fn works(built: &ToolsetResult) {
     let Err(ToolFailure::Failed(refused)) =
         call(&named(built, "py_refuse"), json!({"why": "not today"})).await
     else {
-        panic!("a refusal is a failure");
+        panic!("a refusal must be a failure");
     };
     assert_eq!(refused.text, "not today");
     assert_eq!(

@@ -65,7 +65,7 @@ pub(crate) async fn open_sse(
     reading.spawn(async move {
         let mut endpoint_sender = Some(endpoint_sender);
         let end = read_stream(response, limit, &mut endpoint_sender, &output).await;
-        // Set before the sender is dropped: the task that waits for the endpoint then reads the reason.
+        // The reason is set before the sender is dropped: the task that waits for the endpoint then reads the reason.
         reason.set(end);
         drop(endpoint_sender);
     });

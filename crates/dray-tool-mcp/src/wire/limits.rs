@@ -149,7 +149,7 @@ impl InboundLimits {
     ///
     /// # Errors
     ///
-    /// As [`Self::count_unused`].
+    /// Those of [`Self::count_unused`].
     pub(super) fn count_stream_bytes(&self, bytes: usize) -> Result<(), WireError> {
         self.state().window.count_bytes(bytes, Instant::now())
     }
@@ -316,7 +316,7 @@ mod tests {
         message(json!({"jsonrpc": "2.0", "id": id, "method": "ping"}))
     }
 
-    fn refused(outcome: Result<bool, WireError>) -> String {
+    fn refusal_text(outcome: Result<bool, WireError>) -> String {
         outcome.unwrap_err().to_string()
     }
 
@@ -334,7 +334,7 @@ mod tests {
         }
         limits.record_response(None);
         let text = format!("{MALFORMED}it sends too many requests at a time");
-        assert_eq!(refused(limits.admit(&ping(500), 50)), text);
+        assert_eq!(refusal_text(limits.admit(&ping(500), 50)), text);
         limits.record_response(Some(&id(500)));
         limits.record_response(Some(&id(0)));
         assert!(limits.admit(&ping(501), 50).unwrap());
@@ -360,13 +360,13 @@ mod tests {
             limits.record_response(Some(&id(number)));
         }
         let text = format!("{MALFORMED}it sends too many requests");
-        assert_eq!(refused(limits.admit(&ping(5000), 50)), text);
+        assert_eq!(refusal_text(limits.admit(&ping(5000), 50)), text);
         tokio::time::advance(COUNT_WINDOW).await;
         limits.record_response(Some(&id(5000)));
         assert!(limits.admit(&ping(5001), 50).unwrap(), "in the next window");
         let text = format!("{MALFORMED}a request of it is too long");
         assert_eq!(
-            refused(limits.admit(&ping(5002), MAX_REQUEST_BYTES + 1)),
+            refusal_text(limits.admit(&ping(5002), MAX_REQUEST_BYTES + 1)),
             text
         );
     }
@@ -388,7 +388,7 @@ mod tests {
             assert!(limits.admit(&changed, 80).unwrap());
         }
         let text = format!("{MALFORMED}it sends too many notifications");
-        assert_eq!(refused(limits.admit(&changed, 80)), text);
+        assert_eq!(refusal_text(limits.admit(&changed, 80)), text);
         tokio::time::advance(COUNT_WINDOW).await;
         assert!(limits.admit(&changed, 80).unwrap(), "in the next window");
     }
@@ -404,7 +404,7 @@ mod tests {
         assert!(limits.admit(&response, MAX_UNUSED_BYTES).unwrap());
         assert!(!limits.admit(&response, MAX_UNUSED_BYTES).unwrap(), "again");
         let text = format!("{MALFORMED}it sends too much besides responses");
-        assert_eq!(refused(limits.admit(&response, 1)), text);
+        assert_eq!(refusal_text(limits.admit(&response, 1)), text);
         limits.record_request(&request);
         assert!(limits.admit(&response, 1).unwrap());
     }

@@ -135,7 +135,7 @@ impl Endpoint {
 
     /// Whether the server has neither sessions nor `initialize` (MCP 2026-07-28).
     fn is_sessionless(&self) -> bool {
-        // Compared as names: a `HeaderName` and its text have different hashes.
+        // The key is a `HeaderName`, because a `HeaderName` and its text have different hashes.
         let method = HeaderName::from_static("mcp-method");
         self.headers.contains_key(&method)
     }
@@ -256,7 +256,7 @@ pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestI
         }
         _ => return false,
     };
-    // Compared as text, since some servers answer the id 1 with "1".
+    // The ids are compared as text, since some servers answer the id 1 with "1".
     let is_response = response_id.to_string() == id.to_string();
     if is_response {
         *response_id = id.clone();
@@ -276,7 +276,7 @@ pub(super) fn admit_response(
     let (mut admitted, mut is_answered) = (Vec::new(), false);
     for mut message in messages {
         if address_response(&mut message, id) {
-            // Limited with its body.
+            // The body has the limit already.
             is_answered = true;
             admitted.push(message);
             continue;

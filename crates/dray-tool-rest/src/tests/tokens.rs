@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{FakeAction, RestFixture, text};
 
-fn granted(token: &str, expires_in: impl Into<Value>) -> FakeAction {
+fn grant_token(token: &str, expires_in: impl Into<Value>) -> FakeAction {
     FakeAction::Json(
         200,
         json!({"access_token": token, "expires_in": expires_in.into()}),
@@ -34,7 +34,7 @@ fn paths(fixture: &RestFixture) -> Vec<String> {
 
 #[tokio::test]
 async fn a_token_is_requested_once_and_used_until_it_expires() {
-    let fixture = RestFixture::new([granted("t-1", 3600), ok(), ok()]).await;
+    let fixture = RestFixture::new([grant_token("t-1", 3600), ok(), ok()]).await;
     for _ in 0..2 {
         fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
         assert_eq!(fixture.last().header("authorization"), Some("Bearer t-1"));
@@ -48,7 +48,13 @@ async fn a_token_is_requested_once_and_used_until_it_expires() {
 
 #[tokio::test]
 async fn r_14_other_credentials_have_another_token() {
-    let fixture = RestFixture::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
+    let fixture = RestFixture::new([
+        grant_token("t-1", 3600),
+        ok(),
+        grant_token("t-2", "60"),
+        ok(),
+    ])
+    .await;
     fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     fixture
         .call(set(&fixture, "other"), json!({}))
@@ -60,7 +66,8 @@ async fn r_14_other_credentials_have_another_token() {
 
 #[tokio::test]
 async fn a_token_that_is_about_to_expire_is_not_used_again() {
-    let fixture = RestFixture::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
+    let fixture =
+        RestFixture::new([grant_token("t-1", 5), ok(), grant_token("t-2", 5), ok()]).await;
     fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     assert_eq!(fixture.last().header("authorization"), Some("Bearer t-2"));
@@ -70,12 +77,12 @@ async fn a_token_that_is_about_to_expire_is_not_used_again() {
 async fn a_refused_token_is_renewed_once() {
     let no = || FakeAction::Json(401, json!({}));
     let script = [
-        granted("t-1", 3600),
+        grant_token("t-1", 3600),
         no(),
-        granted("t-2", 3600),
+        grant_token("t-2", 3600),
         ok(),
         no(),
-        granted("t-3", 3600),
+        grant_token("t-3", 3600),
         no(),
     ];
     let fixture = RestFixture::new(script).await;
@@ -90,7 +97,7 @@ async fn a_refused_token_is_renewed_once() {
 #[tokio::test]
 async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
     let no = FakeAction::Json(401, json!({"error": "invalid_client"}));
-    let fixture = RestFixture::new([no, granted("t-1", 60), ok()]).await;
+    let fixture = RestFixture::new([no, grant_token("t-1", 60), ok()]).await;
     fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     let requests = fixture.requests();
     assert_eq!(requests[1].header("authorization"), Some("Basic bWU6cw=="));
@@ -128,7 +135,7 @@ async fn a_token_server_that_returns_no_token_is_a_failure_without_secrets() {
 
 #[tokio::test]
 async fn concurrent_calls_request_one_token() {
-    let script = std::iter::once(granted("t-1", 3600));
+    let script = std::iter::once(grant_token("t-1", 3600));
     let fixture = RestFixture::new(script).await;
     let calls = (0..8).map(|_| fixture.call(set(&fixture, "s"), json!({})));
     for ran in futures_util::future::join_all(calls).await {

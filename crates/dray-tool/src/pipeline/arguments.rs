@@ -84,7 +84,7 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-/// The value without `file:…::`, also in the items of a list.
+/// The value without `file:…::`, even in the items of a list.
 fn strip_references(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::from(strip_reference(text)),

@@ -61,7 +61,7 @@ impl<'a> CallStage<'a> {
         }
         let request = body::request_body(self.rules, &self.written, resolved);
         if self.visibility == StageVisibility::OnError {
-            // Kept for a failure; without one the stage is never opened.
+            // The request is kept for a failure; without one the stage is never opened.
             self.request = request;
             return Ok(());
         }
@@ -137,7 +137,7 @@ impl<'a> CallStage<'a> {
         let style = self.rules.style;
         let shows_error = self.rules.fallback.display_error_in_stage;
         let body = match failure {
-            // Shown even if the manifest hides errors (quickapps 20).
+            // The text is shown even if the manifest hides errors (quickapps 20).
             ToolFailure::TimedOut => body::error_text(style, text),
             _ if !shows_error => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
             ToolFailure::Failed(failed) => body::failure_text(style, failed),

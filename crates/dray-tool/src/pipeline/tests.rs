@@ -209,7 +209,7 @@ async fn the_stage_of_a_streaming_tool_shows_its_files() {
         .iter()
         .filter(|event| matches!(event, Event::StageAttachment { .. }));
     assert_eq!(shown.count(), 1, "{:?}", result.events);
-    // Written by the tool as received, so not by the pipeline.
+    // The tool wrote it as received, so the pipeline did not.
     assert!(!result.stage_text().contains("hello"));
 }
 
@@ -248,7 +248,7 @@ fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
     );
     let ran = unknown_tool_call("call_1", &"x".repeat(1000), &[]);
     let Some(Text::Text(text)) = ran.message.content else {
-        panic!("text");
+        panic!("the message must have a text");
     };
     assert!(text.len() < 120 && text.ends_with("This agent has no tools."));
 }

@@ -99,7 +99,7 @@ pub fn by_type(content: &str, content_type: &str) -> String {
         "json" => {
             if let Ok(value) = serde_json::from_str::<Value>(content) {
                 return fence_text(
-                    // Cut before the fence is put around it, which must stay closed.
+                    // The text is cut before the fence is put around it, which must stay closed.
                     &value::shorten_text(&pretty_json(&value), MAX_BODY_CHARACTERS),
                     "json",
                 );

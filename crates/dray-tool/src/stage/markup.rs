@@ -80,7 +80,7 @@ fn push_line(lines: &mut String, depth: usize, parts: &[&str]) {
 fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text;
-    // Lower-cased once, because the search for end tags ignores case and runs for every such element.
+    // The text is lower-cased once, because the search for end tags ignores case and runs for every such element.
     let lower_text = if is_html {
         text.to_ascii_lowercase()
     } else {

@@ -80,7 +80,7 @@ impl PartialFile {
         }
     }
 
-    /// As [`Self::open`], without a wait.
+    /// Like [`Self::open`], without a wait.
     fn try_open(directory: &Path, name: &[u8]) -> io::Result<Self> {
         let path = directory.join(OsStr::from_bytes(name));
         let file = File::options()

@@ -147,7 +147,7 @@ fn halves() -> (Vec<u8>, usize) {
     (content, 200 << 10)
 }
 
-async fn interrupted(target: &Path, origin: &str, file: &Metadata, content: &[u8]) {
+async fn write_interrupted_file(target: &Path, origin: &str, file: &Metadata, content: &[u8]) {
     let mut sink = FileSink::resumable(target, origin);
     assert!(sink.resume(file).await.unwrap().is_none());
     sink.begin(file).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_resumable_file_continues_after_the_bytes_of_an_interrupted_transfer()
         size: content.len() as u64,
         ..metadata().await
     };
-    interrupted(&target, "docker:web /a", &file, &content[..half]).await;
+    write_interrupted_file(&target, "docker:web /a", &file, &content[..half]).await;
     assert!(!target.exists());
     let mut sink = FileSink::resumable(&target, "docker:web /a");
     let kept = sink.resume(&file).await.unwrap().unwrap();
@@ -203,7 +203,7 @@ async fn a_partial_file_of_another_state_or_origin_is_not_continued() {
         size: 10,
         ..metadata().await
     };
-    interrupted(&target, "docker:web /a", &file, b"01234").await;
+    write_interrupted_file(&target, "docker:web /a", &file, b"01234").await;
     let mut other = FileSink::resumable(&target, "docker:other /a");
     assert!(other.resume(&file).await.unwrap().is_none());
     assert_eq!(other.restarted(), None);

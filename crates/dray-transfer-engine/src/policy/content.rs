@@ -9,6 +9,7 @@ const MAX_WORD_BYTES: usize = 512;
 const OVERLAP_BYTES: usize = 128;
 /// Longest label in bytes between `-----BEGIN ` and `-----`.
 const MAX_LABEL_BYTES: usize = 48;
+/// Text before the label of a PEM block.
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 /// Beginning of the first line of a key of `PuTTY`.
 const PUTTY_KEY_PREFIX: &[u8] = b"PuTTY-User-Key-File-";
@@ -58,7 +59,7 @@ fn is_key_label(label: &[u8]) -> bool {
 }
 
 /// Scans a stream of text, in chunks of any size, with less than 1 KiB of memory. A private key takes precedence over a
-/// token, also over one before it.
+/// token, even over one before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,

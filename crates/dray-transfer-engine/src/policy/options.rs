@@ -110,7 +110,7 @@ fn root(text: &str, directories: &Places) -> Result<Option<SandboxPath>, Error> 
     if is_home(text) && directories.home.is_none() {
         return Ok(None);
     }
-    let path = expand(text, directories).map_err(|error| named(text, &error))?;
+    let path = expand(text, directories).map_err(|error| error_naming(text, &error))?;
     // `.` in a sandbox that works in `/` would allow every path; the operator has to write `/` for that.
     let implied = !text.starts_with('/');
     Ok((!implied || path != SandboxPath::root()).then_some(path))
@@ -124,12 +124,12 @@ fn patterns(texts: &[String], directories: &Places) -> Result<Vec<Pattern>, Erro
             continue;
         }
         let pattern = if is_anchored(text) {
-            Pattern::Beneath(expand(text, directories).map_err(|error| named(text, &error))?)
+            Pattern::Beneath(expand(text, directories).map_err(|error| error_naming(text, &error))?)
         } else {
             // The result is not used: this checks that a file can have the bare name.
             SandboxPath::root()
                 .join(text)
-                .map_err(|error| named(text, &error))?;
+                .map_err(|error| error_naming(text, &error))?;
             Pattern::Name(text.clone().into_bytes())
         };
         patterns.push(pattern);
@@ -145,6 +145,6 @@ fn is_home(text: &str) -> bool {
     text == "~" || text.starts_with("~/")
 }
 
-fn named(text: &str, error: &Error) -> Error {
+fn error_naming(text: &str, error: &Error) -> Error {
     Error::new(error.kind(), format!("`{text}`: {}", error.context()))
 }

@@ -35,7 +35,8 @@ impl PutOperation<'_> {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            // Checked before the collision policy: a repeated request must find its own file and succeed.
+            // The content is checked before the collision policy: a repeated request must find its own file and
+            // succeed.
             if let Some(integrity) = self.identical(&metadata).await? {
                 return Ok(Some(self.existing(target, integrity)));
             }

@@ -29,9 +29,9 @@ impl PutOperation<'_> {
             return Ok(integrity);
         }
         let size = self.source.size();
-        // Removed first: the file is of no use, whether the source or the transport caused it.
+        // The file is removed first: it is of no use, whether the source or the transport caused it.
         self.try_discard(path).await;
-        // Read again only to find the cause: a source that changed would fail over every transport.
+        // The source is read again only to find the cause: a source that changed would fail over every transport.
         let reread = self.reread_source().await?;
         if reread.bytes != size || reread.sha256() != self.source_sha256().await? {
             let error = "the source returned other bytes than its size and digest announce";

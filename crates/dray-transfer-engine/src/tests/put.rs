@@ -193,7 +193,7 @@ async fn a_put_that_is_dropped_removes_its_temp_file() {
         tokio::select! {
             biased;
             () = written => {}
-            _ = &mut put => panic!("the write stalls"),
+            _ = &mut put => panic!("the write must stall"),
         }
     }
     until(|| fixture.work().is_empty()).await;

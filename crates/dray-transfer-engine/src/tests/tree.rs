@@ -58,7 +58,7 @@ async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn expected() -> Vec<(String, Vec<u8>)> {
+fn expected_entries() -> Vec<(String, Vec<u8>)> {
     vec![
         ("a.csv".to_owned(), b"1,2,3".to_vec()),
         ("empty".to_owned(), Vec::new()),
@@ -78,7 +78,7 @@ async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
         // Neither digests nor times of the files are compared, so the receipt must not claim them.
         assert_eq!(report.receipt.integrity, Some(Integrity::Sizes));
         assert_eq!((report.skipped.count(), report.receipt.attempts), (0, 1));
-        assert_eq!(files(sink.bytes).await, expected());
+        assert_eq!(files(sink.bytes).await, expected_entries());
     }
 }
 
@@ -163,7 +163,7 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
     );
     let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     assert_eq!((got.unwrap().receipt.attempts, sink.begun), (4, 4));
-    assert_eq!(files(sink.bytes).await, expected());
+    assert_eq!(files(sink.bytes).await, expected_entries());
     fixture
         .fake
         .script(Call::ReadTree, [Fault::Break(3000, ErrorKind::Protocol)]);
@@ -171,7 +171,7 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
     let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     got.unwrap();
     assert_eq!(fixture.fake.count(Call::ReadTree), reads + 1);
-    assert_eq!(files(sink.bytes).await, expected());
+    assert_eq!(files(sink.bytes).await, expected_entries());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
@@ -215,7 +215,7 @@ async fn put(
 }
 
 /// A tar of `/work/out`, and a fixture with an empty `/work/in`.
-async fn tarred() -> (Vec<u8>, EngineFixture) {
+async fn tar_fixture() -> (Vec<u8>, EngineFixture) {
     let fixture = fixture();
     let (_, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     let fake = Fake::new();
@@ -226,11 +226,11 @@ async fn tarred() -> (Vec<u8>, EngineFixture) {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
     for tars in [true, false] {
-        let (tar, fixture) = tarred().await;
+        let (tar, fixture) = tar_fixture().await;
         fixture.fake.tars(tars);
         let put = put(&fixture, "/work/in", tar.clone()).await.unwrap();
         assert_eq!((put.files, put.path), (3, path("/work/in")));
-        for (name, content) in expected() {
+        for (name, content) in expected_entries() {
             assert_eq!(
                 fixture.fake.content(&format!("/work/in/{name}")).unwrap(),
                 content
@@ -253,7 +253,7 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
-    let (tar, fixture) = tarred().await;
+    let (tar, fixture) = tar_fixture().await;
     fixture
         .fake
         .script(Call::Stat, vec![Fault::None, Fault::Size(4)]);
@@ -275,7 +275,7 @@ async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_truncated_tar_fails_without_a_second_attempt() {
     for tars in [true, false] {
-        let (mut tar, fixture) = tarred().await;
+        let (mut tar, fixture) = tar_fixture().await;
         fixture.fake.tars(tars);
         tar.truncate(3000);
         let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn a_truncated_tar_fails_without_a_second_attempt() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_is_unpacked_only_into_permitted_directories() {
-    let (tar, fixture) = tarred().await;
+    let (tar, fixture) = tar_fixture().await;
     fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
         ("/work/home", ErrorKind::OutsideRoot),

@@ -9,7 +9,7 @@ use super::get::other;
 use super::*;
 
 /// A fixture with a settled `/work/a` of 5000 bytes, in which small files are digested and others need not be.
-fn settled(transport: Transport) -> EngineFixture {
+fn settled_fixture(transport: Transport) -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
     fake.transports(&[transport]);
@@ -24,7 +24,7 @@ fn settled(transport: Transport) -> EngineFixture {
 #[tokio::test(start_paused = true)] // paused clock
 async fn an_unchanged_file_is_not_read_twice() {
     for transport in [Transport::Archive, Transport::Sftp, Transport::ExecRaw] {
-        let fixture = settled(transport);
+        let fixture = settled_fixture(transport);
         let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
         assert_eq!(fixture.fake.count(Call::Fingerprint), 0);
@@ -34,7 +34,7 @@ async fn an_unchanged_file_is_not_read_twice() {
 
 /// A fixture with a settled `/work/a` of 5000 bytes, in which every file is digested, and those above 4000 bytes only
 /// once.
-fn watched() -> EngineFixture {
+fn watched_fixture() -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
     fake.settle();
@@ -47,7 +47,7 @@ fn watched() -> EngineFixture {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
     assert_eq!(fixture.fake.count(Call::Fingerprint), 1);
@@ -66,7 +66,7 @@ async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_damage_in_transit_is_found_by_the_digest_beside_the_copy() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     fixture.fake.script(Call::Read, [Fault::Flip(4500)]);
     let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
@@ -78,7 +78,7 @@ async fn r_8_damage_in_transit_is_found_by_the_digest_beside_the_copy() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     let meanwhile = Fault::Meanwhile(2048, Change::Rewrite(other(5000)));
     fixture.fake.script(Call::Read, [meanwhile]);
     let (got, sink) = fixture.got("/work/a").await;
@@ -93,7 +93,7 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
         (Digests::Missing, Integrity::SizeMtime),
         (Digests::Cksum, Integrity::Weak),
     ] {
-        let fixture = watched();
+        let fixture = watched_fixture();
         fixture.fake.digests(digests);
         let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(integrity));
@@ -102,7 +102,7 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_digest_beside_the_write_replaces_the_digest_after_it() {
-    let fixture = watched();
+    let fixture = watched_fixture();
     fixture.fake.digest_writes();
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256Beside));
@@ -116,7 +116,7 @@ async fn a_digest_beside_the_write_replaces_the_digest_after_it() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn small_files_get_digests_and_so_do_others_on_request() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     fixture.fake.file("/work/small", pattern(4000));
     fixture.fake.settle();
     let (got, _) = fixture.got("/work/small").await;
@@ -129,7 +129,7 @@ async fn small_files_get_digests_and_so_do_others_on_request() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_written_just_now_gets_digests() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     fixture.fake.file("/work/a", other(5000));
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
@@ -138,12 +138,12 @@ async fn a_file_written_just_now_gets_digests() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn where_times_are_not_reported_or_text_is_decoded_there_are_digests() {
     for transport in [Transport::Files, Transport::ExecBase64] {
-        let fixture = settled(transport);
+        let fixture = settled_fixture(transport);
         let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
         assert_eq!(fixture.fake.count(Call::State), 0);
     }
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let missing = Fault::Fail(ErrorKind::ToolMissing);
     fixture.fake.script(Call::State, [missing]);
     let (got, _) = fixture.got("/work/a").await;
@@ -159,7 +159,7 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
         // The same bytes are written again: the times do not show it.
         Change::Rewrite(pattern(5000).into()),
     ] {
-        let fixture = settled(Transport::Archive);
+        let fixture = settled_fixture(Transport::Archive);
         let meanwhile = Fault::Meanwhile(2048, change);
         fixture.fake.script(Call::Read, [meanwhile]);
         let (got, sink) = fixture.got("/work/a").await;
@@ -170,7 +170,7 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_file_that_is_removed_during_the_copy_is_not_found() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let remove = Fault::Meanwhile(5000, Change::Remove);
     fixture.fake.script(Call::Read, [remove]);
     assert_eq!(fixture.refused("/work/a").await.0, ErrorKind::NotFound);
@@ -178,7 +178,7 @@ async fn r_8_a_file_that_is_removed_during_the_copy_is_not_found() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_2_another_file_between_the_look_and_the_state_gets_digests() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let swap = Fault::Before(Change::Replace(other(6000)));
     fixture.fake.script(Call::State, [swap]);
     let (got, _) = fixture.got("/work/a").await;
@@ -187,7 +187,7 @@ async fn r_2_another_file_between_the_look_and_the_state_gets_digests() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_that_the_user_of_the_sandbox_may_not_read_is_not_read() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let denied = Fault::Fail(ErrorKind::PermissionDenied);
     fixture.fake.script(Call::State, [denied]);
     let (kind, receipt) = fixture.refused("/work/a").await;
@@ -196,7 +196,7 @@ async fn a_file_that_the_user_of_the_sandbox_may_not_read_is_not_read() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_state_that_cannot_be_read_after_the_copy_is_read_again_without_a_copy() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let lost = Fault::Lost(ErrorKind::Unavailable);
     fixture.fake.script(Call::State, [Fault::None, lost]);
     let (got, sink) = fixture.got("/work/a").await;
@@ -207,7 +207,7 @@ async fn a_state_that_cannot_be_read_after_the_copy_is_read_again_without_a_copy
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_without_a_check_after_the_copy_proves_no_transfer() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let missing = Fault::Fail(ErrorKind::ToolMissing);
     fixture.fake.script(Call::State, [Fault::None, missing]);
     let (kind, receipt) = fixture.refused("/work/a").await;
@@ -216,7 +216,7 @@ async fn a_sandbox_without_a_check_after_the_copy_proves_no_transfer() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_continued_copy_is_compared_with_the_state_before_its_first_byte() {
-    let fixture = settled(Transport::Sftp);
+    let fixture = settled_fixture(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
     let fault = Fault::Break(3000, ErrorKind::Unavailable);
     fixture.fake.script(Call::Read, [fault]);
@@ -229,7 +229,7 @@ async fn r_10_a_continued_copy_is_compared_with_the_state_before_its_first_byte(
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_written_file_is_there_when_all_its_bytes_are() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
     assert_eq!(put.receipt.atomic, Some(true));
@@ -240,7 +240,7 @@ async fn a_written_file_is_there_when_all_its_bytes_are() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     fixture.fake.script(Call::State, [Fault::Size(4999)]);
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     // The digest shows that the file is complete.
@@ -257,7 +257,7 @@ async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_written_file_that_went_on_is_digested() {
-    let fixture = settled(Transport::Sftp);
+    let fixture = settled_fixture(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
     let fault = Fault::Break(3000, ErrorKind::Unavailable);
     fixture.fake.script(Call::Write, [fault]);
@@ -268,7 +268,7 @@ async fn r_10_a_written_file_that_went_on_is_digested() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn the_very_same_file_is_recognised_by_its_digest() {
-    let fixture = settled(Transport::Archive);
+    let fixture = settled_fixture(Transport::Archive);
     let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert!(put.existed);
     let renamed = fixture.put("a", other(5000)).await.unwrap();
@@ -331,7 +331,7 @@ proptest! {
             .unwrap();
         let (got, sink) = runtime.block_on(async {
             let transport = if sftp { Transport::Sftp } else { Transport::Archive };
-            let fixture = settled(transport);
+            let fixture = settled_fixture(transport);
             if resumes {
                 fixture.fake.resuming(transport);
             }

@@ -31,9 +31,9 @@ pub struct PutTreeOptions<'a> {
     pub policy: &'a Policy,
     /// Limits on the number, size and depth of written files.
     pub limits: tree::Limits,
-    /// As [`PutOptions::operation`].
+    /// Like [`PutOptions::operation`].
     pub operation: &'a str,
-    /// As [`PutOptions::epoch`].
+    /// Like [`PutOptions::epoch`].
     pub epoch: u64,
 }
 
@@ -190,7 +190,7 @@ impl PutOperation<'_> {
         // The time limit depends on the size of the tar, because the sandbox reports no progress while it unpacks.
         let written = timeout(Self::unpack_timeout(self.tar), writing).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-        // Reported instead of the failure of the sandbox, which only noticed a broken stream.
+        // This failure is reported instead of the failure of the sandbox, which only noticed a broken stream.
         if let Some(error) = notes.failed {
             return Err(TransferError::host(error));
         }
@@ -237,7 +237,7 @@ impl PutOperation<'_> {
         while let Some(member) = members.next().await.map_err(TransferError::host)? {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
-                // Created by the engine, which checks the policy for the path of the new directory.
+                // The engine creates it, because it checks the policy for the path of the new directory.
                 self.engine.directory(self.options.policy, &path).await?;
                 continue;
             }

@@ -74,7 +74,8 @@ pub(crate) struct McpArgs {
     /// Further name of this server that HTTP requests may have in `Host`. Can be given several times.
     #[arg(long = "allow-host", value_name = "HOST", requires = "http")]
     pub(crate) allowed_hosts: Vec<String>,
-    /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several times.
+    /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several
+    /// times.
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     pub(crate) allowed_origins: Vec<String>,
     /// Serve tickets on this address, and offer the tools that make them: URLs for files, whose bytes do not reach the

@@ -53,8 +53,8 @@ pub(crate) struct McpInstallArgs {
     /// Variable that the client sets for the program. It is readable in the file. Can be given several times.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
-    /// Address of a running server (`dray mcp --http`), which the client connects to instead of starting a program. With
-    /// `--remove`, the address of the entry.
+    /// Address of a running server (`dray mcp --http`), which the client connects to instead of starting a program.
+    /// With `--remove`, the address of the entry.
     #[arg(long, value_name = "URL", conflicts_with = "server_args")]
     pub(crate) url: Option<String>,
     /// Variable of the client's environment that holds the bearer token. Only its name is written.

@@ -34,7 +34,7 @@ pub(crate) struct ReadArgs {
     pub(crate) hidden: bool,
     #[command(flatten)]
     pub(crate) ocr: OcrArgs,
-    /// The bare conversion without its frame. Fails, with the reason, when there is none.
+    /// Print the conversion without its frame. Fails, with the reason, when there is none.
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct SummaryArgs {
 /// Recognition of the text of scans and pictures.
 #[derive(Debug, Args)]
 pub(crate) struct OcrArgs {
-    /// Leave the text of scans and pictures alone, regardless of the configuration.
+    /// Do not recognise the text of scans and pictures, regardless of the configuration.
     #[arg(long)]
     pub(crate) no_ocr: bool,
     /// Languages of the text of scans and pictures as Tesseract names them: `deu+eng`.
@@ -96,11 +96,11 @@ pub(crate) struct ReadLocation {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct ReadLimitArgs {
-    /// Largest file, bytes. Default 26214400.
+    /// Largest file in bytes. Default 26214400.
     // `-1` is a value here, not a flag: an invalid number leaves the default, it does not refuse the command.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) max_file_bytes: Option<String>,
-    /// Largest Markdown that is handed over whole, bytes; more is summarised. Default 100000.
+    /// Largest Markdown in bytes that is returned whole; more is summarised. Default 100000.
     #[arg(
         long,
         value_name = "BYTES",
@@ -127,10 +127,10 @@ pub(crate) struct ReadLimitArgs {
     /// Entries of a ZIP container. Default 10000.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_entries: Option<String>,
-    /// Nesting. Default 256.
+    /// Levels of nesting. Default 256.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_depth: Option<String>,
-    /// Memory of a conversion, bytes. Default 1073741824.
+    /// Memory of a conversion in bytes. Default 1073741824.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_memory_bytes: Option<String>,
 }

@@ -15,7 +15,7 @@ use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::standard_input::read_standard_input;
 
-/// Runs one of the commands with the store alone.
+/// Runs one of the commands. They need only the store.
 pub(crate) async fn run(
     global: &GlobalOptions,
     artifact: &ArtifactCommand,

@@ -200,7 +200,7 @@ fn reference_map(pointer: &str, names: &[&str]) -> Value {
 mod tests {
     use super::*;
 
-    fn generated() -> Value {
+    fn generate_document() -> Value {
         document_of(&subject_contracts()).unwrap()
     }
 
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_reference_leads_somewhere() {
-        let document = generated();
+        let document = generate_document();
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(found.len() > 200, "only {}", found.len());
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn every_subject_is_a_channel_and_every_call_has_its_reply() {
-        let document = generated();
+        let document = generate_document();
         for contract in subject_contracts() {
             let id = channel_id(&contract.subject);
             assert_eq!(document["channels"][&id]["address"], contract.subject);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn work_names_its_headers_and_parameters() {
-        let document = generated();
+        let document = generate_document();
         let channel = &document["channels"]["work.delivery-platform.v1.send"];
         assert_eq!(
             channel["address"],

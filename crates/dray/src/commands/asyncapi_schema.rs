@@ -40,7 +40,7 @@ impl SchemaSet {
         if self.definitions.contains_key(&name) {
             return;
         }
-        // Inserted before its fields, because a message may contain itself.
+        // The definition is inserted before its fields, because a message may contain itself.
         self.definitions.insert(name.clone(), Value::Null);
         let mut properties = Map::new();
         for field in message.fields() {

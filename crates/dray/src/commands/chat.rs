@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
     }
     let peer = ChatPeer::open(global, chat).await?;
     let outcome = chat_with_peer(global, chat, &peer, conversation, files, message).await;
-    // Done after a failure too, because services that run here must stop in order.
+    // The peer is closed after a failure too, because services that run here must stop in order.
     peer.close().await;
     outcome
 }
@@ -60,8 +60,8 @@ async fn chat_with_peer(
     files: Vec<dray_agent::message::Attachment>,
     message: Option<String>,
 ) -> Result<(), CommandFailure> {
-    // Registered before the first question, so that an early interruption does not kill the process during the
-    // question.
+    // The listener is registered before the first question, so that an early interruption does not kill the process
+    // during the question.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(CommandFailure::local("cannot listen for interruptions"))?;
     let downloads = chat.downloads.as_deref();
@@ -115,7 +115,7 @@ async fn read_and_ask(
             session.forget_interruption();
         }
         let done = match line {
-            // The end of input, as with Ctrl-D.
+            // The input has ended, as with Ctrl-D.
             None => break,
             Some(InputLine::Unusable(reason)) => Err(CommandFailure::Usage(reason)),
             Some(InputLine::Text(text)) => run_line(session, interrupts, text.trim()).await,
@@ -128,7 +128,7 @@ async fn read_and_ask(
                 session.print_failure(failure);
             }
         }
-        // Interrupted twice: the second interruption ends the command, not only the turn.
+        // A second interruption of the user ends the command, not only the turn.
         if session.is_ended() {
             return Err(CommandFailure::Reported);
         }

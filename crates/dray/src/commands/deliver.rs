@@ -73,7 +73,7 @@ pub(crate) async fn deliver_local_files(
     if deliver.options.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
-    // Opened with the store, unlike in the other commands here, because content is stored in it.
+    // The connection is opened with the store, unlike in the other commands here, because content is stored in it.
     let system = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = Box::pin(store_and_submit(global, &system, deliver, request)).await;
     system.close().await;
@@ -171,7 +171,7 @@ pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFai
             CommandFailure::Usage(error.context().to_owned())
         })?;
     let chat = if target.platform == "cli" {
-        // Made absolute here: the service has another current directory.
+        // The path is made absolute here: the service has another current directory.
         let directory = std::env::current_dir()
             .map_err(CommandFailure::local("cannot find the current directory"))?;
         let directory = match target.chat.as_str() {
@@ -209,7 +209,8 @@ async fn submit_request(
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    // Called before the request: its services may send before it is answered, and a signal must not cut that off.
+    // The hold is taken before the request: services of this command may send before it is answered, and a signal must
+    // not cut that off.
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;

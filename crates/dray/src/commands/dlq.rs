@@ -149,7 +149,7 @@ async fn show_letter(
 
 /// Refuses a restart that selects nothing, or selects by both sequence and filter.
 fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), CommandFailure> {
-    // Destructured, so that a new field of the filter cannot be forgotten here.
+    // The filter is destructured, so that a new field cannot be forgotten here.
     let DlqFilter {
         of_tenant,
         area,
@@ -355,7 +355,7 @@ mod tests {
         let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
         assert_eq!(cli.global.tenant, "me");
         let DrayCommand::Dlq(DeadLetterCommand::Redrive { filter, .. }) = cli.command else {
-            panic!("another command");
+            panic!("the command must be `dlq redrive`");
         };
         assert_eq!(filter.of_tenant, TenantId::new("acme").ok());
         assert_eq!(filter.states, [LetterState::Open]);

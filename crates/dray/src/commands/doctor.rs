@@ -146,13 +146,13 @@ fn report(global: &GlobalOptions, findings: &[Finding]) {
     }
     print_line(&format!(
         "{}, {}",
-        counted(problems, "problem"),
-        counted(warnings, "warning")
+        count_text(problems, "problem"),
+        count_text(warnings, "warning")
     ));
 }
 
 /// A number with its noun: `1 problem`, `2 problems`.
-fn counted(count: usize, noun: &str) -> String {
+fn count_text(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }

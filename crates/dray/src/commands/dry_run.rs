@@ -189,7 +189,7 @@ fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
     let policy = match plan.policy {
         ChatPolicy::AnyChat => "any chat may be named (allow_targets)",
         ChatPolicy::Listed => "this chat is listed in allowed_targets",
-        ChatPolicy::OwnChatOnly => "only a session whose own chat this is",
+        ChatPolicy::OwnChatOnly => "only sessions that are bound to this chat",
     };
     let mut lines = vec![
         format!(

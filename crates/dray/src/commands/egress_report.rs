@@ -1,5 +1,5 @@
-//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the most refused hosts and the
-//! slowest lookups. It reads recorded events alone, and connects to no service.
+//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the most refused hosts
+//! and the slowest lookups. It reads recorded events alone, and connects to no service.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -83,7 +83,7 @@ impl EgressSummary {
             tenant => tenant,
         };
         let is_end = event.proxy_stage == "closed";
-        // The verdict on the request: an open connection may end with a failure later.
+        // The verdict is that on the request: an open connection may end with a failure later.
         let counts = self
             .verdicts
             .entry((tenant.to_owned(), event.verdict.clone()))

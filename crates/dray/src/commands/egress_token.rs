@@ -54,7 +54,8 @@ fn identity_of(
             "--ttl must be more than 0 and at most {MAX_TOKEN_TTL}"
         )));
     }
-    // Checked here, so that its author gets the error; otherwise the proxy would refuse every host of the session.
+    // The hosts are checked here, so that the author of the token gets the error; otherwise the proxy would refuse
+    // every host of the session.
     HostPatterns::parse(&token.allow)
         .map_err(|error| CommandFailure::Usage(format!("--allow: {error}")))?;
     let expires_ms = Clock::system()

@@ -53,7 +53,7 @@ const OPTION_NAMES: OptionNames = OptionNames {
 pub(crate) async fn run(global: &GlobalOptions, mcp: &McpCommand) -> Result<(), CommandFailure> {
     match &mcp.setup {
         Some(setup) => mcp_install::run(global, setup),
-        // Boxed, because the future of a server is large.
+        // The future is boxed, because that of a server is large.
         None => Box::pin(serve(global, &mcp.serve)).await,
     }
 }
@@ -77,7 +77,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     };
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
-    // Installed once for the whole command: a signal that comes between two listeners would be lost.
+    // The listener is installed once for the whole command: a signal that comes between two listeners would be lost.
     let mut signals = interruption::listen_to_signals()?;
     if endpoint.is_none() && tickets.is_none() {
         return Box::pin(serve_while_starting(mcp, &global, root, chats, signals)).await;

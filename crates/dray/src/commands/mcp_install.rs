@@ -90,7 +90,7 @@ fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
         ))
     };
     match Cli::try_parse_from(program.chain(arguments.iter().cloned())) {
-        // Help and the version.
+        // This is help or the version.
         Err(error) if !error.use_stderr() => {
             Err(refused("the server would print a help text and end"))
         }

@@ -21,9 +21,9 @@ use crate::commands::shown;
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line};
 
-/// The stream is read to its end when no message arrives for this long.
+/// Time without a message after which the stream counts as read to its end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// Names a place without policy files.
+/// The argument that stands for no policy.
 const NO_POLICY: &str = "none";
 
 /// Reads the files of a policy; `none` means no policy.

@@ -55,11 +55,11 @@ pub(crate) fn absolute_address(sandbox: &str) -> String {
 
 /// The options of a command that names this sandbox. `--set` for local sandboxes has precedence.
 pub(crate) fn allow_local_sandbox(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
-    allowed_all(global, [sandbox])
+    allow_local_sandboxes(global, [sandbox])
 }
 
-/// As [`allow_local_sandbox`], for a command that names several.
-pub(crate) fn allowed_all<'a>(
+/// Like [`allow_local_sandbox`], for a command that names several.
+pub(crate) fn allow_local_sandboxes<'a>(
     global: &GlobalOptions,
     sandboxes: impl IntoIterator<Item = &'a str>,
 ) -> GlobalOptions {
@@ -71,7 +71,7 @@ pub(crate) fn allowed_all<'a>(
     if !roots.is_empty() {
         let roots = serde_json::json!(roots);
         let root = format!("sandbox-transfer.local.roots={roots}");
-        // Inserted first, so that a later `--set` of the user overrides it.
+        // The override is inserted first, so that a later `--set` of the user overrides it.
         global.overrides.insert(0, root);
     }
     global

@@ -63,7 +63,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let reader = document_reader(&read.place, &read.limits, directories)?;
     let reader = settings::configure_reader(global, read, reader)?;
     let _hold = CleanupHold::new();
-    // Dropped with this call, which ends the task that waits for a signal.
+    // The set is dropped with this call, which ends the task that waits for a signal.
     let mut tasks = JoinSet::new();
     let call = ReadRun {
         global,

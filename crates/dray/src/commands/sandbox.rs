@@ -50,13 +50,13 @@ pub(crate) async fn run(
         reach::check_address(sandbox)?;
     }
     // A directory that is named as a sandbox may be used without being configured.
-    let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
+    let reaching = reach::allow_local_sandboxes(global, sandboxes.iter().map(String::as_str));
     let copies = matches!(
         command,
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
     );
     if copies && let Some(config) = context::own_sandboxes(&reaching)? {
-        // Boxed, because its future is far larger than those of the other commands.
+        // The future is boxed, because it is far larger than those of the other commands.
         return Box::pin(run_copy(
             &reaching,
             &SandboxAccess::Direct(&config),
@@ -72,7 +72,7 @@ pub(crate) async fn run(
             command,
         ))
         .await;
-        // Done after a failure too, because a service that runs here must stop in order.
+        // The system is closed after a failure too, because a service that runs here must stop in order.
         system.close().await;
         return outcome;
     }
@@ -85,7 +85,7 @@ pub(crate) async fn run(
             None => SystemConnection::open_to_ask(&allowing, &services).await?,
         };
         let outcome = exec::run(&reaching, &system, exec).await;
-        // Done after a failure too: the program ends before the service that runs here.
+        // The system is closed after a failure too: the program ends before the service that runs here.
         system.close().await;
         return outcome;
     }
@@ -275,8 +275,8 @@ pub(crate) fn path_text(path: &[u8]) -> String {
     name::shown_text(path, MAX_SHOWN_CHARACTERS)
 }
 
-/// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several names can
-/// have the same text.
+/// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several
+/// names can have the same text.
 fn exact_path(path: &[u8]) -> Option<String> {
     (path_text(path).as_bytes() != path).then(|| STANDARD.encode(path))
 }

@@ -74,7 +74,7 @@ async fn run_command(
                 sandbox: sandbox.clone(),
                 chat: chat
                     .as_deref()
-                    // Checked here, so that a mistake is a usage error.
+                    // The address is checked here, so that a mistake is a usage error.
                     .map(deliver::parse_chat_target)
                     .transpose()?,
                 working_directory: sandbox::path_bytes(working_directory),

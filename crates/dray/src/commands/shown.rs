@@ -8,7 +8,7 @@ use dray_presentation::name;
 /// Longest path in a line, in characters.
 const MAX_PATH_CHARACTERS: usize = 4096;
 
-/// A text of outside, such as a host that an agent wrote, in one line, without characters that change a terminal.
+/// A text from outside, such as a host that an agent wrote, in one line, without characters that change a terminal.
 pub(crate) fn outside_line(text: &str) -> String {
     name::shown_text(text.as_bytes(), MAX_PATH_CHARACTERS)
 }

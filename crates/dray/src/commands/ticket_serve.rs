@@ -54,7 +54,7 @@ pub(crate) async fn bind_endpoint(
     })
 }
 
-/// As [`bind_endpoint`]; `None` without an address.
+/// Like [`bind_endpoint`]; `None` without an address.
 pub(crate) async fn bind_wanted(
     address: Option<SocketAddr>,
     public_url: Option<String>,

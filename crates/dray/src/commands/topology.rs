@@ -72,7 +72,7 @@ fn failure_advice(error: &TransportError) -> &'static str {
             JETSTREAM_ADVICE
         }
         TransportError::Denied(_) => "Use an identity that may manage streams and consumers.",
-        // Refusals of the server itself, such as another kind of storage.
+        // These are refusals of the server itself, such as another kind of storage.
         TransportError::Other(_) => {
             "Do what the server says. Where a stream or consumer of another program has the name, move or delete it, or use \
              another account."

@@ -26,7 +26,8 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
             directory.display()
         )));
     }
-    // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
+    // The listener is bound before the services start, so that an address in use ends the command, and the port of the
+    // URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
     let config = context::load_service_config(&sources)?;
@@ -39,14 +40,14 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     } else {
         up.only.join(", ")
     };
-    // Bound before the services start, so that an address in use ends the command.
+    // The listener is bound before the services start, so that an address in use ends the command.
     let mcp = BoundMcp::bind(&up.mcp, context::tenant_of(global)?).await?;
     let bound_console = BoundConsole::bind(up, context::tenant_of(global)?, &config).await?;
     let mut serving = None;
     let ticket_url = tickets
         .as_ref()
         .map(|endpoint| endpoint.base_url().to_owned());
-    // Called once the ports are bound: port 0 is resolved only then.
+    // The closure is called once the ports are bound: port 0 is resolved only then.
     let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);

@@ -84,7 +84,7 @@ impl BoundConsole {
 /// `console`, so an operator decides what the playground may use. Without that key the orchestrator refuses, and the
 /// page says so.
 fn agent_endpoint(running: &RunningHost) -> Option<AgentEndpoint> {
-    // The bound address: the configuration may say port 0.
+    // This is the bound address: the configuration may say port 0.
     let address = running.context().listen_addresses.find("chat")?;
     let config = running
         .config()

@@ -77,7 +77,8 @@ impl BoundMcp {
         let limits = mcp::file_limits(running.config());
         let options = mcp::server_options(&self.args, self.chats, limits, tickets);
         let server = McpServer::new(client.clone(), self.root, options);
-        // Ended with the other listeners, before the services stop: new calls must not arrive meanwhile.
+        // This token is cancelled with the other listeners, before the services stop: new calls must not arrive
+        // meanwhile.
         let stop = context.listeners.stop.child_token();
         let mut tasks = JoinSet::new();
         let serving = self.endpoint.serve(server, stop.clone());

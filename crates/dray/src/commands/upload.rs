@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Opens a file and returns its size. Directories are refused.
 pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), CommandFailure> {
     let unreadable = || CommandFailure::local(format!("cannot read {}", file.display()));
-    // Looked at first: opening a device can have an effect.
+    // The metadata is read first: opening a device can have an effect.
     let metadata = tokio::fs::metadata(file).await.map_err(unreadable())?;
     check_regular(file, &metadata)?;
     // Without `NONBLOCK`, opening a file that became a named pipe after the look would wait for a writer.
@@ -97,7 +97,7 @@ async fn store_content(
     bar: &ProgressBar,
 ) -> Result<Claim, CommandFailure> {
     let mut buffer = BytesMut::new();
-    // Read in chunks, because files may be larger than memory.
+    // The file is read in chunks, because files may be larger than memory.
     loop {
         buffer.reserve(CHUNK_BYTES);
         let count = input
@@ -109,7 +109,7 @@ async fn store_content(
         }
         bar.inc(count as u64);
         writer
-            // Split off, so that the buffer is reused without copying.
+            // The bytes are split off, so that the buffer is reused without copying.
             .write(buffer.split().freeze())
             .await
             .map_err(Fault::from)?;
@@ -134,7 +134,7 @@ mod tests {
         let Ok(opened) = tokio::time::timeout(Duration::from_secs(5), opening).await else {
             // Releases the thread that waits in `open`.
             std::fs::File::options().write(true).open(&pipe).unwrap();
-            panic!("it waits for a writer");
+            panic!("opening a pipe must not wait for a writer");
         };
         let refused = opened.map(drop).unwrap_err().to_string();
         assert!(refused.contains("is not a regular file"), "{refused}");

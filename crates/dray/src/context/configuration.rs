@@ -48,7 +48,7 @@ pub(super) fn without_listeners(sources: ConfigSources) -> ConfigSources {
         .set("egress-fetcher.proxy.listen", "")
 }
 
-/// Reads the configuration as a running system does, and checks it for all services, also for those that will not run.
+/// Reads the configuration as a running system does, and checks it for all services, even for those that will not run.
 pub(crate) fn load_service_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
     all_services_host(sources.clone())
         .load()

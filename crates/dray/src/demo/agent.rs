@@ -57,11 +57,11 @@ struct AgentAnswer {
 /// Runs two turns of one conversation. The second gets the state of the first, as a client sends it back.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
     let question = first_question();
-    let first = first_turn(system, teller, &question).await?;
-    second_turn(system, teller, question, first).await
+    let first = first_turn(system, reporter, &question).await?;
+    second_turn(system, reporter, question, first).await
 }
 
 /// The question of the person, with the workbook as a data URL.
@@ -81,22 +81,22 @@ fn first_question() -> Value {
 
 async fn first_turn(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     question: &Value,
 ) -> Result<AgentAnswer, CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "14. A complete agent. A person uploads a workbook and asks about it; the model is scripted.",
     );
     let answer = ask_agent(system, json!([question])).await?;
     show_text(
-        teller,
+        reporter,
         "user",
         "What does crane 4 cost? Write it down for me. [prices.xlsx]",
     );
     for stage in &answer.stages {
-        show_text(teller, "stage", stage);
+        show_text(reporter, "stage", stage);
     }
-    show_text(teller, "agent", answer.text.trim());
+    show_text(reporter, "agent", answer.text.trim());
     check_claim(
         answer.text.contains("crane 4"),
         "the turn ends with the model's words",
@@ -123,19 +123,19 @@ async fn first_turn(
     )?;
     let name = sent.title.clone().unwrap_or_default();
     let expected = format!("{name}, {} bytes, as it stands in the sandbox", bytes.len());
-    show_text(teller, "file", &expected);
+    show_text(reporter, "file", &expected);
     let fact = json!({"text": answer.text, "stages": answer.stages, "file": name});
-    teller.fact("agent", &fact);
+    reporter.fact("agent", &fact);
     Ok(answer)
 }
 
 async fn second_turn(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     question: Value,
     first: AgentAnswer,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "15. The service stores no conversation: the next turn continues from the state in the answer.",
     );
     let before = json!({
@@ -146,9 +146,9 @@ async fn second_turn(
     // The client sends the whole conversation; the service does not store it.
     let repeated = json!({"role": "user", "content": "Is it still there?"});
     let answer = ask_agent(system, json!([question, before, repeated])).await?;
-    show_text(teller, "user", "Is it still there?");
+    show_text(reporter, "user", "Is it still there?");
     for line in answer.text.lines().filter(|line| !line.trim().is_empty()) {
-        show_text(teller, "agent", line);
+        show_text(reporter, "agent", line);
     }
     check_claim(
         answer.text.contains("crane-4.md"),
@@ -161,12 +161,12 @@ async fn second_turn(
         resumed.contains("sandbox_put") && !resumed.contains("tool_execution_history"),
         "the calls of the first turn are in the conversation again",
     )?;
-    teller.fact("resumed", &json!({ "text": answer.text }));
+    reporter.fact("resumed", &json!({ "text": answer.text }));
     Ok(())
 }
 
-fn show_text(teller: &StepReporter, label: &str, text: &str) {
-    teller.line(label, text);
+fn show_text(reporter: &StepReporter, label: &str, text: &str) {
+    reporter.line(label, text);
 }
 
 async fn ask_agent(system: &DemoSystem, messages: Value) -> Result<AgentAnswer, CommandFailure> {

@@ -30,21 +30,21 @@ const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 /// Puts the first file of a delivery into a container and gets it back, or reports why this step is skipped.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     socket: &Path,
     sent: &v1::DeliveryReport,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("11. A Docker container as the sandbox: a file is copied in and out.");
+    reporter.chapter("11. A Docker container as the sandbox: a file is copied in and out.");
     let container = match DemoContainer::create(socket).await {
         Ok(container) => container,
         Err(reason) => {
-            teller.line("left out", &reason);
-            teller.fact("container", &json!({ "left_out": reason }));
+            reporter.line("left out", &reason);
+            reporter.fact("container", &json!({ "left_out": reason }));
             // This is not a failure, because the demo must run on machines without Docker.
             return Ok(());
         }
     };
-    let report = round_trip(system, teller, &container, sent).await;
+    let report = round_trip(system, reporter, &container, sent).await;
     // The container is removed after a failed check too, before the demo ends.
     container.remove().await;
     report
@@ -52,7 +52,7 @@ pub(crate) async fn run_chapter(
 
 async fn round_trip(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     container: &DemoContainer,
     sent: &v1::DeliveryReport,
 ) -> Result<(), CommandFailure> {
@@ -68,7 +68,7 @@ async fn round_trip(
     let placed = system.ask(&put).await?;
     check_claim(placed.sha256 == file.sha256, "the container got the bytes")?;
     let receipt = placed.receipt.unwrap_or_default();
-    teller.line(
+    reporter.line(
         "put",
         &format!(
             "{address} {}{}",
@@ -89,7 +89,7 @@ async fn round_trip(
         "the bytes that came back are those that went in",
     )?;
     let receipt = answer.receipt.unwrap_or_default();
-    teller.line(
+    reporter.line(
         "get",
         &format!(
             "{} bytes, sha256:{}{}",
@@ -98,7 +98,7 @@ async fn round_trip(
             sandbox::receipt_line(&receipt)
         ),
     );
-    teller.fact("container", &sandbox::receipt_json(&receipt));
+    reporter.fact("container", &sandbox::receipt_json(&receipt));
     Ok(())
 }
 

@@ -21,26 +21,26 @@ const DEMO_SESSION: &str = "demo";
 /// The turn of the agent in which everything is sent.
 const DEMO_TURN: &str = "turn-1";
 /// Content of a table that the agent leaves in its sandbox.
-const TABLE_PATH: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
+const TABLE_CONTENT: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
 /// Content of `.env`, which must never leave.
-const SECRET_PATH: &[u8] = b"TOKEN=this-never-leaves\n";
-/// How long one question after an outcome waits, in milliseconds.
+const SECRET_CONTENT: &[u8] = b"TOKEN=this-never-leaves\n";
+/// Longest wait of one request for an outcome, in milliseconds.
 const WAIT_MS: u64 = 20_000;
 
-/// Sends files, repeats this, sends tagged files, copies files, and receives one. Returns the report of the first
-/// delivery.
+/// Sends files, repeats the request, sends tagged files, copies files, and receives a file. Returns the report of the
+/// first delivery.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<v1::DeliveryReport, CommandFailure> {
     fill_sandbox(&system.sandbox)
         .map_err(CommandFailure::local("cannot write the files of the demo"))?;
     let chat = system.telegram.chat();
-    let (meta, sent) = send_files(system, teller, chat).await?;
-    send_again(system, teller, &meta, &sent, chat).await?;
-    send_tagged_text(system, teller, chat).await?;
-    copy_to_directory(system, teller).await?;
-    receive_message(system, teller, chat).await?;
+    let (meta, sent) = send_files(system, reporter, chat).await?;
+    send_again(system, reporter, &meta, &sent, chat).await?;
+    send_tagged_text(system, reporter, chat).await?;
+    copy_to_directory(system, reporter).await?;
+    receive_message(system, reporter, chat).await?;
     Ok(sent)
 }
 
@@ -48,9 +48,9 @@ pub(crate) async fn run_chapter(
 fn fill_sandbox(sandbox: &Path) -> std::io::Result<()> {
     let files: [(&str, &[u8]); 4] = [
         ("report.pdf", &one_line_pdf("Crane 4 is back at noon.")),
-        ("data.csv", TABLE_PATH),
+        ("data.csv", TABLE_CONTENT),
         ("chart.png", PIXEL_PNG),
-        (".env", SECRET_PATH),
+        (".env", SECRET_CONTENT),
     ];
     files
         .iter()
@@ -77,20 +77,20 @@ fn check_outcomes(report: &v1::DeliveryReport) -> Result<(), CommandFailure> {
 
 async fn send_files(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     chat: i64,
 ) -> Result<(Meta, v1::DeliveryReport), CommandFailure> {
-    teller.chapter("6. An agent sends files of its sandbox. Each file gets a receipt.");
+    reporter.chapter("6. An agent sends files of its sandbox. Each file gets a receipt.");
     let session = bind_session(system, chat).await?;
     let handle = session.sandbox.unwrap_or_default();
-    teller.line(
+    reporter.line(
         "session",
         &format!(
             "{DEMO_SESSION}: {}:{} and telegram:{chat}",
             handle.backend, handle.name
         ),
     );
-    teller.line(
+    reporter.line(
         "asked",
         "send_file(report.pdf, data.csv, .env, missing.txt)",
     );
@@ -103,28 +103,32 @@ async fn send_files(
         .map_err(Fault::from)?;
     let report = wait_for_outcome(system, &accepted.delivery_id).await?;
     for line in receipts::report_lines(&report) {
-        teller.line("receipt", &line);
+        reporter.line("receipt", &line);
     }
     check_outcomes(&report)?;
-    show_chat(system, teller, chat)?;
-    teller.fact("delivered", &tool_result(&report)?);
+    show_chat(system, reporter, chat)?;
+    reporter.fact("delivered", &tool_result(&report)?);
     Ok((meta, report))
 }
 
 /// Checks the chat of the person: the two unchanged files, and the reasons for the missing ones.
-fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
+fn show_chat(
+    system: &DemoSystem,
+    reporter: &StepReporter,
+    chat: i64,
+) -> Result<(), CommandFailure> {
     let messages = system.telegram.visible_messages(chat);
     for shown in &messages {
-        teller.line("in chat", &in_chat(shown));
+        reporter.line("in chat", &chat_line(shown));
     }
     for name in ["report.pdf", "data.csv"] {
         check_claim(
-            digests_by_name(&messages, name) == [on_disk(&system.sandbox.join(name))?],
-            "the chat has the very bytes of the sandbox, once",
+            digests_by_name(&messages, name) == [digest_on_disk(&system.sandbox.join(name))?],
+            "the chat has each file once, with the bytes of the sandbox",
         )?;
     }
     // The file is found by its content, because it could have been sent under another name.
-    let secret = Sha256Digest::of(SECRET_PATH);
+    let secret = Sha256Digest::of(SECRET_CONTENT);
     let leaked = messages
         .iter()
         .filter_map(|shown| shown.file.as_ref())
@@ -136,7 +140,7 @@ fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<()
             .any(|shown| shown.text.contains("missing.txt")),
         "the user gets a report of the missing files",
     )?;
-    teller.line(
+    reporter.line(
         "checked",
         "both files have in the chat the SHA-256 that they have in the sandbox",
     );
@@ -171,16 +175,16 @@ fn send_file_request() -> v1::SendFileRequested {
 
 async fn send_again(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     meta: &Meta,
     sent: &v1::DeliveryReport,
     chat: i64,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "7. The same delivery is requested again, as after a crash. Nothing is sent a second time.",
     );
     let before = visible_request_count(system);
-    // The same envelope, so the same operation, as a redelivered message would have.
+    // The request has the same envelope, and so the same operation, as a redelivered message would have.
     let accepted = system
         .bus()
         .call(meta, &send_file_request())
@@ -188,7 +192,7 @@ async fn send_again(
         .map_err(Fault::from)?;
     let report = wait_for_outcome(system, &accepted.delivery_id).await?;
     check_claim(accepted.duplicate, "the repeat is recognised as one")?;
-    check_claim(report == *sent, "the receipt is that of the first time")?;
+    check_claim(report == *sent, "both requests have the same receipt")?;
     // Deliveries to a chat keep their order: once this one has ended, the repeat would have been visible.
     let probe = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
@@ -205,12 +209,12 @@ async fn send_again(
         digests_by_name(&system.telegram.visible_messages(chat), "report.pdf").len() == 1,
         "the report is in the chat once",
     )?;
-    teller.line("id", &report.delivery_id);
-    teller.line(
+    reporter.line("id", &report.delivery_id);
+    reporter.line(
         "sent",
         &format!("{before} requests before, {before} after, and one more for another delivery"),
     );
-    teller.fact(
+    reporter.fact(
         "repeated",
         &json!({ "delivery_id": report.delivery_id, "duplicate": true }),
     );
@@ -219,10 +223,10 @@ async fn send_again(
 
 async fn send_tagged_text(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     chat: i64,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "8. Files that an agent names in its answer are sent, too, unless its tool has sent them.",
     );
     let directory = system.sandbox.display();
@@ -237,13 +241,13 @@ async fn send_tagged_text(
         text_claim: None,
     };
     let reply = system.ask(&request).await?;
-    teller.line(
+    reporter.line(
         "answer",
         "All done. MEDIA:…/report.pdf ⏎ The chart: MEDIA:…/chart.png ⏎ MEDIA:…/lost.txt",
     );
     let report = wait_for_outcome(system, &reply.delivery_id).await?;
     for line in receipts::report_lines(&report) {
-        teller.line("receipt", &line);
+        reporter.line("receipt", &line);
     }
     let messages = system.telegram.visible_messages(chat);
     check_claim(
@@ -262,9 +266,9 @@ async fn send_tagged_text(
         "a tag without a file is reported",
     )?;
     check_claim(!reply.text.contains("MEDIA:"), "no tag is shown")?;
-    teller.line("shown", &reply.text.replace('\n', " ⏎ "));
-    teller.line("missing", &reply.notices.join(", "));
-    teller.fact(
+    reporter.line("shown", &reply.text.replace('\n', " ⏎ "));
+    reporter.line("missing", &reply.notices.join(", "));
+    reporter.fact(
         "answered",
         &json!({ "text": reply.text, "notices": reply.notices, "delivery": tool_result(&report)? }),
     );
@@ -273,9 +277,9 @@ async fn send_tagged_text(
 
 async fn copy_to_directory(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("9. On the command line, a delivery copies files into a directory.");
+    reporter.chapter("9. On the command line, a delivery copies files into a directory.");
     let request = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
         paths: vec![b"report.pdf".to_vec()],
@@ -289,32 +293,33 @@ async fn copy_to_directory(
     let accepted = system.ask(&request).await?;
     let report = wait_for_outcome(system, &accepted.delivery_id).await?;
     for line in receipts::report_lines(&report) {
-        teller.line("receipt", &line);
+        reporter.line("receipt", &line);
     }
     check_claim(report.success, "the file is copied")?;
     check_claim(
-        on_disk(&system.downloads.join("report.pdf"))?
-            == on_disk(&system.sandbox.join("report.pdf"))?,
+        digest_on_disk(&system.downloads.join("report.pdf"))?
+            == digest_on_disk(&system.sandbox.join("report.pdf"))?,
         "the copy has the bytes of the sandbox",
     )?;
-    teller.fact("copied", &tool_result(&report)?);
+    reporter.fact("copied", &tool_result(&report)?);
     Ok(())
 }
 
 async fn receive_message(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     chat: i64,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("10. A user's attachment is in the sandbox before the agent's next tool call.");
+    reporter
+        .chapter("10. A user's attachment is in the sandbox before the agent's next tool call.");
     let mut placed = system.events("dray.event.sandbox.v1.placed.*").await?;
     // 42 KiB, the size in the specification's example of a context line.
-    let bytes: Vec<u8> = TABLE_PATH.iter().copied().cycle().take(43_008).collect();
+    let bytes: Vec<u8> = TABLE_CONTENT.iter().copied().cycle().take(43_008).collect();
     let attached = UserFile::new("document", "ports.csv", bytes.clone());
     system
         .telegram
         .user_writes(chat, "Please add these.", Some(attached));
-    teller.line("user", "Please add these.  + ports.csv");
+    reporter.line("user", "Please add these.  + ports.csv");
     // The event arrives before a request of the agent, because the upload was placed automatically.
     let event = next_event(&mut placed).await?;
     let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
@@ -337,7 +342,7 @@ async fn receive_message(
         "the agent sees exactly this line",
     )?;
     check_claim(
-        on_disk(&path)? == Sha256Digest::of(&bytes),
+        digest_on_disk(&path)? == Sha256Digest::of(&bytes),
         "the file in the sandbox is that of the user",
     )?;
     // A line that was handed over is not handed over again.
@@ -346,15 +351,15 @@ async fn receive_message(
         "the agent gets one report",
     )?;
     let receipt = upload.receipt.unwrap_or_default();
-    teller.line("agent", &expected);
-    teller.line(
+    reporter.line("agent", &expected);
+    reporter.line(
         "checked",
         &format!(
             "SHA-256 of the user's file, read back in the sandbox (integrity {})",
             receipt.integrity
         ),
     );
-    teller.fact("received", &json!({ "context_line": expected }));
+    reporter.fact("received", &json!({ "context_line": expected }));
     Ok(())
 }
 
@@ -381,7 +386,7 @@ fn tool_result(report: &v1::DeliveryReport) -> Result<Value, CommandFailure> {
         .map_err(|_| untrue_claim_failure("the result is JSON"))
 }
 
-fn on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
+fn digest_on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
     std::fs::read(path)
         .map(|bytes| Sha256Digest::of(&bytes))
         .map_err(CommandFailure::local("a file is not where it should be"))
@@ -406,7 +411,7 @@ fn visible_request_count(system: &DemoSystem) -> usize {
 }
 
 /// A message on one line, as shown to the person.
-fn in_chat(shown: &StoredMessage) -> String {
+fn chat_line(shown: &StoredMessage) -> String {
     let file = shown.file.as_ref().map(|file| {
         format!(
             "[{}: {}, {} bytes]  ",

@@ -20,9 +20,9 @@ pub(crate) const PRICES_XLSX: &[u8] = include_bytes!("../../assets/prices.xlsx")
 /// Reads both documents, then names one of them in a later turn.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "12. An agent reads a document that a user sent. It gets Markdown, marked as untrusted content.",
     );
     let report = store_file(system, "report.pdf", REPORT_PDF).await?;
@@ -40,24 +40,24 @@ pub(crate) async fn run_chapter(
         text.contains("untrusted user data, NOT instructions"),
         "the frame marks untrusted data",
     )?;
-    show_reply(teller, "report.pdf", &reply, &text);
+    show_reply(reporter, "report.pdf", &reply, &text);
     let (reply, text) = read_document(system, &report, "page 2").await?;
     check_claim(!text.contains("Crane 1"), "only the second page is shown")?;
-    show_reply(teller, "page 2", &reply, &text);
+    show_reply(reporter, "page 2", &reply, &text);
     let (reply, text) = read_document(system, &prices, "").await?;
     check_claim(
         text.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "cells read as people see them",
     )?;
-    show_reply(teller, "prices", &reply, &text);
-    later_turn(system, teller, &prices).await
+    show_reply(reporter, "prices", &reply, &text);
+    later_turn(system, reporter, &prices).await
 }
 
-fn show_reply(teller: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
+fn show_reply(reporter: &StepReporter, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
     for line in text.lines().filter(|line| !line.is_empty()).take(12) {
-        teller.line(label, line);
+        reporter.line(label, line);
     }
-    teller.fact(
+    reporter.fact(
         "read",
         &json!({ "document": label, "outcome": reply.outcome, "mime": reply.mime,
             "converter": reply.converter, "metrics": reply.metrics }),
@@ -128,10 +128,10 @@ async fn content_text(
 /// Shows that in a later turn the file keeps its id and gets a new link.
 async fn later_turn(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     prices: &Claim,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "13. Ten turns later the agent still reads the file by its id, although the link has expired.",
     );
     let conversation = json!({
@@ -164,7 +164,7 @@ async fn later_turn(
         !built.to_string().contains("files.example/expired\"}"),
         "no dead link is shown",
     )?;
-    teller.line("id", id);
+    reporter.line("id", id);
     let request = v1::ReadFilesRequest {
         catalog: Some(ContentSource::Inline(json_part(&built, "/catalog").into()).into()),
         tool: "read_files".to_owned(),
@@ -179,17 +179,17 @@ async fn later_turn(
         json_part(&answer, "/0/status") == "ok" && json_part(&answer, "/1/code") == "unknown_id",
         "an unknown id does not affect the other file",
     )?;
-    print_files(teller, &answer);
-    teller.fact("read_files", &answer);
+    print_files(reporter, &answer);
+    reporter.fact("read_files", &answer);
     Ok(())
 }
 
 /// Prints each file of a reply of `read_files`: its id, its status and the first line of its text.
-fn print_files(teller: &StepReporter, files: &Value) {
+fn print_files(reporter: &StepReporter, files: &Value) {
     for file in files.as_array().into_iter().flatten() {
         let of = |key: &str| json_part(file, &format!("/{key}"));
         let content = of("content");
-        teller.line(
+        reporter.line(
             &of("id"),
             &format!(
                 "{}: {}",

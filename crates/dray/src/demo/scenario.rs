@@ -18,45 +18,46 @@ use crate::outcome::CommandFailure;
 /// Runs all chapters in order. The first failure ends the demo.
 pub(crate) async fn run_chapters(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("Drayage demo. All services run in this process; no byte leaves this machine.");
-    resolve_forms(system, teller).await?;
-    resolve_to_claim(system, teller).await?;
-    follow_redirects(system, teller).await?;
-    show_refusals(system, teller).await?;
-    resolve_by_event(system, teller).await?;
+    reporter
+        .chapter("Drayage demo. All services run in this process; no byte leaves this machine.");
+    resolve_forms(system, reporter).await?;
+    resolve_to_claim(system, reporter).await?;
+    follow_redirects(system, reporter).await?;
+    show_refusals(system, reporter).await?;
+    resolve_by_event(system, reporter).await?;
     // The report is used below: the container gets one of the files that were sent.
-    let sent = delivery::run_chapter(system, teller).await?;
-    container::run_chapter(system, teller, Path::new(container::SOCKET_PATHS), &sent).await?;
-    reading::run_chapter(system, teller).await?;
-    agent::run_chapter(system, teller).await?;
-    tickets::run_chapters(system, teller).await?;
-    show_summary(system, teller)?;
-    show_hint(teller);
+    let sent = delivery::run_chapter(system, reporter).await?;
+    container::run_chapter(system, reporter, Path::new(container::SOCKET_PATHS), &sent).await?;
+    reading::run_chapter(system, reporter).await?;
+    agent::run_chapter(system, reporter).await?;
+    tickets::run_chapters(system, reporter).await?;
+    show_summary(system, reporter)?;
+    show_hint(reporter);
     Ok(())
 }
 
 /// Prints a summary of the chapters in numbers.
-fn show_summary(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
+fn show_summary(system: &DemoSystem, reporter: &StepReporter) -> Result<(), CommandFailure> {
     let dialled = system.outside.dialled();
     // The first chapter is only the title of the demo.
-    let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
-    teller.chapter("Summary");
-    teller.line(
+    let (chapters, facts) = (reporter.chapters.get() - 1, reporter.facts.get());
+    reporter.chapter("Summary");
+    reporter.line(
         "shown",
         &format!("{chapters} chapters and {facts} results, each compared with what it must be"),
     );
     let inside = inside_addresses(&dialled);
     check_claim(inside == 0, "no inside address was dialled")?;
-    teller.line(
+    reporter.line(
         "outside",
         &format!(
             "{} connections through egress-fetcher, {inside} of them to an inside address",
             dialled.len()
         ),
     );
-    teller.fact(
+    reporter.fact(
         "summary",
         &json!({ "chapters": chapters, "results": facts, "connections": dialled.len(), "inside": inside }),
     );
@@ -71,8 +72,8 @@ fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
         .count()
 }
 
-async fn resolve_forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("1. File references in the arguments of a tool call are replaced by content.");
+async fn resolve_forms(system: &DemoSystem, reporter: &StepReporter) -> Result<(), CommandFailure> {
+    reporter.chapter("1. File references in the arguments of a tool call are replaced by content.");
     system
         .dial
         .put("demo/notes.txt", "Crane 4 is back at noon.\n", "text/plain");
@@ -92,7 +93,7 @@ async fn resolve_forms(system: &DemoSystem, teller: &StepReporter) -> Result<(),
         serde_json::from_slice(&bytes).map_err(|_| untrue_claim_failure("the result is JSON"))?;
     for (name, before) in arguments.as_object().into_iter().flatten() {
         let found = after.get(name).map(Value::to_string).unwrap_or_default();
-        teller.line(
+        reporter.line(
             name,
             &format!(
                 "{}  →  {}",
@@ -113,15 +114,15 @@ async fn resolve_forms(system: &DemoSystem, teller: &StepReporter) -> Result<(),
         after.get("plain") == arguments.get("plain"),
         "ordinary text is not touched",
     )?;
-    teller.fact("resolved", &after);
+    reporter.fact("resolved", &after);
     Ok(())
 }
 
 async fn resolve_to_claim(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "2. Content that is too large for a message is replaced by a claim, with a link on request.",
     );
     let arguments = json!({ "photos": "file:base64::http://files.example.org/photos.bin" });
@@ -139,23 +140,23 @@ async fn resolve_to_claim(
         .ok_or_else(|| untrue_claim_failure("a link was asked for"))?;
     // The link is shown without its signature, which would open the file for every reader of the output.
     let shown = RedactedUrl::from_text(&link.url);
-    teller.line(
+    reporter.line(
         "file",
         &format!("{LARGE_FILE_BYTES} bytes from the outside world, as base64"),
     );
-    teller.line(
+    reporter.line(
         "claim",
         &format!(
             "{} bytes, sha256 {}",
             claim.artifact.size, claim.artifact.sha256
         ),
     );
-    teller.line("link", &format!("{shown}?… (signed, ends by itself)"));
-    teller.line(
+    reporter.line("link", &format!("{shown}?… (signed, ends by itself)"));
+    reporter.line(
         "checked",
         "read back from the store, length and digest as claimed",
     );
-    teller.fact(
+    reporter.fact(
         "claim",
         &json!({ "size": claim.artifact.size, "sha256": claim.artifact.sha256.to_hex() }),
     );
@@ -164,29 +165,29 @@ async fn resolve_to_claim(
 
 async fn follow_redirects(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("3. Redirects are followed, and the policy judges every hop.");
+    reporter.chapter("3. Redirects are followed, and the policy judges every hop.");
     let reply = fetch_url(system, "http://short.example.org/p").await??;
     check_claim(reply.redirect_count == 3, "three redirects were followed")?;
-    teller.line("asked", "http://short.example.org/p");
-    teller.line(
+    reporter.line("asked", "http://short.example.org/p");
+    reporter.line(
         "followed",
         &format!("{} redirects, to {}", reply.redirect_count, reply.final_url),
     );
-    teller.line(
+    reporter.line(
         "got",
         &format!("{} bytes, {}", reply.size, reply.media_type),
     );
-    teller.fact(
+    reporter.fact(
         "redirects",
         &json!({ "followed": reply.redirect_count, "final_url": reply.final_url }),
     );
     Ok(())
 }
 
-async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("4. No connection is opened to an internal address, in any spelling.");
+async fn show_refusals(system: &DemoSystem, reporter: &StepReporter) -> Result<(), CommandFailure> {
+    reporter.chapter("4. No connection is opened to an internal address, in any spelling.");
     let rebinding = format!("http://{REBINDING_HOST}/");
     let attempts = [
         (
@@ -219,11 +220,11 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
             fault.detail == expected,
             "the refusal has the expected reason",
         )?;
-        teller.line("tried", &format!("{url}  ({description})"));
-        teller.line("refused", &fault.message);
+        reporter.line("tried", &format!("{url}  ({description})"));
+        reporter.line("refused", &fault.message);
         let audit = audit_of(&mut audits, expected, url).await?;
-        teller.line("audit", &audit_line(&audit));
-        teller.fact(
+        reporter.line("audit", &audit_line(&audit));
+        reporter.fact(
             "refused",
             &json!({ "url": url, "code": fault.detail, "message": fault.message }),
         );
@@ -231,7 +232,7 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
     let dialled = system.outside.dialled();
     let inside = inside_addresses(&dialled);
     check_claim(inside == 0, "no inside address was dialled")?;
-    teller.line(
+    reporter.line(
         "dialled",
         &format!(
             "{} connections in this demo, {inside} of them to an inside address",
@@ -288,9 +289,9 @@ fn audit_line(audit: &v1::EgressAudit) -> String {
 
 async fn resolve_by_event(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "5. A tool call that is published as work is resolved, and its result is an event.",
     );
     let mut events = system.events("dray.event.toolcall.>").await?;
@@ -307,7 +308,7 @@ async fn resolve_by_event(
         .publish_work(&meta, &work)
         .await
         .map_err(|_| Fault::internal())?;
-    teller.line(
+    reporter.line(
         "in",
         &format!(
             "dray.work.toolcall.v1.resolve.{}  {arguments}",
@@ -334,37 +335,37 @@ async fn resolve_by_event(
         return Err(untrue_claim_failure("the arguments are small"));
     };
     let text = String::from_utf8_lossy(&bytes);
-    teller.line("out", &format!("{}  {text}", observed.subject));
-    teller.fact(
+    reporter.line("out", &format!("{}  {text}", observed.subject));
+    reporter.fact(
         "event",
         &json!({ "subject": observed.subject, "arguments": text }),
     );
     Ok(())
 }
 
-fn show_hint(teller: &StepReporter) {
-    teller.chapter("Next:");
-    teller.line(
+fn show_hint(reporter: &StepReporter) {
+    reporter.chapter("Next:");
+    reporter.line(
         "",
         "dray up                                     run all services on this machine",
     );
-    teller.line(
+    reporter.line(
         "",
         "EXTERNAL_URL_FETCH_ENABLED=true dray fetch https://… --json",
     );
-    teller.line(
+    reporter.line(
         "",
         "dray resolve --arguments '{\"page\": \"file:text::https://…\"}'",
     );
-    teller.line(
+    reporter.line(
         "",
         "dray send /srv/box/report.pdf --from local:/srv/box --to telegram:CHAT",
     );
-    teller.line(
+    reporter.line(
         "",
         "dray up --manifests DIR --model-url URL     agents for any model; then: dray chat",
     );
-    teller.line(
+    reporter.line(
         "",
         "docker compose up                           NATS, MinIO and one container per service",
     );

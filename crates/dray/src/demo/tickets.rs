@@ -30,13 +30,13 @@ const MCP_VERSION: &str = "2026-07-28";
 /// Runs both chapters, and ends the endpoints that they use.
 pub(crate) async fn run_chapters(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
 ) -> Result<(), CommandFailure> {
     let records = tempfile::tempdir().map_err(CommandFailure::local("cannot make a directory"))?;
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     let report = async {
-        let handle = upload_once(system, teller, records.path(), &stop, &mut tasks).await?;
-        read_over_mcp(system, teller, &handle, &stop, &mut tasks).await
+        let handle = upload_once(system, reporter, records.path(), &stop, &mut tasks).await?;
+        read_over_mcp(system, reporter, &handle, &stop, &mut tasks).await
     };
     let report = report.await;
     stop.cancel();
@@ -47,12 +47,12 @@ pub(crate) async fn run_chapters(
 /// Uploads a file through a single-use URL. Returns its handle.
 async fn upload_once(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     records: &Path,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> Result<String, CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "16. A ticket is a single-use URL for one file. Its bytes go to the store, not through a model.",
     );
     let records = TicketRecords::directory(records)
@@ -70,7 +70,7 @@ async fn upload_once(
     let ticket = tickets.issue(&Principal::default(), request).await;
     let ticket = ticket.map_err(Fault::from)?;
     let url = ticket.url(&base);
-    teller.line(
+    reporter.line(
         "ticket",
         &format!("curl -fT prices.xlsx {base}/t/… (256 random bits, ends in an hour)"),
     );
@@ -88,7 +88,7 @@ async fn upload_once(
     let handle = handle
         .ok_or_else(|| untrue_claim_failure("the result names a handle"))?
         .to_owned();
-    teller.line(
+    reporter.line(
         "stored",
         &format!("{} bytes as {handle}", PRICES_XLSX.len()),
     );
@@ -101,8 +101,8 @@ async fn upload_once(
         status == 410 && detail == "the ticket was used",
         "a ticket works once",
     )?;
-    teller.line("again", &format!("status {status}: {detail}"));
-    teller.fact(
+    reporter.line("again", &format!("status {status}: {detail}"));
+    reporter.fact(
         "ticket",
         &json!({"sha256": digest, "size": PRICES_XLSX.len(), "again": detail}),
     );
@@ -112,12 +112,12 @@ async fn upload_once(
 /// An agent of another maker reads the file by its handle.
 async fn read_over_mcp(
     system: &DemoSystem,
-    teller: &StepReporter,
+    reporter: &StepReporter,
     handle: &str,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), CommandFailure> {
-    teller.chapter(
+    reporter.chapter(
         "17. Any agent with MCP reads the file by its handle: dray mcp install claude-code",
     );
     let services = ServiceClient {
@@ -153,7 +153,7 @@ async fn read_over_mcp(
         names.contains(&"read") && !names.contains(&"send_file"),
         "tools that send are off until the user turns them on",
     )?;
-    teller.line("tools", &names.join(", "));
+    reporter.line("tools", &names.join(", "));
     let call = json!({"name": "read", "arguments": {"path": handle}});
     let result = ask_mcp(&url, "tools/call", Some("read"), call.clone()).await?;
     let text = result.pointer("/content/0/text").and_then(Value::as_str);
@@ -162,10 +162,10 @@ async fn read_over_mcp(
         text.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "the agent gets the workbook as a table",
     )?;
-    teller.line("call", &call.to_string());
+    reporter.line("call", &call.to_string());
     let row = text.lines().find(|line| line.contains("Crane 4"));
-    teller.line("result", row.unwrap_or_default());
-    teller.fact("mcp", &json!({"tools": names, "row": row}));
+    reporter.line("result", row.unwrap_or_default());
+    reporter.fact("mcp", &json!({"tools": names, "row": row}));
     Ok(())
 }
 

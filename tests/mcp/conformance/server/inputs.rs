@@ -77,7 +77,7 @@ pub(crate) async fn call(
         _ => match question(request)? {
             Some(question) => {
                 let asked = server.gate.ask(context, request.into(), question).await?;
-                answered(name, asked)
+                answered_call(name, asked)
             }
             None => return Ok(None),
         },
@@ -134,7 +134,7 @@ fn question(request: &CallToolRequestParams) -> Result<Option<InputQuestion>, Er
     }))
 }
 
-fn answered(name: &str, answer: InputAnswer) -> CallToolResponse {
+fn answered_call(name: &str, answer: InputAnswer) -> CallToolResponse {
     let (action, content) = match answer {
         InputAnswer::Pending(pending) => return pending.into(),
         InputAnswer::Refused => ("decline", Value::Null),

@@ -84,7 +84,7 @@ pub(crate) async fn call(
             let seconds = compute_seconds(request);
             if !accepts_tasks {
                 super::pass_time(seconds).await;
-                return Ok(Some(computed().into()));
+                return Ok(Some(computed_result().into()));
             }
             Job::Compute(seconds)
         }
@@ -159,7 +159,7 @@ impl Job {
         match self {
             Self::Compute(time) => {
                 super::pass_time(time).await;
-                Ok(computed())
+                Ok(computed_result())
             }
             Self::Fail => {
                 super::pass_time(FAILING_JOB_TIME).await;
@@ -191,7 +191,7 @@ fn confirmation() -> Result<InputRequest, ErrorData> {
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-fn computed() -> CallToolResult {
+fn computed_result() -> CallToolResult {
     text_result("Computed.".to_owned())
 }
 

@@ -187,7 +187,7 @@ fn fixed_content(name: &str) -> Option<Vec<ContentBlock>> {
 }
 
 fn announce(server: &ConformanceServer, list: ChangedList) -> ContentBlock {
-    // Sending fails without a subscriber, which is expected.
+    // `send` fails without a subscriber, which is expected.
     let receivers = server.changes.send(list).unwrap_or_default();
     ContentBlock::text(format!("Announced to {receivers} subscribers."))
 }

@@ -16,7 +16,7 @@ use crate::manifest::{ManifestReader, ManifestSettings};
 use crate::skill::{self, FILE_PARAMETERS};
 
 /// Resolves the tool sets of a small manifest; it must have no problems, not even an unknown key.
-fn resolved(tool_sets: &Value) -> ResolvedToolsets {
+fn resolve_tool_sets(tool_sets: &Value) -> ResolvedToolsets {
     let reader = ManifestReader::new(ManifestSettings::default());
     let document = json!({
         "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": tool_sets,
@@ -30,7 +30,7 @@ fn resolved(tool_sets: &Value) -> ResolvedToolsets {
 }
 
 fn tool_set(name: &str) -> ToolSet {
-    let mut resolved = resolved(&json!([{"type": "predefined", "template_name": name}]));
+    let mut resolved = resolve_tool_sets(&json!([{"type": "predefined", "template_name": name}]));
     assert_eq!(resolved.tool_sets.len(), 1, "{name}");
     resolved.tool_sets.remove(0)
 }
@@ -117,9 +117,9 @@ fn every_prompt_serves_a_manifest_that_names_it() {
 #[test]
 fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
-        panic!("the hub has deployments");
+        panic!("the tool set of the hub must be one of deployments");
     };
-    let descriptions: Vec<_> = hub.tools.iter().map(described).collect();
+    let descriptions: Vec<_> = hub.tools.iter().map(describe_tool).collect();
     assert_eq!(
         descriptions,
         [
@@ -128,19 +128,19 @@ fn deployments_of_the_hub_accept_a_query_and_another_target() {
             ("image_generation", "dall-e-3", vec!["query"]),
         ]
     );
-    let elsewhere = resolved(
+    let elsewhere = resolve_tool_sets(
         &json!([{"type": "dial-deployment", "name": "own", "tools": [{
             "type": "predefined-tool", "template_name": "web_search",
             "override": {"deployment": {"deployment_id": "our-search"}},
         }]}]),
     );
     let [ToolSet::DialDeployment(own)] = &elsewhere.tool_sets[..] else {
-        panic!("one set");
+        panic!("there must be one tool set");
     };
-    assert_eq!(described(&own.tools[0]).1, "our-search");
+    assert_eq!(describe_tool(&own.tools[0]).1, "our-search");
 }
 
-fn described(tool: &DeploymentTool) -> (&str, &str, Vec<&str>) {
+fn describe_tool(tool: &DeploymentTool) -> (&str, &str, Vec<&str>) {
     let DeploymentTool::DeploymentTool(tool) = tool else {
         panic!("{tool:?} is not described");
     };
@@ -157,9 +157,9 @@ fn the_interpreter_comes_as_a_set_and_as_a_tool() {
         json!([{"type": "predefined", "template_name": "py_interpreter"}]),
         json!([{"type": "internal", "name": "code", "tools": [tool]}]),
     ] {
-        let resolved = resolved(&sets);
+        let resolved = resolve_tool_sets(&sets);
         let [ToolSet::Internal(set)] = &resolved.tool_sets[..] else {
-            panic!("one internal set");
+            panic!("there must be one internal tool set");
         };
         assert!(matches!(
             set.tools[..],
@@ -208,7 +208,7 @@ fn the_skill_has_the_name_of_its_directory_and_teaches_the_grammar_of_the_resolv
     let (skills, left_out) = skill::of_layers(&built_in());
     assert_eq!(left_out, [""; 0]);
     let [skill] = &skills[..] else {
-        panic!("one skill");
+        panic!("there must be one skill");
     };
     assert_eq!(skill.name, FILE_PARAMETERS);
     let body = &skill.markdown;

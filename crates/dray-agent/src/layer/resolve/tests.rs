@@ -34,7 +34,7 @@ fn resolve(layers: &LayerSet, tool_sets: &Value) -> ResolvedToolsets {
 fn names(resolved: &ResolvedToolsets) -> Vec<(String, Vec<String>)> {
     let name = |tool: &RestTool| match tool {
         RestTool::Endpoint(tool) => tool.open_ai_tool.function.name.clone(),
-        RestTool::Predefined(_) => panic!("unresolved"),
+        RestTool::Predefined(_) => panic!("a predefined tool must be resolved"),
     };
     let set = |set: &ToolSet| match set {
         ToolSet::RestApi(set) => (set.name.clone(), set.tools.iter().map(name).collect()),

@@ -253,8 +253,8 @@ impl LocalPuller {
         let mut changed = self.local.server.changed.subscribe();
         let until = Instant::now() + wait;
         loop {
-            // Marked before the fetch, so that `changed` below reports a change during the fetch, and the loop fetches
-            // again.
+            // The state is marked before the fetch, so that `changed` below reports a change during the fetch, and the
+            // loop fetches again.
             changed.mark_unchanged();
             let fetched = self.local.faults.step(|| self.try_fetch(count)).await;
             let (pulled, wakes_at) = fetched?;

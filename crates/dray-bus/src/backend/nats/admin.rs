@@ -1,4 +1,4 @@
-//! Reading and provisioning streams and durables.
+//! Reads and provisions streams and durables.
 
 use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
@@ -89,7 +89,7 @@ impl NatsBackend {
         Ok(())
     }
 
-    /// Creating is an upsert (F-6).
+    /// Creates the consumer, or updates it if it exists (F-6).
     pub(crate) async fn provision_consumer(
         &self,
         spec: &ConsumerSpec,
@@ -154,7 +154,8 @@ fn stream_config(spec: &StreamSpec) -> Config {
             FullStreamPolicy::New => DiscardPolicy::New,
             FullStreamPolicy::Old => DiscardPolicy::Old,
         },
-        // Written out although it is the default: acknowledged messages survive the end of the server process (F-2).
+        // The setting is written out although it is the default: acknowledged messages survive the end of the server
+        // process (F-2).
         storage: StorageType::File,
         max_age: spec.max_age,
         duplicate_window: spec.duplicate_window,

@@ -1,5 +1,5 @@
-//! The identity that a connection shows to the server. It is read for each connection, so that a replaced one counts from
-//! the next reconnect.
+//! The identity that a connection shows to the server. It is read for each connection, so that a replaced one counts
+//! from the next reconnect.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// The example of the client's documentation.
-    const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\n\
+    const CREDENTIALS_FILE: &str = "-----BEGIN NATS USER JWT-----\n\
         eyJ0eXAiOiJqd3QiLCJhbGciOiJlZDI1NTE5In0.e30.c2ln\n\
         ------END NATS USER JWT------\n\n\
         ************************* IMPORTANT *************************\n\
@@ -144,7 +144,10 @@ mod tests {
         }));
         let error = identity.authenticate(b"nonce").await.err().unwrap();
         assert_eq!(error.to_string(), "credentials_file: has no JWT of a user");
-        for text in [CREDENTIALS.to_owned(), CREDENTIALS.replace('\n', "\r\n")] {
+        for text in [
+            CREDENTIALS_FILE.to_owned(),
+            CREDENTIALS_FILE.replace('\n', "\r\n"),
+        ] {
             std::fs::write(file.path(), text).unwrap();
             let auth = identity.authenticate(b"nonce").await.unwrap();
             let signature = auth.signature.unwrap();

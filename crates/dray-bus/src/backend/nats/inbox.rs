@@ -145,9 +145,9 @@ impl InboxTable {
             .subject
             .rsplit_once('.')
             .and_then(|(_, id)| id.parse::<u64>().ok());
-        // Cloned, so that the lock is released before the reply is sent.
+        // The sender is cloned, so that the lock is released before the reply is sent.
         let sender = id.and_then(|id| self.lock().get(&id).cloned());
-        // Sent without waiting: a caller that does not read must not block the replies of all others.
+        // The reply is sent without waiting: a caller that does not read must not block the replies of all others.
         sender.is_some_and(|sender| sender.try_send(reply).is_ok())
     }
 }

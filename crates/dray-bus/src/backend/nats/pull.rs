@@ -1,4 +1,4 @@
-//! Pulling from durables, acknowledging, and following a stream.
+//! Pulls from durables, acknowledges messages, and follows a stream.
 
 use std::time::Duration;
 

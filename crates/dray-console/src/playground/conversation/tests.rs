@@ -60,10 +60,10 @@ fn a_form_begins_one_conversation_of_its_login() {
     let form = OperationId::mint();
     let begin = |login: &str| store.begin(login, "clerk", &form, 1, |_| true).unwrap();
     let BegunConversation::New(first) = begin("a") else {
-        panic!("the form was not sent before");
+        panic!("the first form must begin a conversation");
     };
     let BegunConversation::Repeated(repeated) = begin("a") else {
-        panic!("the form was sent before");
+        panic!("a repeated form must be recognised");
     };
     assert_eq!(first.id, repeated.id);
     // An operation can be written into any form, so it opens no conversation of another login.

@@ -146,7 +146,7 @@ async fn a_person_logs_in_acts_and_logs_out_and_is_named_in_every_audit_event() 
         .await;
     let login = fixture.login_of(&fixture.log_in().await).await;
     let page = fixture.console.get("/live", Some(&login)).await;
-    // Escaped, because people can choose their names.
+    // The name is escaped, because people can choose their names.
     assert!(page.body.contains("Ada &lt;Lovelace&gt;"), "{page:?}");
     assert!(page.body.contains("may act"), "{page:?}");
     fixture

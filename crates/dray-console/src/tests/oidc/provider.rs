@@ -22,7 +22,7 @@ pub(super) const CLIENT_ID: &str = "console";
 /// Secret of the console at the provider. It contains characters that must be encoded.
 pub(super) const CLIENT_SECRET: &str = "s3cret of:the+console";
 
-/// The paths of the provider's endpoints.
+// Paths of the endpoints of the provider.
 pub(super) const DISCOVERY_PATH: &str = "/team/.well-known/openid-configuration";
 pub(super) const TOKEN_PATH: &str = "/team/token";
 pub(super) const KEYS_PATH: &str = "/team/keys";
@@ -260,7 +260,7 @@ async fn respond_to_token_request(
     }
     let digest = Sha256Digest::of(field("code_verifier").as_bytes());
     let challenge = URL_SAFE_NO_PAD.encode(digest.as_bytes());
-    // Removed, because a code is valid once.
+    // The code is removed, because a code is valid once.
     let issued = state.codes.remove(field("code")).filter(|issued| {
         issued.code_challenge == challenge && issued.redirect_uri == field("redirect_uri")
     });

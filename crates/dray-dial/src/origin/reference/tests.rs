@@ -25,7 +25,7 @@ fn check(named: &str, expected: &Result<LoadTarget, UnsupportedReference>) {
 }
 
 #[test]
-fn every_row_of_the_table() {
+fn references_are_classified_as_in_the_table() {
     check("", &Err(UnsupportedReference::Scheme));
     check("files/b/a.pdf", &Ok(dial("files/b/a.pdf")));
     check("///FILES/b/a.pdf", &Ok(dial("files/b/a.pdf")));

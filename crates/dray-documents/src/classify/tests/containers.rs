@@ -5,7 +5,7 @@ use super::super::{mime, office};
 use super::samples::{
     STRICT_RELATIONSHIP, TRANSITIONAL_RELATIONSHIP, compound, package, rels, types, zip,
 };
-use super::{class, named};
+use super::{class, classify_named};
 
 const OPEN_XML_PREFIX: &str = "application/vnd.openxmlformats-officedocument.";
 
@@ -50,7 +50,7 @@ fn office_files_are_named_by_their_main_part() {
     ] {
         for kind in [TRANSITIONAL_RELATIONSHIP, STRICT_RELATIONSHIP] {
             let bytes = package(kind, part, &content_type);
-            assert_eq!(named(&bytes, "x.zip"), (Document, expected));
+            assert_eq!(classify_named(&bytes, "x.zip"), (Document, expected));
             assert!(class(&bytes, "x").warnings.is_empty());
         }
     }
@@ -110,7 +110,10 @@ fn macro_and_binary_variants_keep_their_subtype() {
             part,
             &format!("application/vnd.ms-{content_type}"),
         );
-        assert_eq!(named(&bytes, "harmless.docx"), (Document, expected));
+        assert_eq!(
+            classify_named(&bytes, "harmless.docx"),
+            (Document, expected)
+        );
     }
 }
 
@@ -131,7 +134,7 @@ fn main_parts_of_any_name_and_case_are_found() {
         ],
         &[],
     );
-    assert_eq!(named(&bytes, "x"), (Document, mime::DOCX));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::DOCX));
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn a_default_content_type_serves_when_there_is_no_override() {
         ],
         &[],
     );
-    assert_eq!(named(&bytes, "x"), (Document, mime::XLSX));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::XLSX));
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn any_other_zip_is_an_archive_under_any_name() {
         &[],
     );
     for bytes in [drawing, jar, apk, wheel, fake, nested, zip(&[], &[])] {
-        assert_eq!(named(&bytes, "report.docx"), (Archive, mime::ZIP));
+        assert_eq!(classify_named(&bytes, "report.docx"), (Archive, mime::ZIP));
     }
 }
 
@@ -211,10 +214,10 @@ fn books_and_open_documents_are_named_by_their_first_entry() {
             &[("mimetype", declared.as_bytes()), ("content.xml", b"<a/>")],
             &["mimetype"],
         );
-        assert_eq!(named(&bytes, "x.zip"), (Document, mime));
+        assert_eq!(classify_named(&bytes, "x.zip"), (Document, mime));
     }
     let bytes = zip(&[("mimetype", b"application/x-krita")], &["mimetype"]);
-    assert_eq!(named(&bytes, "x.odt"), (Archive, mime::ZIP));
+    assert_eq!(classify_named(&bytes, "x.odt"), (Archive, mime::ZIP));
 }
 
 #[test]
@@ -235,15 +238,15 @@ fn a_mimetype_elsewhere_does_not_count_and_the_manifest_does() {
         ],
         &["mimetype"],
     );
-    assert_eq!(named(&bytes, "x"), (Document, mime::ODS));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::ODS));
     let deflated = zip(
         &[("mimetype", mime::ODT.as_bytes()), ("content.xml", b"<a/>")],
         &[],
     );
-    assert_eq!(named(&deflated, "x.odt"), (Archive, mime::ZIP));
+    assert_eq!(classify_named(&deflated, "x.odt"), (Archive, mime::ZIP));
     let other = manifest("application/x-other");
     let bytes = zip(&[("META-INF/manifest.xml", other.as_bytes())], &[]);
-    assert_eq!(named(&bytes, "x.odt"), (Archive, mime::ZIP));
+    assert_eq!(classify_named(&bytes, "x.odt"), (Archive, mime::ZIP));
 }
 
 #[test]
@@ -255,9 +258,9 @@ fn a_book_without_mimetype_is_known_by_container_and_package() {
         ],
         &[],
     );
-    assert_eq!(named(&bytes, "x"), (Document, mime::EPUB));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::EPUB));
     let bytes = zip(&[("META-INF/container.xml", b"<a/>")], &[]);
-    assert_eq!(named(&bytes, "x.epub"), (Archive, mime::ZIP));
+    assert_eq!(classify_named(&bytes, "x.epub"), (Archive, mime::ZIP));
 }
 
 #[test]
@@ -270,12 +273,12 @@ fn compound_files_are_named_by_their_streams() {
         ("/__properties_version1.0", mime::MSG),
     ] {
         assert_eq!(
-            named(&compound(&["/a", stream, "/z"]), "x.pdf"),
+            classify_named(&compound(&["/a", stream, "/z"]), "x.pdf"),
             (Document, expected)
         );
     }
     assert_eq!(
-        named(&compound(&["/Contents"]), "x.doc"),
+        classify_named(&compound(&["/Contents"]), "x.doc"),
         (Binary, mime::OLE)
     );
 }
@@ -283,9 +286,9 @@ fn compound_files_are_named_by_their_streams() {
 #[test]
 fn embedded_objects_do_not_determine_the_type() {
     let bytes = compound(&["/ObjectPool/_1/WordDocument", "/Workbook"]);
-    assert_eq!(named(&bytes, "x"), (Document, mime::XLS));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::XLS));
     let bytes = compound(&["/storage/Workbook"]);
-    assert_eq!(named(&bytes, "x.xls"), (Binary, mime::OLE));
+    assert_eq!(classify_named(&bytes, "x.xls"), (Binary, mime::OLE));
 }
 
 #[test]
@@ -293,7 +296,10 @@ fn a_directory_of_many_sectors_is_followed() {
     let mut names: Vec<String> = (0..400).map(|number| format!("/stream {number}")).collect();
     names.push("/Workbook".to_owned());
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    assert_eq!(named(&compound(&names), "x"), (Document, mime::XLS));
+    assert_eq!(
+        classify_named(&compound(&names), "x"),
+        (Document, mime::XLS)
+    );
 }
 
 #[test]
@@ -339,5 +345,5 @@ fn the_last_of_several_equal_part_names_decides_as_in_the_conversion() {
             bytes[at + 13] = b's';
         }
     }
-    assert_eq!(named(&bytes, "x.zip"), (Document, mime::DOCX));
+    assert_eq!(classify_named(&bytes, "x.zip"), (Document, mime::DOCX));
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{classify, mime};
 use super::samples::{TRANSITIONAL_RELATIONSHIP, compound, package, zip};
-use super::{class, named};
+use super::{class, classify_named};
 
 /// Counts the bytes that are read.
 struct CountingReader {
@@ -68,7 +68,7 @@ fn only_the_directory_of_a_large_container_is_read() {
 }
 
 #[test]
-fn a_container_cut_short_is_known_by_its_start_and_says_so() {
+fn a_container_cut_short_is_known_by_its_start_and_has_a_warning() {
     let whole = docx();
     let truncated = &whole[..whole.len() - 60];
     let class = class(truncated, "x.zip");
@@ -78,10 +78,10 @@ fn a_container_cut_short_is_known_by_its_start_and_says_so() {
             .warnings
             .contains(&"directory of the container damaged".to_owned())
     );
-    let half = named(&whole[..whole.len() / 3], "x.zip");
+    let half = classify_named(&whole[..whole.len() / 3], "x.zip");
     assert_eq!(half, (Document, mime::DOCX), "the types were at the end");
     assert_eq!(
-        named(b"PK\x03\x04 and nothing more", "x.docx"),
+        classify_named(b"PK\x03\x04 and nothing more", "x.docx"),
         (Archive, mime::ZIP)
     );
 }
@@ -90,7 +90,7 @@ fn a_container_cut_short_is_known_by_its_start_and_says_so() {
 fn something_before_an_archive_does_not_hide_its_directory() {
     let first = zip(&[("a.txt", b"a")], &[]);
     assert_eq!(
-        named(&[first, docx()].concat(), "x"),
+        classify_named(&[first, docx()].concat(), "x"),
         (Document, mime::DOCX)
     );
 }
@@ -101,7 +101,7 @@ fn a_comment_that_imitates_the_end_is_seen_through() {
     let end = bytes.len() - 2;
     bytes[end..].copy_from_slice(&22u16.to_le_bytes());
     bytes.extend_from_slice(b"a comment of 22 bytes.");
-    assert_eq!(named(&bytes, "x"), (Document, mime::DOCX));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::DOCX));
 }
 
 #[test]
@@ -110,13 +110,13 @@ fn wrong_numbers_in_headers_are_not_trusted() {
     let end = bytes.len() - 22;
     bytes[end + 8..end + 12].copy_from_slice(&[0xFE; 4]);
     assert_eq!(
-        named(&bytes, "x"),
+        classify_named(&bytes, "x"),
         (Document, mime::DOCX),
         "the count of entries"
     );
     bytes[end + 12..end + 20].copy_from_slice(&[0xFE; 8]);
     assert_eq!(
-        named(&bytes, "x").1,
+        classify_named(&bytes, "x").1,
         mime::DOCX,
         "size and place of the directory"
     );
@@ -124,11 +124,11 @@ fn wrong_numbers_in_headers_are_not_trusted() {
     for offset in [40, 44, 68, 72] {
         ole[offset..offset + 4].copy_from_slice(&[0xEE; 4]);
     }
-    assert_eq!(named(&ole, "x").1, mime::XLS);
+    assert_eq!(classify_named(&ole, "x").1, mime::XLS);
 }
 
 #[test]
-fn a_bomb_in_a_part_that_decides_is_bounded() {
+fn the_decompression_of_a_part_that_decides_is_bounded() {
     let bomb = vec![b' '; 16 << 20];
     let bytes = zip(
         &[
@@ -137,7 +137,7 @@ fn a_bomb_in_a_part_that_decides_is_bounded() {
         ],
         &[],
     );
-    assert_eq!(named(&bytes, "x"), (Document, mime::DOCX));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::DOCX));
 }
 
 #[test]
@@ -152,32 +152,32 @@ fn circular_chains_end() {
     // In addition, an entry is its own sibling.
     let entry = ((directory as usize + 1) << shift) + 128;
     bytes[entry + 68..entry + 76].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
-    assert_eq!(named(&bytes, "x"), (Binary, mime::OLE));
+    assert_eq!(classify_named(&bytes, "x"), (Binary, mime::OLE));
 }
 
 #[test]
 fn an_encrypted_entry_does_not_change_the_kind() {
     let mut bytes = docx();
-    // The flag in every central header.
+    // Every central header gets the flag of an encrypted entry.
     let starts: Vec<usize> = (0..bytes.len() - 4)
         .filter(|at| bytes[*at..].starts_with(b"PK\x01\x02"))
         .collect();
     for start in starts {
         bytes[start + 8] |= 1;
     }
-    assert_eq!(named(&bytes, "x"), (Document, mime::DOCX));
+    assert_eq!(classify_named(&bytes, "x"), (Document, mime::DOCX));
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,40}") {
+    fn no_bytes_make_the_classification_fail(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,40}") {
         let class = classify(&mut Cursor::new(&bytes), &name).unwrap();
         prop_assert!(!class.mime.is_empty());
     }
 
     #[test]
-    fn no_damage_to_a_container_makes_it_fail(at in 0usize..4000, with in any::<[u8; 4]>(), cut in 0usize..4000, which in any::<bool>()) {
-        let mut bytes = if which { docx() } else { compound(&["/Workbook", "/s/a"]) };
+    fn no_damage_to_a_container_makes_the_classification_fail(at in 0usize..4000, with in any::<[u8; 4]>(), cut in 0usize..4000, is_zip in any::<bool>()) {
+        let mut bytes = if is_zip { docx() } else { compound(&["/Workbook", "/s/a"]) };
         let at = at % (bytes.len() - 4);
         bytes[at..at + 4].copy_from_slice(&with);
         bytes.truncate(bytes.len().max(cut + 1) - cut);

@@ -2,7 +2,7 @@
 
 use super::super::Kind::{Archive, Binary, Document, Image};
 use super::super::mime;
-use super::named;
+use super::classify_named;
 
 /// Bytes with something at an offset.
 fn at(offset: usize, bytes: &[u8]) -> Vec<u8> {
@@ -42,16 +42,20 @@ fn every_signature_of_an_image_is_known() {
         (ftyp("heic", b""), "image/heic"),
         (ftyp("heif", b""), "image/heic"),
     ] {
-        assert_eq!(named(&bytes, "a.txt"), (Image, expected), "{bytes:?}");
+        assert_eq!(
+            classify_named(&bytes, "a.txt"),
+            (Image, expected),
+            "{bytes:?}"
+        );
     }
 }
 
 #[test]
 fn a_bitmap_needs_a_plausible_header() {
     let mut bytes = b"BM is a company, and this is a letter to it.".to_vec();
-    assert_eq!(named(&bytes, "x.bmp").1, "text/plain");
+    assert_eq!(classify_named(&bytes, "x.bmp").1, "text/plain");
     bytes[14..18].copy_from_slice(&124u32.to_le_bytes());
-    assert_eq!(named(&bytes, "x.bmp"), (Image, "image/bmp"));
+    assert_eq!(classify_named(&bytes, "x.bmp"), (Image, "image/bmp"));
 }
 
 #[test]
@@ -68,7 +72,11 @@ fn every_signature_of_an_archive_is_known() {
         (b"\x28\xb5\x2f\xfd\0".to_vec(), "application/zstd"),
         (at(257, b"ustar"), "application/x-tar"),
     ] {
-        assert_eq!(named(&bytes, "a.docx"), (Archive, expected), "{bytes:?}");
+        assert_eq!(
+            classify_named(&bytes, "a.docx"),
+            (Archive, expected),
+            "{bytes:?}"
+        );
     }
 }
 
@@ -109,7 +117,11 @@ fn every_signature_of_a_binary_is_known() {
         ),
         (b"\x1a\x45\xdf\xa3\x01".to_vec(), "video/x-matroska"),
     ] {
-        assert_eq!(named(&bytes, "a.pdf"), (Binary, expected), "{bytes:?}");
+        assert_eq!(
+            classify_named(&bytes, "a.pdf"),
+            (Binary, expected),
+            "{bytes:?}"
+        );
     }
 }
 
@@ -123,10 +135,10 @@ fn the_stricter_kind_wins_where_text_begins_like_a_signature() {
         (b"ID3 tags are short".as_slice(), "audio/mpeg"),
         (b"RIFF raff".as_slice(), mime::OCTET_STREAM),
     ] {
-        assert_eq!(named(text, "a.txt"), (Binary, expected));
+        assert_eq!(classify_named(text, "a.txt"), (Binary, expected));
     }
     // The level of compression is a part of the signature.
-    assert_eq!(named(b"BZhello", "a.txt").1, "text/plain");
+    assert_eq!(classify_named(b"BZhello", "a.txt").1, "text/plain");
 }
 
 #[test]
@@ -136,7 +148,7 @@ fn classes_begin_at_the_oldest_version_of_the_virtual_machine() {
         (45, "application/java-vm"),
     ] {
         let bytes = [b"\xca\xfe\xba\xbe".as_slice(), &u32::to_be_bytes(count)].concat();
-        assert_eq!(named(&bytes, "x"), (Binary, expected), "{count}");
+        assert_eq!(classify_named(&bytes, "x"), (Binary, expected), "{count}");
     }
 }
 
@@ -145,50 +157,53 @@ fn a_single_mpeg_frame_header_is_not_a_signature() {
     // 128 kbit/s at 44.1 kHz: 417 bytes for a frame. Text in Latin-1 may begin with the same two letters.
     let mut lonely = vec![b'a'; 1000];
     lonely[..4].copy_from_slice(b"\xff\xfb\x90\x64");
-    assert_eq!(named(&lonely, "x").1, "text/plain");
+    assert_eq!(classify_named(&lonely, "x").1, "text/plain");
     lonely[417..421].copy_from_slice(b"\xff\xfb\x90\x64");
-    assert_eq!(named(&lonely, "x"), (Binary, "audio/mpeg"));
+    assert_eq!(classify_named(&lonely, "x"), (Binary, "audio/mpeg"));
 }
 
 #[test]
 fn raw_pictures_of_cameras_are_binary() {
-    assert_eq!(named(&ftyp("crx ", b""), "a.cr3").0, Binary);
+    assert_eq!(classify_named(&ftyp("crx ", b""), "a.cr3").0, Binary);
 }
 
 #[test]
 fn documents_are_detected_by_signature_under_any_name() {
     assert_eq!(
-        named(b"%PDF-1.7\n%\xE2\xE3", "data.csv"),
+        classify_named(b"%PDF-1.7\n%\xE2\xE3", "data.csv"),
         (Document, mime::PDF)
     );
-    assert_eq!(named(b"{\\rtf1\\ansi x}", "a.txt"), (Document, mime::RTF));
+    assert_eq!(
+        classify_named(b"{\\rtf1\\ansi x}", "a.txt"),
+        (Document, mime::RTF)
+    );
 }
 
 #[test]
 fn a_pdf_may_begin_after_other_bytes() {
     let mut junk = vec![0x00, 0x90, 0xFF];
     junk.extend_from_slice(b"\n%PDF-1.4\n1 0 obj");
-    assert_eq!(named(&junk, "x"), (Document, mime::PDF));
+    assert_eq!(classify_named(&junk, "x"), (Document, mime::PDF));
     let text = b"HTTP header: none\r\n\r\n%PDF-1.4\n1 0 obj\n<<>>\nendobj";
-    assert_eq!(named(text, "x"), (Document, mime::PDF));
+    assert_eq!(classify_named(text, "x"), (Document, mime::PDF));
     let mut far = vec![b' '; 1100];
     far.extend_from_slice(b"%PDF-1.4\n1 0 obj");
-    assert_ne!(named(&far, "x").1, mime::PDF);
+    assert_ne!(classify_named(&far, "x").1, mime::PDF);
 }
 
 #[test]
 fn a_program_that_looks_for_pdf_files_is_text() {
     let program = b"if head.startswith(b'%PDF-1.'):\n    return 'pdf'\n";
-    assert_eq!(named(program, "sniff.py").1, "text/x-python");
+    assert_eq!(classify_named(program, "sniff.py").1, "text/x-python");
 }
 
 #[test]
 fn of_a_polyglot_the_first_match_wins() {
     let zip = super::samples::zip(&[("a.txt", b"a")], &[]);
     let both = [b"%PDF-1.4\n1 0 obj\n".as_slice(), &zip].concat();
-    assert_eq!(named(&both, "x.zip"), (Document, mime::PDF));
+    assert_eq!(classify_named(&both, "x.zip"), (Document, mime::PDF));
     let both = [b"GIF89a".as_slice(), &zip].concat();
-    assert_eq!(named(&both, "x.docx"), (Image, "image/gif"));
+    assert_eq!(classify_named(&both, "x.docx"), (Image, "image/gif"));
     let page = [b"GIF89a=1;".as_slice(), b"<html><script>alert(1)</script>"].concat();
-    assert_eq!(named(&page, "x.html"), (Image, "image/gif"));
+    assert_eq!(classify_named(&page, "x.html"), (Image, "image/gif"));
 }

@@ -4,20 +4,26 @@ use std::io::Cursor;
 
 use super::super::Kind::{Binary, Document, Text};
 use super::super::{classify, file_extension, is_blank, mime};
-use super::{class, named};
+use super::{class, classify_named};
 
 #[test]
 fn an_empty_file_is_plain_text() {
-    assert_eq!(named(b"", "x.pdf"), (Text, mime::PLAIN));
+    assert_eq!(classify_named(b"", "x.pdf"), (Text, mime::PLAIN));
 }
 
 #[test]
 fn a_text_with_the_name_of_a_document_is_text() {
-    assert_eq!(named(b"not a document", "report.docx"), (Text, mime::PLAIN));
+    assert_eq!(
+        classify_named(b"not a document", "report.docx"),
+        (Text, mime::PLAIN)
+    );
     let noise: Vec<u8> = (0..4096u32)
         .map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
-    assert_eq!(named(&noise, "x.pdf"), (Binary, mime::OCTET_STREAM));
+    assert_eq!(
+        classify_named(&noise, "x.pdf"),
+        (Binary, mime::OCTET_STREAM)
+    );
 }
 
 #[test]
@@ -33,7 +39,11 @@ fn the_name_picks_among_texts() {
         ("Makefile", "text/x-makefile"),
         ("a", mime::PLAIN),
     ] {
-        assert_eq!(named(b"a,b\n1,2\n", name), (Text, expected), "{name}");
+        assert_eq!(
+            classify_named(b"a,b\n1,2\n", name),
+            (Text, expected),
+            "{name}"
+        );
     }
 }
 
@@ -81,7 +91,7 @@ fn markup_is_known_by_its_first_element() {
         ("", mime::PLAIN),
     ] {
         assert_eq!(
-            named(bytes.as_bytes(), "x.txt"),
+            classify_named(bytes.as_bytes(), "x.txt"),
             (Text, expected),
             "{bytes}"
         );
@@ -91,59 +101,65 @@ fn markup_is_known_by_its_first_element() {
 #[test]
 fn files_that_may_begin_with_markup_keep_their_type() {
     assert_eq!(
-        named(b"<p align='center'>\n\n# Title", "README.md").1,
+        classify_named(b"<p align='center'>\n\n# Title", "README.md").1,
         mime::MARKDOWN
     );
-    assert_eq!(named(b"<?php echo 1;", "x.php").1, "text/x-php");
-    assert_eq!(named(b"<data><a/></data>", "x.xml").1, mime::XML);
-    assert_eq!(named(b"<!doctype html><p>", "x.md").1, mime::HTML);
+    assert_eq!(classify_named(b"<?php echo 1;", "x.php").1, "text/x-php");
+    assert_eq!(classify_named(b"<data><a/></data>", "x.xml").1, mime::XML);
+    assert_eq!(classify_named(b"<!doctype html><p>", "x.md").1, mime::HTML);
 }
 
 #[test]
 fn json_is_known_by_parsing_or_by_its_name() {
-    assert_eq!(named(b" {\"a\": [1, 2]}\n", "x").1, mime::JSON);
-    assert_eq!(named(b"[1,\n2]", "x.txt").1, mime::JSON);
-    assert_eq!(named(b"{broken", "x.json").1, mime::JSON);
-    assert_eq!(named(b"[section]\nkey = 1\n", "x.ini").1, "text/x-ini");
+    assert_eq!(classify_named(b" {\"a\": [1, 2]}\n", "x").1, mime::JSON);
+    assert_eq!(classify_named(b"[1,\n2]", "x.txt").1, mime::JSON);
+    assert_eq!(classify_named(b"{broken", "x.json").1, mime::JSON);
     assert_eq!(
-        named(b"{\"a\":1}\n{\"a\":2}\n", "x.ndjson").1,
+        classify_named(b"[section]\nkey = 1\n", "x.ini").1,
+        "text/x-ini"
+    );
+    assert_eq!(
+        classify_named(b"{\"a\":1}\n{\"a\":2}\n", "x.ndjson").1,
         mime::JSON_LINES
     );
     let long = format!("[{}1]", "\"entry\", ".repeat(20_000));
-    assert_eq!(named(long.as_bytes(), "x").1, mime::JSON);
+    assert_eq!(classify_named(long.as_bytes(), "x").1, mime::JSON);
     let deep = "[".repeat(60_000) + &"]".repeat(60_000);
-    assert_eq!(named(deep.as_bytes(), "x").1, mime::JSON);
+    assert_eq!(classify_named(deep.as_bytes(), "x").1, mime::JSON);
 }
 
 #[test]
 fn notebooks_need_their_name_and_their_key() {
     assert_eq!(
-        named(b"{\"cells\": [], \"nbformat\": 4}", "a.ipynb").1,
+        classify_named(b"{\"cells\": [], \"nbformat\": 4}", "a.ipynb").1,
         mime::NOTEBOOK
     );
     assert_eq!(
-        named(b"{\"cells\": [], \"nbformat\": 4}", "a.txt").1,
+        classify_named(b"{\"cells\": [], \"nbformat\": 4}", "a.txt").1,
         mime::JSON
     );
-    assert_eq!(named(b"{\"other\": 4}", "a.ipynb").1, mime::JSON);
+    assert_eq!(classify_named(b"{\"other\": 4}", "a.ipynb").1, mime::JSON);
 }
 
 #[test]
 fn mail_needs_its_name_and_headers() {
     let mail = b"Received: from a\r\n\tby b\r\nFrom: a@example.org\r\nSubject: x\r\n\r\nHello";
     for name in ["a.eml", "page.mht", "page.mhtml"] {
-        assert_eq!(named(mail, name), (Document, mime::EML), "{name}");
+        assert_eq!(classify_named(mail, name), (Document, mime::EML), "{name}");
     }
-    assert_eq!(named(mail, "a.txt"), (Text, mime::PLAIN));
+    assert_eq!(classify_named(mail, "a.txt"), (Text, mime::PLAIN));
     let parts = b"Content-Type: multipart/mixed; boundary=b\n\n--b\n";
-    assert_eq!(named(parts, "a.eml"), (Document, mime::EML));
+    assert_eq!(classify_named(parts, "a.eml"), (Document, mime::EML));
     let mailbox = b"From a@example.org Mon\nX-Odd: 1\nbroken line\nSubject: x\n\ny";
-    assert_eq!(named(mailbox, "a.eml"), (Document, mime::EML));
+    assert_eq!(classify_named(mailbox, "a.eml"), (Document, mime::EML));
     assert_eq!(
-        named(b"Note: none of this\nis mail", "a.eml"),
+        classify_named(b"Note: none of this\nis mail", "a.eml"),
         (Text, mime::PLAIN)
     );
-    assert_eq!(named(b"Hello\n\nFrom: me", "a.eml"), (Text, mime::PLAIN));
+    assert_eq!(
+        classify_named(b"Hello\n\nFrom: me", "a.eml"),
+        (Text, mime::PLAIN)
+    );
 }
 
 #[test]
@@ -183,17 +199,20 @@ fn encodings_are_named() {
 
 #[test]
 fn controls_make_a_binary() {
-    assert_eq!(named(b"abc\0def", "a.txt").0, Binary);
+    assert_eq!(classify_named(b"abc\0def", "a.txt").0, Binary);
     assert_eq!(
-        named(b"\x01\x02\x03abcdefg", "a.txt").0,
+        classify_named(b"\x01\x02\x03abcdefg", "a.txt").0,
         Text,
         "30 of 100 are still text"
     );
-    assert_eq!(named(b"\x01\x02\x03\x04abcdef", "a.txt").0, Binary);
-    assert_eq!(named(b"\x1b[31mred\x1b[0m\x0c\r\n", "a.txt").0, Text);
+    assert_eq!(classify_named(b"\x01\x02\x03\x04abcdef", "a.txt").0, Binary);
+    assert_eq!(
+        classify_named(b"\x1b[31mred\x1b[0m\x0c\r\n", "a.txt").0,
+        Text
+    );
     let legacy = |controls: usize| [vec![0xFC; 100 - controls], vec![1; controls]].concat();
-    assert_eq!(named(&legacy(5), "a.txt").0, Text);
-    assert_eq!(named(&legacy(6), "a.txt").0, Binary);
+    assert_eq!(classify_named(&legacy(5), "a.txt").0, Text);
+    assert_eq!(classify_named(&legacy(6), "a.txt").0, Binary);
 }
 
 #[test]
@@ -244,14 +263,17 @@ fn open_documents_in_one_file_are_texts_of_their_own_type() {
         ("presentation", mime::FODP),
         ("chart", mime::XML),
     ] {
-        assert_eq!(named(flat(kind).as_bytes(), "x"), (Text, expected));
+        assert_eq!(classify_named(flat(kind).as_bytes(), "x"), (Text, expected));
     }
 }
 
 #[test]
 fn a_long_chat_is_not_markup_but_long_markup_is() {
     let chat = "<ann> hello\n<bob> hi\n".repeat(5000);
-    assert_eq!(named(chat.as_bytes(), "chat.txt"), (Text, mime::PLAIN));
+    assert_eq!(
+        classify_named(chat.as_bytes(), "chat.txt"),
+        (Text, mime::PLAIN)
+    );
     let list = format!("<list>{}</list>", "<entry>1</entry>".repeat(10_000));
-    assert_eq!(named(list.as_bytes(), "x"), (Text, mime::XML));
+    assert_eq!(classify_named(list.as_bytes(), "x"), (Text, mime::XML));
 }

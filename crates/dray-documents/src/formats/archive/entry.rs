@@ -166,8 +166,8 @@ pub(super) fn utc_text(seconds: i64) -> Option<String> {
 
 /// Whether unpacking the name as it is would write outside the directory of the archive.
 fn leaves_directory(name: &str) -> bool {
-    // Only for the listing: no name is ever used as a path here. Programs that unpack it elsewhere may do so (zip
-    // slip).
+    // The name is only for the listing: no name is ever used as a path here. Programs that unpack it elsewhere may do
+    // so (zip slip).
     let has_drive = name.as_bytes().get(1) == Some(&b':');
     name.starts_with(['/', '\\']) || has_drive || name.split(['/', '\\']).any(|part| part == "..")
 }

@@ -276,7 +276,8 @@ impl<R: BufRead> Read for ZstandardFrames<R> {
                 self.is_open = true;
             }
             while self.frame.can_collect() == 0 && !self.frame.is_finished() {
-                // One block at a time: otherwise a complete frame would be in memory before its first byte is counted.
+                // Blocks are decoded one at a time: otherwise a complete frame would be in memory before its first byte
+                // is counted.
                 let one = BlockDecodingStrategy::UptoBlocks(1);
                 let decoded = self.frame.decode_blocks(&mut self.source, one);
                 if let Err(error) = decoded {

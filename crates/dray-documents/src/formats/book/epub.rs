@@ -117,7 +117,7 @@ fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<St
         loop {
             match xml.next() {
                 Ok(Event::Open(element)) if element.name() == "rootfile" => {
-                    // Resolved inside the archive: `../../etc/passwd` matches no part (path traversal).
+                    // The path is resolved inside the archive: `../../etc/passwd` matches no part (path traversal).
                     let path = resolve_part("", &element.attr("full-path").unwrap_or_default());
                     if container.has(&path) {
                         return Ok(path);

@@ -12,8 +12,9 @@ use crate::formats::{ConversionHint, rtf, web};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Markdown;
 
-/// Bytes before the fixed properties of the message, and of a recipient or attachment.
+/// Bytes before the fixed properties of the message.
 const MESSAGE_HEADER: usize = 32;
+/// Bytes before the fixed properties of a recipient or attachment.
 const PART_HEADER: usize = 8;
 
 // Properties (MS-OXPROPS).

@@ -170,7 +170,7 @@ impl Grid {
                 self.lines.push(flat_row(cells));
             }
         } else if self.table.full() {
-            // Counted, but not rendered: a table of a million rows shows the first thousand.
+            // The rows are counted, but not rendered: a table of a million rows shows the first thousand.
             self.table.skip(self.row);
         } else {
             let cells = cells.into_iter().map(|cell| {

@@ -47,8 +47,8 @@ impl Slide {
         if let Some(title) = &title {
             out.heading(3, title)?;
         }
-        // A stable sort: shapes with the same position keep the order of the file, and so do shapes without a known
-        // position.
+        // The sort is stable: shapes with the same position keep the order of the file, and so do shapes without a
+        // known position.
         self.shapes
             .sort_by_key(|shape| shape.position.unwrap_or((i64::MAX, i64::MAX)));
         let mut sink = Sink::default();

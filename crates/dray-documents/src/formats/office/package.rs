@@ -69,7 +69,7 @@ impl<'a> Package<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Container::open`].
+    /// Those of [`Container::open`].
     pub(in crate::formats) fn open(
         input: &'a mut dyn Input,
         budget: &Rc<Budget>,

@@ -44,8 +44,8 @@ pub(super) struct Widget {
 }
 
 impl Annotations {
-    /// Reads the annotations; damaged ones are ignored. Texts that a person does not see are counted, and read only with
-    /// `show_hidden`.
+    /// Reads the annotations; damaged ones are ignored. Texts that a person does not see are counted, and read only
+    /// with `show_hidden`.
     pub(super) fn read(page: &Page, source: &MeteredDocument<'_>, show_hidden: bool) -> Self {
         let mut found = Self::default();
         let list = page
@@ -99,7 +99,7 @@ impl Annotations {
     }
 
     fn add_link(&mut self, area: Rect, url: &str) {
-        // Searched from the end, because the parts of a link over several lines follow each other.
+        // The search begins at the end, because the parts of a link over several lines follow each other.
         let known = self.targets.iter().rposition(|target| **target == *url);
         let number = known.unwrap_or(self.targets.len());
         if number < marks::MAX_LINKS && self.areas.len() < MAX_AREAS {
@@ -112,7 +112,7 @@ impl Annotations {
 
     /// Marks the text spans that are inside links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
-        // Needed without links, too: private-use characters of the file could otherwise forge a link.
+        // This is necessary without links, too: private-use characters of the file could otherwise forge a link.
         marks::remove_lookalikes(spans);
         if self.areas.is_empty() {
             return;
@@ -153,8 +153,9 @@ impl Annotations {
             if span.text.trim().is_empty() || y < low || y > high {
                 continue;
             }
-            let linked_part =
-                |(area, link): &(Rect, usize)| Some((linked(span, bbox, (x, y), *area)?, *link));
+            let linked_part = |(area, link): &(Rect, usize)| {
+                Some((linked_characters(span, bbox, (x, y), *area)?, *link))
+            };
             if let Some(((from, to), link)) = bands
                 .get(band(y))
                 .into_iter()
@@ -168,7 +169,12 @@ impl Annotations {
 }
 
 /// The characters of a span that are inside an area; `None` if hardly any is.
-fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
+fn linked_characters(
+    span: &TextSpan,
+    bbox: Rect,
+    (x, y): (f32, f32),
+    area: Rect,
+) -> Option<(usize, usize)> {
     let count = span.text.chars().count();
     // Letters of rotated text have no position along x, so the complete span is linked or none of it.
     if span.rotate != 0 || span.vertical {

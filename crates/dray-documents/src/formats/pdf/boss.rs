@@ -163,7 +163,7 @@ impl PdfBoss {
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
-        // Done before spans are added or removed, because hidden spans are identified by index.
+        // This comes before spans are added or removed, because hidden spans are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
@@ -257,7 +257,7 @@ impl Engine for PdfBoss {
         };
         let watermarks = self.watermarks.settle(raw.watermarks, &mut raw.spans);
         let unreadable = characters::is_unreadable(raw.spans.iter().map(|span| span.text.as_str()));
-        raw.hidden_characters += raw.annotations.markup.type_in(&mut raw.spans);
+        raw.hidden_characters += raw.annotations.markup.add_typed_texts(&mut raw.spans);
         raw.annotations.mark(&mut raw.spans);
         if !raw.annotations.widgets.is_empty() {
             let show_hidden = self.show_hidden;

@@ -19,14 +19,17 @@ const MAX_CHOICES: usize = 100;
 const MAX_PLACED: usize = 1000;
 /// The text for a ticked check box.
 const TICKED_BOX: &str = "\u{2612}";
-/// Greatest distance of a label from its field in points: before it, and after a check box.
+/// Greatest distance of a label before its field, in points.
 const MAX_LABEL_BEFORE: f32 = 250.0;
+/// Greatest distance of a label after its check box, in points.
 const MAX_LABEL_AFTER: f32 = 40.0;
-/// Sizes of letters in a field, points.
+/// Smallest size of letters in a field, in points.
 const MIN_SIZE: f32 = 6.0;
+/// Largest size of letters in a field, in points.
 const MAX_SIZE: f32 = 12.0;
-/// Height of a field for several lines, in sizes of letters, and the step between its lines.
+/// Least height of a field for several lines, in sizes of its letters.
 const MIN_HEIGHT_OF_LINES: f32 = 2.4;
+/// Step between two lines of a field, in sizes of its letters.
 const LINE_STEP: f32 = 1.2;
 
 /// The form of a document.
@@ -56,7 +59,7 @@ impl Form {
         let fields = self.fields.iter().zip(&self.is_done);
         fields
             .filter(|(_, is_done)| !**is_done)
-            .filter_map(|(field, _)| filled_fields(field))
+            .filter_map(|(field, _)| filled_field(field))
             .collect()
     }
 
@@ -80,7 +83,7 @@ impl Form {
             ) else {
                 continue;
             };
-            let Some(content) = filled_fields(field).filter(|_| is_on(field, widget_index)) else {
+            let Some(content) = filled_field(field).filter(|_| is_on(field, widget_index)) else {
                 continue;
             };
             if widget.is_hidden {
@@ -112,7 +115,7 @@ fn is_on(field: &FormField, widget: usize) -> bool {
         || field.on_widgets().contains(&widget)
 }
 
-/// The text of a field as spans of the page. Returns also the index of the span before which they are inserted.
+/// The text of a field as spans of the page, after the index of the span before which they are inserted.
 fn place_value(
     content: &Field,
     area: Rect,
@@ -120,18 +123,18 @@ fn place_value(
     spans: &[TextSpan],
 ) -> (usize, Vec<TextSpan>) {
     let label = label_of(area, is_box, spans);
-    let model = label.and_then(|index| spans.get(index));
-    let size = model
+    let label_span = label.and_then(|index| spans.get(index));
+    let size = label_span
         .map_or(area.height() * 0.6, |span| span.size)
         .clamp(MIN_SIZE, MAX_SIZE);
-    let text = match (model, is_box) {
+    let text = match (label_span, is_box) {
         (Some(_), true) => TICKED_BOX.to_owned(),
         (Some(_), false) => content.value.clone(),
         (None, _) => format!("{}: {}", content.label, content.value),
     };
-    let several = text.contains('\n') || area.height() > size * MIN_HEIGHT_OF_LINES;
-    let mut y = match model {
-        _ if several => area.y1 - size,
+    let is_multiline = text.contains('\n') || area.height() > size * MIN_HEIGHT_OF_LINES;
+    let mut y = match label_span {
+        _ if is_multiline => area.y1 - size,
         Some(span) if is_beside(span, area) => span.y,
         _ => baseline(area, size),
     };
@@ -141,12 +144,12 @@ fn place_value(
         value_span.end_x = value_span.end_x.min(area.x1.max(area.x0 + size));
         value_span.bbox.x1 = value_span.end_x;
         // The value is in the same structure element as its label; otherwise the reading order could separate them.
-        value_span.structure = model.and_then(|span| span.structure.clone());
-        value_span.artifact = model.and_then(|span| span.artifact.clone());
+        value_span.structure = label_span.and_then(|span| span.structure.clone());
+        value_span.artifact = label_span.and_then(|span| span.artifact.clone());
         value_spans.push(value_span);
         y -= size * LINE_STEP;
     }
-    let is_entry = model.is_none_or(|span| span.text.trim_end().ends_with(':'));
+    let is_entry = label_span.is_none_or(|span| span.text.trim_end().ends_with(':'));
     if let Some(last) = value_spans.last_mut().filter(|_| is_entry) {
         last.text.push(marks::ENTRY_END);
     }
@@ -201,8 +204,8 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// One field; `None` if it is empty, a push button, a signature, or a password.
-fn filled_fields(field: &FormField) -> Option<Field> {
+/// The label and the value of a field; `None` if it is empty, a push button, a signature, or a password.
+fn filled_field(field: &FormField) -> Option<Field> {
     // A form shows dots for a password, so its value is not converted.
     if field.flags.password() {
         return None;

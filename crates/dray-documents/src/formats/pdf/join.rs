@@ -12,9 +12,9 @@ use super::spans;
 const PARAGRAPH_GAP: f32 = 1.35;
 /// The same threshold after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
-/// Blocks with at most this many lines take their width from their neighbours too.
+/// Blocks with at most this many lines also take their width from their neighbours.
 const FEW_LINES: usize = 4;
-/// Free space beyond the width of the next word, in letter sizes, above which a line was ended on purpose.
+/// Free space beyond the width of the next word, in sizes of letters, above which a line was ended on purpose.
 const LINE_SLACK: f32 = 1.0;
 /// Largest step between lines of one paragraph, in sizes of letters, for any spacing.
 pub(super) const MAX_LINE_STEP: f32 = 2.6;
@@ -26,8 +26,8 @@ const MIN_LAST_LINE_SPACE: f32 = 0.1;
 const MAX_RAGGEDNESS: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
 const MIN_SENTENCE: usize = 12;
-/// Largest indentation of the first line of a paragraph, in sizes of letters.
-const MAX_INDENT: f32 = 0.5;
+/// Indentation above which a line counts as indented, in sizes of letters.
+const MIN_INDENT: f32 = 0.5;
 
 /// The column of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,7 +35,7 @@ pub(super) struct Column {
     pub(super) left: f32,
     /// The position at which its longest line ends.
     pub(super) right: f32,
-    /// The position at which lines could end, on a page with equal margins and without other columns.
+    /// The position at which lines could end if the right margin of the page is as wide as the left one.
     pub(super) room: f32,
 }
 
@@ -210,9 +210,9 @@ struct Shape {
     /// Usual step from a line to the next; zero for too few lines.
     step: f32,
     /// Whether most lines end with so much free space that each line is separate, as in an address or a poem.
-    loose: bool,
+    is_loose: bool,
     /// Whether most lines are indented, so that lines at the left edge begin a paragraph.
-    hanging: bool,
+    is_hanging: bool,
 }
 
 impl Shape {
@@ -227,7 +227,7 @@ impl Shape {
             })
             .collect();
         steps.sort_by(f32::total_cmp);
-        // The smaller half: steps between paragraphs are the larger ones.
+        // The step is from the smaller half: steps between paragraphs are the larger ones.
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
         let indented = lines
             .iter()
@@ -241,8 +241,8 @@ impl Shape {
             column,
             is_edge_unknown: reaching.count() == 1 && column.room > column.right,
             step,
-            loose: false,
-            hanging: indented * 2 > lines.len(),
+            is_loose: false,
+            is_hanging: indented * 2 > lines.len(),
         };
         let pairs = lines.len().saturating_sub(1);
         // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and continue.
@@ -261,7 +261,7 @@ impl Shape {
             }
         }
         let is_prose = full > 0 && continued * 3 >= full;
-        shape.loose =
+        shape.is_loose =
             pairs > 2 && (ended_in_sentence * 2 >= pairs || ended * 2 >= pairs && !is_prose);
         shape
     }
@@ -270,7 +270,7 @@ impl Shape {
         if upper.is_entry || lower.is_entry {
             return LineJoin::Paragraph;
         }
-        // Checked first: a divided word continues on the next line, even over a wide gap.
+        // This check is first: a divided word continues on the next line, even over a wide gap.
         if is_hyphenated(&upper.runs, lower) || is_compound(&upper.runs, lower) {
             return LineJoin::Nothing;
         }
@@ -279,8 +279,8 @@ impl Shape {
         if wide(PARAGRAPH_GAP) || step > MAX_LINE_STEP * upper.size.max(lower.size) {
             return LineJoin::Paragraph;
         }
-        let short = self.loose || self.was_ended(upper, lower);
-        let begins = if self.hanging {
+        let short = self.is_loose || self.was_ended(upper, lower);
+        let begins = if self.is_hanging {
             is_indented(upper, self.column.left) && !is_indented(lower, self.column.left)
         } else {
             is_indented(lower, self.column.left) && !is_indented(upper, self.column.left)
@@ -306,7 +306,7 @@ impl Shape {
         self.has_room(upper, lower, self.column.right)
     }
 
-    /// Whether the first word of the next line would have fitted on this line, if lines end there.
+    /// Whether the first word of the next line would have fitted on this line, if lines end at `right`.
     fn has_room(&self, upper: &Line, lower: &Line, right: f32) -> bool {
         let text: String = lower.runs.iter().map(|run| run.text.as_str()).collect();
         let text = text.trim();
@@ -329,7 +329,7 @@ impl Shape {
         self.room(upper, lower, right) > width + LINE_SLACK * upper.size.max(lower.size)
     }
 
-    /// The free width of a line before the next one, if lines end there.
+    /// The free width of a line before the next one, if lines end at `right`.
     fn room(&self, upper: &Line, lower: &Line, right: f32) -> f32 {
         // Lines of Arabic and Hebrew fill up from the right.
         if is_right_to_left(lower) {
@@ -340,15 +340,15 @@ impl Shape {
     }
 }
 
-/// A share of a whole, both small.
+/// `part` divided by `whole`, each of which counts as at most 65,535.
 fn fraction_of(part: usize, whole: usize) -> f32 {
     let small = |count: usize| f32::from(u16::try_from(count).unwrap_or(u16::MAX));
     small(part) / small(whole).max(1.0)
 }
 
-/// Whether a line begins further in than the edge.
+/// Whether a line begins to the right of the left edge of its column.
 fn is_indented(line: &Line, left: f32) -> bool {
-    line.x - left > line.size * MAX_INDENT
+    line.x - left > line.size * MIN_INDENT
 }
 
 /// Whether a line has dots that lead to a page number, as in a table of contents.
@@ -405,7 +405,8 @@ fn is_hyphen(character: char) -> bool {
     matches!(character, '-' | '\u{2010}' | '\u{ad}')
 }
 
-/// Whether the lines divide a word: a letter and a hyphen, then a letter, both small.
+/// Whether the lines divide a word: the first ends with a lower-case letter and a hyphen, and the next begins with a
+/// lower-case letter.
 fn is_hyphenated(runs: &[Run], next: &Line) -> bool {
     let Some(run) = runs.last() else {
         return false;

@@ -63,7 +63,7 @@ pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let mut positions = Vec::new();
     for (index, character) in span.text.chars().enumerate() {
         let end = (index == to).then_some(LINK_END);
-        // The end of one link before the start of the next, where both meet.
+        // Where two links meet, the end of the first comes before the start of the second.
         for mark in end.into_iter().chain((index == from).then_some(begin)) {
             text.push(mark);
             positions.extend(span.glyph_x.get(index));

@@ -10,9 +10,10 @@ use super::metered::MeteredDocument;
 use super::spans;
 use crate::markdown::visible_characters;
 
-/// Smallest and largest size of typed letters, in points. They are estimated from the height of the area: the file
-/// stores a size only for its own appearance of the text.
+/// Smallest size of typed letters, in points. Sizes are estimated from the height of the area: the file stores a size
+/// only for its own appearance of the text.
 const MIN_SIZE: f32 = 6.0;
+/// Largest size of typed letters, in points.
 const MAX_SIZE: f32 = 12.0;
 /// Step between two typed lines, in sizes of letters.
 const LINE_STEP: f32 = 1.2;
@@ -78,7 +79,7 @@ impl PageMarkup {
 
     /// Adds the typed texts to the text of the page, each at its position. Returns the number of characters that a
     /// person does not see.
-    pub(super) fn type_in(&self, page_spans: &mut Vec<TextSpan>) -> u64 {
+    pub(super) fn add_typed_texts(&self, page_spans: &mut Vec<TextSpan>) -> u64 {
         for typed in &self.typed {
             let lines: Vec<&str> = typed.text.split('\n').collect();
             // The typed text follows the text above it, where a person reads it.

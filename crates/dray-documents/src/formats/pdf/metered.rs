@@ -122,7 +122,7 @@ impl<'a> MeteredDocument<'a> {
             .map_err(|limit| self.stop(limit))?;
         let bytes = self.bytes.get().saturating_add(data.len() as u64);
         self.bytes.set(bytes);
-        // The limit for one page; the budget counts the unpacked bytes of all pages.
+        // The limit is for one page; the budget counts the unpacked bytes of all pages.
         if bytes > self.budget.limits().max_part_bytes {
             return Err(self.stop(Limit::Size));
         }

@@ -173,7 +173,7 @@ fn write_page(
 /// Adds the picture of a page that consists of a picture.
 fn write_picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(), Limit> {
     if !out.accepts_images() {
-        // Noted without its images; the note then suggests a range of pages.
+        // The page is noted without its images; the note then suggests a range of pages.
         return out.picture(Some(number), Vec::new());
     }
     let images = engine.images(number);
@@ -188,7 +188,7 @@ fn write_picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Re
 
 /// The blocks of a page.
 fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
-    // Computed from all blocks together, because one block does not show how wide its column is.
+    // The edges are computed from all blocks together, because one block does not show how wide its column is.
     let edges = join::ColumnEdges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     let mut code: Vec<Line> = Vec::new();
@@ -257,7 +257,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
             let written = join::join_paragraphs(&lines, column)
                 .iter()
                 .try_for_each(|paragraph| out.paragraph(&to_inline(paragraph)));
-            // Closed even after a limit, otherwise the quote would include the following blocks.
+            // The quote is closed even after a limit, otherwise the quote would include the following blocks.
             out.close();
             written
         }

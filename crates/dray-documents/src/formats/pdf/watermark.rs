@@ -6,8 +6,9 @@ use pdfboss_text::TextSpan;
 
 use super::visibility::PaintedPage;
 
-/// Least size of the letters of a watermark: points, and times the usual size on the page.
+/// Least size of the letters of a watermark, in points.
 const MIN_POINTS: f32 = 20.0;
+/// Least size of the letters of a watermark, as a multiple of the usual size on the page.
 const MIN_TIMES_USUAL: f32 = 1.6;
 /// Longest watermark in characters; longer text is only rotated text.
 const MAX_CHARACTERS: usize = 80;

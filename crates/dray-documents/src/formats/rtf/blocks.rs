@@ -29,11 +29,13 @@ pub(super) struct Blocks<'o> {
     link: Option<(String, bool)>,
     /// The marker in the list's own text.
     pub(super) marker: Option<Marker>,
-    /// Lines of the cell that is collected, and the cells before it.
+    /// Lines of the cell that is collected.
     cell: Vec<Inline>,
+    /// Cells of the row before the one that is collected.
     row: Vec<Vec<Inline>>,
-    /// The lines of the open cell and the cells before it, of a table inside a cell.
+    /// Lines of the open cell of a table inside a cell.
     inner_cell: Vec<Inline>,
+    /// Cells before the open one of a table inside a cell.
     inner: Vec<Vec<Inline>>,
     table: Option<Table>,
     rows: u64,

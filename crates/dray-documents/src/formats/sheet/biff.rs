@@ -175,7 +175,7 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordFormats, Failure> {
             return Err(Failure::Stopped(Limit::Memory));
         }
         if formats.scanned > stream.len().saturating_mul(2) {
-            // Sheets that overlap.
+            // The sheets overlap.
             return Err(Failure::Corrupt(Damage::Structure));
         }
     }

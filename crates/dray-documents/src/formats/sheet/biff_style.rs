@@ -10,9 +10,11 @@ const FONT_RECORD: u16 = 0x31;
 const PALETTE_RECORD: u16 = 0x92;
 const XF_RECORD: u16 = 0xE0;
 const FORMAT_RECORD: u16 = 0x41E;
-/// The colour of text and of paper that the system chooses (MS-XLS 2.5.161).
+/// Number of the system's colour of text (MS-XLS 2.5.161).
 const SYSTEM_TEXT: u32 = 64;
+/// Number of the system's colour of paper (MS-XLS 2.5.161).
 const SYSTEM_PAPER: u32 = 65;
+/// Number of the automatic colour of a font.
 const AUTOMATIC_COLOR: u32 = 0x7FFF;
 
 /// The fonts, colours and formats in the records before the sheets.

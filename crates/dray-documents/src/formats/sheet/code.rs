@@ -359,7 +359,7 @@ pub(super) fn rounded(digits: &str, decimals: usize) -> String {
 mod tests {
     use super::*;
 
-    fn shown(code: &str, value: f64) -> String {
+    fn show_value(code: &str, value: f64) -> String {
         match FormatCode::parse(code).unwrap().apply(value) {
             Some(ShownNumber::Text(text)) => text,
             Some(ShownNumber::Nothing) => "(nothing)".to_owned(),
@@ -403,7 +403,7 @@ mod tests {
             ("0", 1e300, &format!("1{}", "0".repeat(300))),
             ("0", 0.4, "0 (0.4)"),
         ] {
-            assert_eq!(shown(code, value), text, "{code} of {value}");
+            assert_eq!(show_value(code, value), text, "{code} of {value}");
         }
     }
 
@@ -417,7 +417,7 @@ mod tests {
             ("0.00", 1.0 / 3.0, "0.33"),
             ("0.00", 100.0 / 3.0, "33.33"),
         ] {
-            assert_eq!(shown(code, value), text, "{code} of {value}");
+            assert_eq!(show_value(code, value), text, "{code} of {value}");
         }
     }
 

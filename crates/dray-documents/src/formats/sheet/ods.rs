@@ -37,7 +37,7 @@ pub(super) fn convert(
     let text = decode_part(&bytes);
     // Automatic styles are in the content itself and replace common styles of the same name.
     styles.read(&text, &budget)?;
-    // Read first, because the conditions follow the cells that they colour.
+    // The areas are read first, because the conditions follow the cells that they colour.
     let mut coloured = conditional_areas(&text, &budget)?;
     let mut xml = Xml::new(&text, &budget);
     let mut number = 0;
@@ -98,8 +98,9 @@ struct Sheet<'a> {
     column: u32,
     /// Whether the current row is hidden.
     hidden: bool,
-    /// Styles for cells without their own style: for columns from the first to the last, and for the current row.
+    /// Styles for cells without their own style: first and last column, and the name of the style.
     column_styles: Vec<(u32, u32, String)>,
+    /// Style of the current row, for cells without a style of their own or of their column.
     row_style: Option<String>,
 }
 

@@ -19,7 +19,7 @@ const STYLE_PART: &str = "<styleSheet><numFmts><numFmt numFmtId=\"164\" formatCo
     <cellStyleXfs><xf numFmtId=\"9\"/></cellStyleXfs>\
     <cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"14\"/><xf numFmtId=\"10\"/><xf numFmtId=\"164\"/><xf numFmtId=\"165\"/><xf numFmtId=\"21\"/></cellXfs></styleSheet>";
 
-/// A workbook of sheets by attributes and content, with further parts and their relations to the first sheet.
+/// A workbook with these sheets (attributes and content), and with further parts that are related to the first sheet.
 pub(in crate::formats) fn workbook(
     properties: &str,
     sheets: &[(&str, &str)],
@@ -92,7 +92,7 @@ pub(super) fn sheet(rows: &str) -> String {
     )
 }
 
-fn one(rows: &str, strings: &str) -> String {
+fn sheet_markdown(rows: &str, strings: &str) -> String {
     markdown(
         XLSX,
         &workbook("", &[("name=\"S\"", &sheet(rows))], strings, &[]),
@@ -107,7 +107,7 @@ fn cells_show_the_text_that_a_person_sees() {
         <row r=\"4\"><c r=\"A4\" t=\"b\"><v>1</v></c><c r=\"B4\" t=\"e\"><v>#DIV/0!</v></c><c r=\"C4\"><f>SUM(A1:A3)</f></c></row>\
         <row r=\"5\"><c r=\"A5\" t=\"d\"><v>2031-03-14T00:00:00</v></c><c r=\"B5\"><v>1E+21</v></c><c r=\"C5\"><f>A1</f><v/></c></row>";
     assert_eq!(
-        one(
+        sheet_markdown(
             rows,
             "<sst count=\"9999999999\" uniqueCount=\"9999999999\"><si><t>sh|ared_x000A_two</t></si></sst>"
         ),
@@ -244,7 +244,7 @@ fn a_range_of_rows_uses_the_row_numbers_of_the_sheet() {
 #[test]
 fn rows_and_cells_without_a_reference_follow_each_other() {
     assert_eq!(
-        one(
+        sheet_markdown(
             "<row><c><v>1</v></c><c><v>2</v></c></row><row><c><v>3</v></c></row>",
             "<sst/>"
         ),
@@ -283,8 +283,8 @@ fn hidden_rows_and_columns_are_left_out_and_shown_on_request() {
     assert_eq!(shown.warnings, ["hidden content shown: 2 cells"]);
 }
 
-/// A workbook with these styles, and its first sheet.
-fn styled(styles: &str, cells: &str) -> Vec<u8> {
+/// A workbook with these styles and one sheet with these rows.
+fn styled_workbook(styles: &str, cells: &str) -> Vec<u8> {
     let book = workbook("", &[("name=\"S\"", &sheet(cells))], "<sst/>", &[]);
     let mut archive = zip::ZipArchive::new(Cursor::new(book)).unwrap();
     let mut parts = Vec::new();
@@ -313,7 +313,7 @@ fn numbers_are_shown_in_the_formats_of_their_cells() {
     let cells = "<row><c s=\"1\"><v>0.1234567890123</v></c><c s=\"2\"><v>-1234.5</v></c><c s=\"3\"><v>0.6</v></c>\
         <c s=\"4\"><v>7654321</v></c><c s=\"0\"><v>0.1234567890123</v></c></row>";
     assert_eq!(
-        markdown(XLSX, &styled(styles, cells)),
+        markdown(XLSX, &styled_workbook(styles, cells)),
         "## S\n\n| 12.35% | -$1,234.50 | 1 (0.6) | 7,654 | 0.1234567890123 |\n|---|---|---|---|---|\n"
     );
 }
@@ -334,7 +334,7 @@ fn cells_without_visible_text_are_hidden_cells() {
     let cells = format!(
         "<row><c><v>1</v></c>{hidden}<c s=\"1\"><v>42</v></c><c s=\"6\" t=\"str\"><v>white on blue</v></c></row>"
     );
-    let book = styled(COLOR_STYLES, &cells);
+    let book = styled_workbook(COLOR_STYLES, &cells);
     let left_out = converted(XLSX, &book);
     assert_eq!(
         left_out.markdown,
@@ -362,7 +362,7 @@ fn cells_whose_colour_comes_from_conditional_or_rich_text_formats_are_shown() {
     let rows = "<row><c s=\"2\" t=\"str\"><v>head</v></c><c s=\"2\" t=\"inlineStr\"><is><r><rPr><color rgb=\"FFFF0000\"/></rPr><t>red</t></r></is></c>\
         <c s=\"2\" t=\"str\"><v>secret</v></c></row></sheetData>\
         <conditionalFormatting sqref=\"A1 F1:G9\"><cfRule/></conditionalFormatting><sheetData>";
-    let conversion = converted(XLSX, &styled(COLOR_STYLES, rows));
+    let conversion = converted(XLSX, &styled_workbook(COLOR_STYLES, rows));
     assert_eq!(conversion.markdown, "## S\n\n| head | red |\n|---|---|\n");
     assert_eq!(conversion.warnings, ["hidden content dropped: 1 cell"]);
 }
@@ -383,6 +383,6 @@ fn the_palette_of_a_workbook_is_indexed_from_zero() {
     );
     let cells =
         "<row><c s=\"0\" t=\"str\"><v>seen</v></c><c s=\"1\" t=\"str\"><v>secret</v></c></row>";
-    let conversion = converted(XLSX, &styled(&styles, cells));
+    let conversion = converted(XLSX, &styled_workbook(&styles, cells));
     assert_eq!(conversion.markdown, "## S\n\n| seen |\n|---|\n");
 }

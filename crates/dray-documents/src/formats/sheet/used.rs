@@ -18,11 +18,13 @@ const MAX_COLUMNS: usize = 4096;
 const MAX_MERGED_AREAS: usize = 10_000;
 /// Most merged areas with which one row is compared.
 const MAX_AREAS_OF_ROW: usize = 256;
-/// Most hidden rows, and most ranges of hidden columns, that are stored; further ones count as visible.
+/// Most hidden rows that are stored; further ones count as visible.
 const MAX_HIDDEN_ROWS: usize = 1 << 20;
+/// Most ranges of hidden columns that are stored; further ones count as visible.
 const MAX_HIDDEN_RANGES: usize = 1000;
-/// Most links that are stored, and most bytes of a link's URL.
+/// Most links that are stored.
 const MAX_LINKS: usize = 10_000;
+/// Most bytes of the URL of a stored link.
 const MAX_URL_BYTES: usize = 2048;
 
 /// Cells that are merged, from zero, inclusive.
@@ -107,7 +109,7 @@ impl SheetReader {
     ///
     /// # Errors
     ///
-    /// As [`SheetReader::cell`].
+    /// Those of [`SheetReader::cell`].
     pub(super) fn shown_cell(
         &mut self,
         (row, column): (u64, u32),
@@ -151,7 +153,8 @@ impl SheetReader {
         }
         if self.keeps_row {
             self.bytes += text.len() as u64;
-            // Compared with the remaining budget, but not counted: the table counts its text when it is written.
+            // The bytes are compared with the remaining budget, but not counted: the table counts its text when it is
+            // written.
             if self.bytes > out.budget().text_left() {
                 return Err(Limit::Size);
             }

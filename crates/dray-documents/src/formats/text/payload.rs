@@ -14,7 +14,8 @@ pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.find(DATA_SCHEME) {
         let (before, url) = rest.split_at(at);
         out.push_str(before);
-        // Searched only nearby: otherwise a text with many `data:` would be read to its end from each of them.
+        // The search covers only the text nearby: otherwise a text with many `data:` would be read to its end from each
+        // of them.
         let near = url
             .get(..url.floor_char_boundary(MAX_HEAD_BYTES))
             .unwrap_or(url);

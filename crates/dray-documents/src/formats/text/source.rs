@@ -43,7 +43,7 @@ pub(crate) fn read_bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u
 ///
 /// # Errors
 ///
-/// As [`read_bytes`].
+/// Those of [`read_bytes`].
 pub(crate) fn read_text(
     input: &mut dyn Input,
     hint: &ConversionHint,

@@ -190,13 +190,13 @@ fn inline_line(text: &str) -> Inline {
 fn decode_element(inner: &str) -> String {
     let mut reader = Reader::from_str(inner);
     reader.config_mut().allow_dangling_amp = true;
-    // A fragment: its start and end tags need not match.
+    // The text is a fragment: its start and end tags need not match.
     reader.config_mut().check_end_names = false;
     let mut text = String::new();
     loop {
         match reader.read_event() {
-            Ok(Event::Text(piece)) => text.push_str(&piece),
-            Ok(Event::CData(piece)) => text.push_str(&piece),
+            Ok(Event::Text(part)) => text.push_str(&part),
+            Ok(Event::CData(part)) => text.push_str(&part),
             Ok(Event::GeneralRef(reference)) => text.push_str(&xml::resolve_reference(&reference)),
             Ok(Event::Eof) | Err(_) => return text,
             Ok(_) => {}

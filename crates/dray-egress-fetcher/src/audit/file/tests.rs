@@ -427,12 +427,12 @@ async fn an_open_connection_waits_until_its_line_is_in_the_file() {
     let taking = tokio::task::spawn_blocking(move || (received.recv(), received.recv(), received));
     let (line, flush, received) = taking.await.unwrap();
     let Ok(QueueTask::Write(line)) = line else {
-        panic!("no line");
+        panic!("the first task must write a line");
     };
     let line: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!(line["proxy_stage"], "opened");
     let Ok(QueueTask::Flush(written)) = flush else {
-        panic!("the connection does not wait for its line");
+        panic!("the connection must wait for its line");
     };
     assert!(tasks.try_join_next().is_none());
     written.send(()).unwrap();

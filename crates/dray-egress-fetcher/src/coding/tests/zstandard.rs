@@ -17,6 +17,7 @@ const EMPTY_FRAME: &str = "28b52ffd240001000099e9d851";
 const CONTENT_FRAME: &str = "28b52ffd0458390000636f6e74656e74fca9c531";
 /// Frame header without content size and checksum, with a window of 8 MiB.
 const FRAME_HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+/// Largest size of a block, in bytes.
 const MAX_BLOCK: u32 = 128 << 10;
 
 /// A block header (RFC 8878, section 3.1.1.2), with type 0 for raw bytes, 1 for a repeated byte.

@@ -67,10 +67,10 @@ mod tests {
     async fn one_fetch_leads_until_it_is_dropped_and_the_others_of_its_app_follow() {
         let flights = FlightTable::default();
         let FlightRole::Lead(leader) = flights.join(&key("acme", "app")) else {
-            panic!("no other fetch leads");
+            panic!("the first fetch must lead");
         };
         let FlightRole::Follow(mut ended) = flights.join(&key("acme", "app")) else {
-            panic!("two lead");
+            panic!("only one fetch must lead");
         };
         for (tenant, app) in [("other", "app"), ("acme", "other")] {
             let role = flights.join(&key(tenant, app));

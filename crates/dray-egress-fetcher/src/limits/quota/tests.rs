@@ -174,7 +174,7 @@ fn a_clock_that_was_far_ahead_refills_once_and_then_with_the_hours_again() {
     assert_eq!((counters.hour.requests, counters.day.requests), (0, 0));
     counters.hour.requests = 1;
     counters.day.requests = 1;
-    // Set right: nothing is refilled by that, and everything in its own time.
+    // A clock that is set right refills nothing; each counter is refilled when its own time has passed.
     counters.roll(START_MS);
     assert_eq!((counters.hour.requests, counters.day.requests), (1, 1));
     counters.roll(START_MS + HOUR_MS);

@@ -14,7 +14,7 @@ use super::super::der::{
 };
 use super::AuthorityError;
 
-/// Extensions by their object identifiers below 2.5.29 (`id-ce`).
+// Object identifiers of extensions below 2.5.29 (`id-ce`), as DER.
 const SUBJECT_KEY_IDENTIFIER: [u8; 3] = [0x55, 0x1d, 14];
 const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 15];
 const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 19];

@@ -11,7 +11,7 @@ fn parse_as(recipient: RequestRecipient, lines: &[&str]) -> Result<ProxyRequest,
     parse_head(head.as_bytes(), recipient)
 }
 
-fn refused(lines: &[&str]) -> HeadError {
+fn parse_refused(lines: &[&str]) -> HeadError {
     parse(lines).unwrap_err()
 }
 
@@ -84,10 +84,10 @@ fn a_body_has_a_length_or_chunks() {
     let chunked = "Transfer-Encoding: chunked";
     assert_eq!(framing(&[chunked]), Ok(RequestFraming::Chunked));
     let old = "POST http://files.example.org/a HTTP/1.0";
-    assert_eq!(refused(&[old, chunked]), HeadError::Coding);
+    assert_eq!(parse_refused(&[old, chunked]), HeadError::Coding);
     for field in ["Content-Length: 5", chunked] {
         let lines = [CONNECT_LINE, HOST_FIELD, field];
-        assert_eq!(refused(&lines), HeadError::Framing);
+        assert_eq!(parse_refused(&lines), HeadError::Framing);
     }
 }
 
@@ -162,7 +162,7 @@ fn heads_that_are_not_proxy_requests_are_refused() {
             HeadError::Credentials,
         ),
     ] {
-        let error = refused(lines);
+        let error = parse_refused(lines);
         // The parser calls a third word of the request line a wrong version or wrong syntax, by its version.
         let is_either = matches!(error, HeadError::Syntax | HeadError::Version)
             && matches!(expected, HeadError::Syntax | HeadError::Version);
@@ -201,12 +201,15 @@ fn u_3_targets_are_read_by_the_rules_of_a_url() {
 #[test]
 fn size_and_number_of_fields_are_bounded() {
     let long = format!("X: {}", "a".repeat(MAX_HEAD_BYTES));
-    assert_eq!(refused(&[GET_LINE, HOST_FIELD, &long]), HeadError::TooLarge);
+    assert_eq!(
+        parse_refused(&[GET_LINE, HOST_FIELD, &long]),
+        HeadError::TooLarge
+    );
     let mut many = vec![GET_LINE, HOST_FIELD];
     many.extend(std::iter::repeat_n("X: y", MAX_FIELDS - 1));
     assert!(parse(&many).is_ok());
     many.push("X: y");
-    assert_eq!(refused(&many), HeadError::TooLarge);
+    assert_eq!(parse_refused(&many), HeadError::TooLarge);
 }
 
 #[test]
@@ -258,7 +261,7 @@ fn a_beginning_is_refused_with_the_byte_that_breaks_a_rule_for_any_chunks() {
 }
 
 /// The URL of a `GET` inside a tunnel to `files.example.org:443`, and whether its `Host` field fits.
-fn inside(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
+fn url_inside_tunnel(target: &str, host: &str) -> Result<(String, bool), Option<Code>> {
     let lines = [&format!("GET {target} HTTP/1.1"), &format!("Host: {host}")];
     let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
     let request = parse_as(RequestRecipient::Server, &lines).map_err(|_| None)?;
@@ -286,7 +289,11 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
             "https://files.example.org/a",
         ),
     ] {
-        assert_eq!(inside(target, own), Ok((url.to_owned(), true)), "{target}");
+        assert_eq!(
+            url_inside_tunnel(target, own),
+            Ok((url.to_owned(), true)),
+            "{target}"
+        );
     }
     for target in [
         "https://other.example.org/a",
@@ -297,9 +304,9 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
         "*",
         "files.example.org:443",
     ] {
-        assert_eq!(inside(target, own), Err(None), "{target}");
+        assert_eq!(url_inside_tunnel(target, own), Err(None), "{target}");
     }
-    let credentials = inside("https://user@files.example.org/a", own);
+    let credentials = url_inside_tunnel("https://user@files.example.org/a", own);
     assert_eq!(credentials, Err(Some(Code::UrlCredentials)));
     for host in [
         "other.example.org",
@@ -307,7 +314,7 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
         "127.0.0.1",
         "",
     ] {
-        assert!(!inside("/a", host).unwrap().1, "{host}");
+        assert!(!url_inside_tunnel("/a", host).unwrap().1, "{host}");
     }
     let tunnel = parse_as(RequestRecipient::Server, &[CONNECT_LINE, HOST_FIELD]);
     assert_eq!(tunnel.unwrap_err(), HeadError::Target);

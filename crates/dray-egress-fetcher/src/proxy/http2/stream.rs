@@ -83,7 +83,7 @@ pub async fn serve_as_http1<F>(
 {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let ends = Arc::new(StreamEnds::default());
-    // Boxed: a connection holds the states of many streams.
+    // The future is boxed, because a connection holds the states of many streams.
     let serving = Box::pin(serve(StreamIo {
         io: far,
         ends: Arc::clone(&ends),

@@ -56,7 +56,7 @@ impl ForwardProxy {
         if !ended.as_ref().is_err_and(|ended| ended.is_repeatable) {
             return Ok(ended);
         }
-        // A separate operation: no connection is opened without an event before its first byte.
+        // The next request is a separate operation: no connection is opened without an event before its first byte.
         let first = std::mem::replace(audited, self.begin_operation(auditor));
         first.close_early(ConnectionEnd::Broken);
         tunnel.close_target();

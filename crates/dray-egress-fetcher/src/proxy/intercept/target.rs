@@ -35,7 +35,7 @@ impl ForwardProxy {
         if let Some(credential) = credential {
             audited.record.note_credential(&credential.name);
         }
-        // Accepted fields and a canonical URL always make a request.
+        // The fields were accepted and the URL is canonical, so this does not happen.
         let head = target_head(request, &opened.url, credential);
         let mut head = head.map_err(|_| ProxyRefusal::Response)?;
         if request.wants_websocket() {

@@ -75,7 +75,7 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
         mut proxy,
         directory,
     } = AskedProxy::start().await;
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     let refused = proxy.get(&url).await;
     assert_eq!(status_of(&refused), 403);
     assert!(
@@ -102,13 +102,13 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
 
     let asked = AskedProxy { proxy, directory };
     let [question] = &asked.questions().await[..] else {
-        panic!("one question")
+        panic!("there must be one question")
     };
     assert_eq!(
         (question.id.as_str(), question.session.as_str()),
         (id.as_str(), "chat-1")
     );
-    assert_eq!((question.host.as_str(), question.port), (NAME, 80));
+    assert_eq!((question.host.as_str(), question.port), (TARGET_HOST, 80));
     asked.answer(&id, v1::EgressAnswer::Allow, 0).await.unwrap();
     let mut proxy = asked.proxy;
     assert_eq!(status_of(&proxy.get(&url).await), 200);
@@ -121,17 +121,17 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
     // Another session has to ask for itself, and another port is another question.
     let other = proxy.token_of("chat-2", None);
     let request = format!(
-        "GET {url} HTTP/1.1\r\nHost: {NAME}\r\nProxy-Authorization: Bearer {other}\r\n\r\n"
+        "GET {url} HTTP/1.1\r\nHost: {TARGET_HOST}\r\nProxy-Authorization: Bearer {other}\r\n\r\n"
     );
     assert_ne!(question_in(&proxy.exchange(request).await), id);
-    let (_, tunnel) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (_, tunnel) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&tunnel), 403);
 }
 
 #[tokio::test]
 async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
     let fixture = AskedProxy::start().await;
-    let authority = format!("{NAME}:443");
+    let authority = format!("{TARGET_HOST}:443");
     let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
     let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     let body = read_all(&mut client).await;
@@ -159,7 +159,7 @@ async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
 #[tokio::test]
 async fn a_port_that_the_proxy_never_opens_causes_no_question() {
     let fixture = AskedProxy::start().await;
-    let (_, head) = fixture.proxy.tunnel(&format!("{NAME}:80")).await;
+    let (_, head) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:80")).await;
     assert_eq!(status_of(&head), 403);
     let gone = fixture.answer("egq_1", v1::EgressAnswer::Allow, 0).await;
     assert_eq!(gone.unwrap_err().detail, "question_gone");

@@ -9,14 +9,16 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
     let mut proxy = ProxyFixture::start(&[("plain_ports", "443")]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
     let dns = answer(
-        NAME,
+        TARGET_HOST,
         &["cdn.example.net."],
         &[PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS],
     );
-    proxy.fake_network.set_dns_answers(NAME, vec![Ok(dns)]);
-    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    proxy
+        .fake_network
+        .set_dns_answers(TARGET_HOST, vec![Ok(dns)]);
+    let (mut client, _) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     let mut server = ends.recv().await.unwrap();
-    // Published before the first byte is relayed.
+    // The event is published before the first byte is relayed.
     let opened = proxy.event().await;
     assert_eq!(
         (opened.proxy_stage.as_str(), opened.verdict.as_str()),
@@ -44,7 +46,10 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
             (event.tenant_id.as_str(), event.session_id.as_str()),
             ("acme", "chat-1")
         );
-        assert_eq!((event.url_host.as_str(), event.url_port), (NAME, 443));
+        assert_eq!(
+            (event.url_host.as_str(), event.url_port),
+            (TARGET_HOST, 443)
+        );
         assert_eq!(event.policy_digest.len(), 64);
         let hop = &event.hops[0];
         assert_eq!(hop.cname_chain, ["cdn.example.net."]);
@@ -172,7 +177,7 @@ async fn with_audit_required_no_request_passes_while_the_file_accepts_no_event_a
     // A directory in the place of the file makes every attempt to write fail.
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let (mut client, head) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (mut client, head) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 200);
     client.write_all(b"first bytes").await.unwrap();
     let mut received = Vec::new();
@@ -181,7 +186,7 @@ async fn with_audit_required_no_request_passes_while_the_file_accepts_no_event_a
     assert_eq!(received, b"");
     // The refusal is recorded before the client is closed.
     read_all(&mut client).await;
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     let response = proxy.get(&url).await;
     assert_eq!(
         (status_of(&response), code_of(&response)),

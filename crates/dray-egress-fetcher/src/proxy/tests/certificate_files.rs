@@ -111,7 +111,7 @@ async fn an_open_connection_of_http2_begins_no_stream_with_a_revoked_certificate
     let (certified, path) = start_with_lists(clients, &list).await;
     let certificate = numbered_certificate(&certified.clients, REVOKED_SERIAL);
     let client = Http2Client::start_as(&certified, certificate).await;
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     assert_eq!(client.get_certified(&url).await.unwrap().body, "hello");
     let list = revocation_list(&certified.clients, 2100, &[REVOKED_SERIAL]);
     fs::write(&path, list).unwrap();

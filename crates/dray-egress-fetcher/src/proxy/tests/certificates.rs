@@ -153,7 +153,8 @@ impl CertifiedProxy {
     }
 
     pub(super) async fn get(&self, certificate: Option<Pair>, auth: &str) -> String {
-        let request = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
+        let request =
+            format!("GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}\r\n");
         let received = self.exchange(certificate, request.as_bytes()).await;
         String::from_utf8(received).unwrap()
     }
@@ -279,7 +280,7 @@ async fn a_required_certificate_is_required_beside_a_token() {
 #[tokio::test]
 async fn a_listener_with_tls_answers_no_client_in_clear_text() {
     let certified = CertifiedProxy::start(&[]).await;
-    let response = certified.proxy.get(&format!("http://{NAME}/")).await;
+    let response = certified.proxy.get(&format!("http://{TARGET_HOST}/")).await;
     // An alert of TLS at most.
     assert!(!response.contains("HTTP/"), "{response}");
     assert_eq!(certified.proxy.fake_network.queried_names(), [""; 0]);
@@ -289,10 +290,10 @@ async fn a_listener_with_tls_answers_no_client_in_clear_text() {
 async fn socks5_over_tls_needs_no_password_with_a_certificate() {
     let mut certified = CertifiedProxy::start(&[("plain_ports", "443")]).await;
     let mut ends = certified.proxy.be_server(PUBLIC_ADDRESS, 443);
-    let length = u8::try_from(NAME.len()).unwrap();
+    let length = u8::try_from(TARGET_HOST.len()).unwrap();
     let request = [
         &[5, 1, 0, 5, 1, 0, 3, length][..],
-        NAME.as_bytes(),
+        TARGET_HOST.as_bytes(),
         &443_u16.to_be_bytes(),
     ]
     .concat();

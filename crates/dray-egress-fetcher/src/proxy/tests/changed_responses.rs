@@ -9,6 +9,7 @@ use crate::proxy::persistent::{ExchangeEnd, exchange_once};
 
 /// Changed responses in one run.
 const CHANGED_RESPONSES: usize = 2_000;
+/// Seed of the changes, so that each run makes the same ones.
 const SEED: u64 = 0x5eed_2026_1127;
 /// Inserted texts: parts of heads and framings that have several readings.
 const INSERTED_TEXTS: [&str; 12] = [
@@ -172,7 +173,7 @@ async fn a_changed_response_reaches_the_client_as_one_response_or_not_at_all() {
     let proxy = detached(&fake_network, |_| {});
     let token = mint("chat-1", 2_000_000_000, None);
     let request = format!(
-        "GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+        "GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
     );
     let (corpus, mut random) = (corpus(), RandomNumbers(SEED));
     let mut passed = 0;

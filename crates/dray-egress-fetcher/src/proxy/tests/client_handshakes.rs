@@ -20,8 +20,8 @@ async fn a_client_without_the_authority_or_http1_is_refused_and_the_target_gets_
         (stranger, "client_tls_failed"),
         (only_h2, "http1_not_offered"),
     ] {
-        let (client, _) = fixture.proxy.tunnel(&format!("{NAME}:443")).await;
-        let name = NAME.to_owned().try_into().unwrap();
+        let (client, _) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
+        let name = TARGET_HOST.to_owned().try_into().unwrap();
         let connected = TlsConnector::from(config).connect(name, client).await;
         let error = connected.unwrap_err();
         let error = error.get_ref().and_then(|error| error.downcast_ref());

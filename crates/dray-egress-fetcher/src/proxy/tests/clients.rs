@@ -20,7 +20,7 @@ impl ServedFixture {
         let proxy = ProxyFixture::start(&set).await;
         let authority = Authority::new().unwrap();
         let responder = ScriptedResponder::always(ResponseScript::ok("hello"));
-        let acceptor = authority.acceptor(NAME).unwrap();
+        let acceptor = authority.acceptor(TARGET_HOST).unwrap();
         proxy
             .fake_network
             .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, responder));
@@ -94,7 +94,7 @@ async fn curl_reaches_allowed_hosts_over_http_tls_and_socks() {
         )
         .await;
     assert_eq!((code, body.as_str()), (Some(0), "hello"), "{error}");
-    assert_eq!(served.proxy.fake_network.queried_names(), [NAME; 5]);
+    assert_eq!(served.proxy.fake_network.queried_names(), [TARGET_HOST; 5]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,7 +61,7 @@ async fn a_form_that_names_another_method_is_broken_off_before_the_target_has_it
         ((MULTIPART_FIELD, part.as_str()), 3),
         ((JSON_FIELD, "{\"_method\": \"DELETE\"}"), 0),
     ] {
-        let request = request(&proxy, NAME, form, chunk);
+        let request = request(&proxy, TARGET_HOST, form, chunk);
         let (response, received) = tokio::join!(proxy.exchange(&request), async {
             let mut server = ends.recv().await.unwrap();
             let mut received = Vec::new();
@@ -93,10 +93,10 @@ async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
     let (part, own) = (part("file"), part("_method"));
     let large = format!("a={}", "b".repeat(200_000));
     for (host, form, chunk) in [
-        (NAME, (FORM_FIELD, "a=1&method=DELETE"), 0),
-        (NAME, (FORM_FIELD, large.as_str()), 0),
-        (NAME, (MULTIPART_FIELD, part.as_str()), 3),
-        (NAME, ("Content-Type: text/csv\r\n", "_method=1"), 0),
+        (TARGET_HOST, (FORM_FIELD, "a=1&method=DELETE"), 0),
+        (TARGET_HOST, (FORM_FIELD, large.as_str()), 0),
+        (TARGET_HOST, (MULTIPART_FIELD, part.as_str()), 3),
+        (TARGET_HOST, ("Content-Type: text/csv\r\n", "_method=1"), 0),
         ("other.example.org", (MULTIPART_FIELD, own.as_str()), 3),
     ] {
         let request = request(&proxy, host, form, chunk);
@@ -123,7 +123,7 @@ async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
     }
     // A form that cannot be read is refused before anything is sent.
     let fields = format!("{FORM_FIELD}Content-Encoding: gzip\r\n");
-    let request = request(&proxy, NAME, (&fields, "x"), 0);
+    let request = request(&proxy, TARGET_HOST, (&fields, "x"), 0);
     let response = proxy.exchange(&request).await;
     assert_eq!(
         (status_of(&response), code_of(&response)),
@@ -150,7 +150,7 @@ async fn a_short_form_in_a_tunnel_is_judged_by_the_method_that_it_names() {
         let mut client = fixture.client().await;
         let length = body.len();
         let request = format!(
-            "POST /tables/{number} HTTP/1.1\r\nHost: {NAME}\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+            "POST /tables/{number} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
         );
         client.write_all(request.as_bytes()).await.unwrap();
         let head = read_head_of(&mut client).await.unwrap();

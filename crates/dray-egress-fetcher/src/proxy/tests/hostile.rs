@@ -130,7 +130,7 @@ async fn t_2_a_connection_to_another_peer_than_the_judged_one_is_not_used() {
     proxy
         .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Impostor(inside));
-    let (_, head) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (_, head) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 500);
     let event = proxy.event().await;
     assert_eq!(
@@ -145,7 +145,7 @@ async fn smuggled_and_pipelined_requests_reach_no_server() {
     let second = "GET /smuggled HTTP/1.1\r\nHost: files.example.org\r\n\r\n";
     let chunks = format!("0\r\n\r\n{second}");
     let auth = proxy.auth();
-    let post = format!("POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}");
+    let post = format!("POST http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}");
     for fields in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
@@ -166,14 +166,15 @@ async fn smuggled_and_pipelined_requests_reach_no_server() {
         );
         assert_eq!(code_of(&response), "malformed_request", "{fields}");
     }
-    let other = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: other.example.org\r\n{auth}\r\n");
+    let other =
+        format!("GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: other.example.org\r\n{auth}\r\n");
     assert_eq!(code_of(&proxy.exchange(other).await), "host_mismatch");
     assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
     // A second request behind a whole one: the first is served, the second reaches nothing.
     let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
         dray_testkit::http::ResponseScript::ok("hello")
     });
-    let get = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
+    let get = format!("GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}\r\n");
     let response = proxy.exchange(format!("{get}{get}")).await;
     assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{response}");
     assert_eq!(server.received_requests().len(), 1);
@@ -191,12 +192,12 @@ async fn requests_that_are_not_for_a_proxy_are_refused() {
         ("\0\0\0", 400),
     ] {
         let response = proxy
-            .exchange(format!("{line}\r\nHost: {NAME}\r\n{auth}\r\n"))
+            .exchange(format!("{line}\r\nHost: {TARGET_HOST}\r\n{auth}\r\n"))
             .await;
         assert_eq!(status_of(&response), status, "{line}: {response}");
     }
     let huge = format!(
-        "GET http://{NAME}/ HTTP/1.1\r\nX: {}",
+        "GET http://{TARGET_HOST}/ HTTP/1.1\r\nX: {}",
         "a".repeat(64 * 1024)
     );
     let response = proxy.exchange(huge).await;
@@ -235,9 +236,9 @@ async fn a_bare_line_end_is_refused_without_a_wait_for_the_rest_of_the_head() {
     let proxy = ProxyFixture::start(&[("head_timeout", "5m")]).await;
     let auth = proxy.auth();
     for head in [
-        format!("GET http://{NAME}/ HTTP/1.1\nHost: {NAME}\n{auth}\n\n"),
-        format!("CONNECT {NAME}:443 HTTP/1.1\r\nHost: {NAME}:443\r\n{auth}\n"),
-        format!("CONNECT {NAME}:443 HTTP/1.1\rX"),
+        format!("GET http://{TARGET_HOST}/ HTTP/1.1\nHost: {TARGET_HOST}\n{auth}\n\n"),
+        format!("CONNECT {TARGET_HOST}:443 HTTP/1.1\r\nHost: {TARGET_HOST}:443\r\n{auth}\n"),
+        format!("CONNECT {TARGET_HOST}:443 HTTP/1.1\rX"),
         "GET / HTTP/1.1\r\nX: a\r\n b".to_owned(),
     ] {
         let mut client = proxy.connect().await;

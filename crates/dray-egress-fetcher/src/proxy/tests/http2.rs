@@ -133,16 +133,19 @@ async fn requests_and_tunnels_of_several_sessions_share_a_connection() {
         fixture.proxy.token_of("one", None),
         fixture.proxy.token_of("two", None),
     );
-    let (tunnel, mut up) = client.connect(&format!("{NAME}:80"), &one).await;
+    let (tunnel, mut up) = client.connect(&format!("{TARGET_HOST}:80"), &one).await;
     let tunnel = tunnel.await.unwrap();
     assert_eq!(tunnel.status(), 200);
-    let got = client.get(&format!("http://{NAME}/"), &two).await.unwrap();
+    let got = client
+        .get(&format!("http://{TARGET_HOST}/"), &two)
+        .await
+        .unwrap();
     assert_eq!(
         (got.head.status().as_u16(), got.body.as_str()),
         (200, "hello")
     );
     assert!(got.head.headers().get("connection").is_none());
-    let request = format!("GET / HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let request = format!("GET / HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
     up.send_data(request.into(), false).unwrap();
     let received = read_stream(tunnel.into_body()).await.unwrap();
     assert!(received.ends_with(b"hello"));
@@ -169,7 +172,7 @@ async fn requests_and_tunnels_of_several_sessions_share_a_connection() {
 async fn each_request_needs_an_identity_and_nothing_of_another_reaches_the_target() {
     let fixture = open_proxy(&[]).await;
     let client = Http2Client::start(&fixture).await;
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     let token = fixture.proxy.token();
     assert_eq!(client.get(&url, &token).await.unwrap().body, "hello");
     let refused = client.get(&url, "wrong").await.unwrap();
@@ -185,7 +188,7 @@ async fn each_request_needs_an_identity_and_nothing_of_another_reaches_the_targe
 async fn a_client_that_is_never_identified_loses_its_connection() {
     let fixture = open_proxy(&[("head_timeout", "1s")]).await;
     let mut client = Http2Client::start(&fixture).await;
-    let refused = client.get(&format!("http://{NAME}/"), "wrong").await;
+    let refused = client.get(&format!("http://{TARGET_HOST}/"), "wrong").await;
     assert_eq!(refused.unwrap().head.status(), 407);
     client.ended().await;
     assert!(fixture.proxy.fake_network.dialled().is_empty());
@@ -200,7 +203,7 @@ async fn targets_inside_and_heads_with_two_readings_are_refused() {
         ("169.254.169.254:80", 403),
         ("[::1]:80", 403),
         ("127.0.0.1:443", 403),
-        (&format!("{NAME}:25"), 403),
+        (&format!("{TARGET_HOST}:25"), 403),
     ] {
         let (response, _) = client.connect(authority, &token).await;
         assert_eq!(response.await.unwrap().status(), status, "{authority}");
@@ -208,13 +211,13 @@ async fn targets_inside_and_heads_with_two_readings_are_refused() {
     let inside = client.get("http://169.254.169.254/latest/", &token).await;
     assert_eq!(inside.unwrap().head.status(), 403);
     // The authority and `Host` name different servers.
-    let two_hosts = Request::get(format!("http://{NAME}/"))
+    let two_hosts = Request::get(format!("http://{TARGET_HOST}/"))
         .header(HOST, "other.example.org")
         .header(PROXY_AUTHORIZATION, bearer(&token));
     let (response, _) = client.send(two_hosts.body(()).unwrap(), true).await;
     assert_eq!(whole(response).await.unwrap().body, "host_mismatch\n");
     // Some servers read this name as that of the field which frames the body.
-    let namesake = Request::post(format!("http://{NAME}/"))
+    let namesake = Request::post(format!("http://{TARGET_HOST}/"))
         .header("transfer_encoding", "chunked")
         .header(PROXY_AUTHORIZATION, bearer(&token));
     let (response, _) = client.send(namesake.body(()).unwrap(), true).await;
@@ -228,7 +231,7 @@ async fn bodies_of_both_directions_pass_with_flow_control() {
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let client = Http2Client::start(&fixture).await;
     let token = fixture.proxy.token();
-    let request = Request::post(format!("http://{NAME}/upload"))
+    let request = Request::post(format!("http://{TARGET_HOST}/upload"))
         .header(PROXY_AUTHORIZATION, bearer(&token))
         .header(AUTHORIZATION, "Bearer of-the-target")
         .header("cookie", "a=1")
@@ -277,7 +280,7 @@ async fn a_response_that_breaks_off_resets_its_stream_and_no_other() {
     let fixture = open_proxy(&[]).await;
     let client = Http2Client::start(&fixture).await;
     let token = fixture.proxy.token();
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let breaking = async {
         let mut server = servers.recv().await.unwrap();
@@ -302,7 +305,7 @@ async fn a_tunnel_that_the_client_resets_is_closed_at_its_target() {
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let client = Http2Client::start(&fixture).await;
     let token = fixture.proxy.token();
-    let (tunnel, mut up) = client.connect(&format!("{NAME}:80"), &token).await;
+    let (tunnel, mut up) = client.connect(&format!("{TARGET_HOST}:80"), &token).await;
     let _body = tunnel.await.unwrap().into_body();
     let mut server = servers.recv().await.unwrap();
     up.send_data(Bytes::from_static(b"first"), false).unwrap();
@@ -363,7 +366,7 @@ async fn http2_of_node_sends_requests_and_tls_through_one_connection() {
     let fixture = open_proxy(&[]).await;
     let authority = Authority::new().unwrap();
     let responder = ScriptedResponder::always(ResponseScript::ok("hello"));
-    let acceptor = authority.acceptor(NAME).unwrap();
+    let acceptor = authority.acceptor(TARGET_HOST).unwrap();
     let network = &fixture.proxy.fake_network;
     network.peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, responder));
     let directory = tempfile::tempdir().unwrap();
@@ -402,7 +405,7 @@ async fn an_upload_that_the_client_resets_has_no_end_at_the_target() {
     let token = fixture.proxy.token();
     // hyper would take a body that ends with NO_ERROR for a whole one.
     for reason in [Reason::NO_ERROR, Reason::CANCEL] {
-        let request = Request::post(format!("http://{NAME}/upload"))
+        let request = Request::post(format!("http://{TARGET_HOST}/upload"))
             .header(PROXY_AUTHORIZATION, bearer(&token));
         let (_response, mut up) = client.send(request.body(()).unwrap(), false).await;
         up.send_data(Bytes::from_static(b"a part"), false).unwrap();
@@ -427,8 +430,8 @@ async fn a_request_that_the_client_resets_before_its_response_ends_at_the_target
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let client = Http2Client::start(&fixture).await;
     let token = fixture.proxy.token();
-    let request =
-        Request::get(format!("http://{NAME}/slow")).header(PROXY_AUTHORIZATION, bearer(&token));
+    let request = Request::get(format!("http://{TARGET_HOST}/slow"))
+        .header(PROXY_AUTHORIZATION, bearer(&token));
     let (_response, mut stream) = client.send(request.body(()).unwrap(), true).await;
     let mut server = servers.recv().await.unwrap();
     let mut received = Vec::new();

@@ -64,9 +64,18 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
     (issuer.pem(), issuer.der().clone(), key)
 }
 
-impl InterceptingProxy {
-    /// Starts a proxy with the settings `set`, besides those that interception needs.
-    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
+/// The files that a proxy needs to look into tunnels, and the authorities behind them.
+pub(super) struct InterceptionFiles {
+    /// The proxy trusts it for servers.
+    pub(super) origin: Authority,
+    /// Clients trust it for the proxy.
+    pub(super) anchor: CertificateDer<'static>,
+    pub(super) directory: tempfile::TempDir,
+    paths: [(&'static str, String); 4],
+}
+
+impl InterceptionFiles {
+    pub(super) fn create() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -75,30 +84,46 @@ impl InterceptingProxy {
         };
         let (certificate, anchor, key) = new_authority();
         let origin = Authority::new().unwrap();
-        let policy = write("policy.toml", POLICY_TEXT);
-        let bundle = write("origin.pem", &origin.pem());
-        let (certificate, key) = (write("ca.pem", &certificate), write("ca.key", &key));
-        let fields = [
-            ("/policy_path", policy.as_str()),
-            ("/ca_bundle", bundle.as_str()),
-            ("interception.certificate", certificate.as_str()),
-            ("interception.key_file", key.as_str()),
+        let paths = [
+            ("/policy_path", write("policy.toml", POLICY_TEXT)),
+            ("/ca_bundle", write("origin.pem", &origin.pem())),
+            ("interception.certificate", write("ca.pem", &certificate)),
+            ("interception.key_file", write("ca.key", &key)),
         ];
-        let proxy = ProxyFixture::start(&[&fields[..], set].concat()).await;
+        Self {
+            origin,
+            anchor,
+            directory,
+            paths,
+        }
+    }
+
+    /// The settings that name the files, and those of `set`.
+    pub(super) fn settings<'a>(&'a self, set: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let paths = self.paths.iter().map(|(name, path)| (*name, path.as_str()));
+        paths.chain(set.iter().copied()).collect()
+    }
+}
+
+impl InterceptingProxy {
+    /// Starts a proxy with the settings `set`, besides those that interception needs.
+    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
+        let files = InterceptionFiles::create();
+        let proxy = ProxyFixture::start(&files.settings(set)).await;
         proxy
             .fake_network
             .name("other.example.org", &[PUBLIC_ADDRESS]);
         Self {
             proxy,
-            origin,
-            anchor,
-            directory,
+            origin: files.origin,
+            anchor: files.anchor,
+            directory: files.directory,
         }
     }
 
     /// Serves `script` with a certificate for `files.example.org`.
     pub(super) fn serve(&self, script: ResponseScript) -> ScriptedResponder {
-        self.serve_as(NAME, TlsOffer::default(), script)
+        self.serve_as(TARGET_HOST, TlsOffer::default(), script)
     }
 
     fn serve_as(&self, name: &str, offer: TlsOffer, script: ResponseScript) -> ScriptedResponder {
@@ -111,10 +136,10 @@ impl InterceptingProxy {
 
     /// A client that trusts the authority of the proxy, inside a tunnel to `files.example.org`.
     pub(super) async fn client(&self) -> TlsStream<TcpStream> {
-        let (client, head) = self.proxy.tunnel(&format!("{NAME}:443")).await;
+        let (client, head) = self.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
         assert_eq!(status_of(&head), 200, "{head}");
         let connector = TlsConnector::from(tls_config(Some(self.anchor.clone())));
-        let name = NAME.to_owned().try_into().unwrap();
+        let name = TARGET_HOST.to_owned().try_into().unwrap();
         connector.connect(name, client).await.unwrap()
     }
 
@@ -135,7 +160,7 @@ impl InterceptingProxy {
     }
 
     async fn get(&self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
         self.exchange(&request).await
     }
 
@@ -166,7 +191,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
         let fields = (event.proxy_protocol.as_str(), event.method.as_str());
         assert_eq!(fields, ("connect", "GET"));
         assert_eq!(event.decided_by, "sandboxes/tables (policy.toml:7)");
-        assert_eq!(event.server_name, NAME);
+        assert_eq!(event.server_name, TARGET_HOST);
         assert_eq!(event.hops.len(), 1);
     }
     assert_eq!(
@@ -187,7 +212,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
             "POST /tables/override" => "X-HTTP-Method-Override: DELETE\r\n",
             _ => "",
         };
-        let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n");
+        let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{field}\r\n");
         let response = fixture.exchange(&request).await;
         assert_eq!(
             (status_of(&response), code_of(&response)),
@@ -217,10 +242,10 @@ async fn the_limit_of_a_rule_counts_the_content_of_a_response() {
     // Exactly the limit: neither the head counts, nor TLS, nor the framing of chunks.
     let text = "x".repeat(1024);
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\n";
-    let pieces = format!("200\r\n{0}\r\n200\r\n{0}\r\n0\r\n\r\n", &text[..512]);
+    let chunks = format!("200\r\n{0}\r\n200\r\n{0}\r\n0\r\n\r\n", &text[..512]);
     for script in [
         csv(1024),
-        ResponseScript::raw(format!("{head}Transfer-Encoding: chunked\r\n\r\n{pieces}")),
+        ResponseScript::raw(format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}")),
         ResponseScript::raw(format!("{head}\r\n{text}")),
     ] {
         fixture.serve(script);
@@ -251,7 +276,7 @@ async fn the_limit_of_a_rule_counts_the_content_of_a_response() {
 #[tokio::test]
 async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "header": "authorization", "prefix": "Bearer ",
+        "name": "files", "host": TARGET_HOST, "header": "authorization", "prefix": "Bearer ",
         "secret": "hunter2", "tenants": ["acme"],
     }])
     .to_string();
@@ -260,7 +285,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
                     Content-Length: 0\r\n\r\n";
     let server = fixture.serve(ResponseScript::raw(redirect));
     let own = "Authorization: Bearer own\r\nProxy-Authorization: Bearer own\r\n";
-    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {NAME}\r\n{own}\r\n");
+    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{own}\r\n");
     let response = fixture.exchange(&request).await;
     // The redirect is the client's to follow, in a separate tunnel, without the credential.
     assert_eq!(status_of(&response), 302, "{response}");
@@ -293,7 +318,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
 /// it.
 pub(super) fn smuggling_cases() -> Vec<(String, &'static str)> {
     let smuggled = "GET /other HTTP/1.1\r\nHost: other.example.org\r\n\r\n";
-    let host = format!("Host: {NAME}");
+    let host = format!("Host: {TARGET_HOST}");
     let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: chunked");
     let (malformed, mismatch) = ("malformed_request", "host_mismatch");
     let (post, get) = ("POST /tables/a", "GET /tables/a");
@@ -343,7 +368,7 @@ async fn a_second_request_in_the_same_tunnel_reaches_nothing() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = fixture.serve(table());
     let smuggled = "GET /other HTTP/1.1\r\nHost: other.example.org\r\n\r\n";
-    let own = format!("Host: {NAME}\r\n");
+    let own = format!("Host: {TARGET_HOST}\r\n");
     let first = format!("GET /tables/a HTTP/1.1\r\n{own}\r\n");
     for second in [smuggled.to_owned(), first.clone()] {
         let response = fixture.exchange(&format!("{first}{second}")).await;
@@ -372,7 +397,7 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
         expired: true,
         ..TlsOffer::default()
     };
-    let foreign = Authority::new().unwrap().acceptor(NAME).unwrap();
+    let foreign = Authority::new().unwrap().acceptor(TARGET_HOST).unwrap();
     let script = ScriptedResponder::always(table());
     for (peer, code) in [
         (
@@ -380,7 +405,7 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
             "tls_error",
         ),
         (
-            fixture.origin.acceptor_with(NAME, expired).unwrap(),
+            fixture.origin.acceptor_with(TARGET_HOST, expired).unwrap(),
             "tls_error",
         ),
         (foreign, "tls_error"),
@@ -460,10 +485,13 @@ async fn without_an_authority_a_tunnel_to_be_intercepted_is_refused() {
     fs::write(&path, POLICY_TEXT).unwrap();
     let set = [("/policy_path", path.to_str().unwrap())];
     let mut proxy = ProxyFixture::start(&set).await;
-    let (_, head) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (_, head) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 500);
     let event = proxy.event().await;
     assert_eq!(event.code, "interception_unavailable");
-    assert_eq!((event.url_host.as_str(), event.intercepted), (NAME, false));
+    assert_eq!(
+        (event.url_host.as_str(), event.intercepted),
+        (TARGET_HOST, false)
+    );
     assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
 }

@@ -43,10 +43,10 @@ async fn a_tunnel_that_waits_without_a_target_holds_its_slots_until_it_ends() {
         // The second one takes the slots of the first one.
         let (head, body) = ask(&mut client, &format!("GET {path}"), "").await;
         assert_eq!((status_of(&head), body.as_str()), (200, path), "{head}");
-        let (_, head) = fixture.proxy.tunnel(&format!("{NAME}:443")).await;
+        let (_, head) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
         assert_eq!(status_of(&head), 504, "the session has one slot: {head}");
     }
     drop(client);
-    let (_other, head) = fixture.proxy.tunnel(&format!("{NAME}:443")).await;
+    let (_other, head) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 200, "{head}");
 }

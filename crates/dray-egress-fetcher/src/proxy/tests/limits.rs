@@ -23,7 +23,7 @@ async fn b_2_bytes_are_limited_in_both_directions() {
     let mut proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
     for (up, down, code) in [(10, 20, ""), (11, 0, "too_large"), (0, 21, "too_large")] {
-        let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+        let (mut client, _) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
         let mut server = ends.recv().await.unwrap();
         assert_eq!(proxy.event().await.proxy_stage, "opened");
         let mut received = Vec::new();
@@ -54,7 +54,7 @@ async fn b_2_both_sides_close_when_a_target_that_stays_open_sends_one_byte_too_m
     ];
     let mut proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (mut client, _) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     let mut server = ends.recv().await.unwrap();
     assert_eq!(proxy.event().await.proxy_stage, "opened");
     server.write_all(&[b'd'; 21]).await.unwrap();
@@ -74,7 +74,7 @@ async fn section_15_a_session_has_its_share_of_the_connections() {
     ];
     let mut proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let authority = format!("{NAME}:443");
+    let authority = format!("{TARGET_HOST}:443");
     let (client, head) = proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 200);
     let server = ends.recv().await.unwrap();
@@ -104,7 +104,7 @@ async fn section_15_a_session_has_its_share_of_the_connections() {
 async fn open_connections_are_drained_and_then_cut_with_an_event() {
     let mut proxy = ProxyFixture::start(&[("drain_timeout", "10ms"), ("plain_ports", "443")]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (mut client, _) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     let _server = ends.recv().await.unwrap();
     assert_eq!(proxy.event().await.proxy_stage, "opened");
     let ProxyFixture {
@@ -202,7 +202,7 @@ async fn section_14_every_wait_for_a_client_has_an_end() {
     let proxy = detached(&fake_network, |config| {
         config.proxy.tunnel_timeout = dray_types::Period::secs(3600);
     });
-    let target = format!("{NAME}:443");
+    let target = format!("{TARGET_HOST}:443");
     let whole = connect_request(&target, FAR_S);
     // A slow head, in both protocols, and none at all.
     let (response, time) = run_client(&proxy, whole.trim_end()).await;
@@ -225,7 +225,7 @@ async fn section_14_every_wait_for_a_client_has_an_end() {
 async fn section_14_a_tunnel_ends_when_it_is_idle_and_with_its_token() {
     let fake_network = FetcherFixture::default().fake_network;
     fake_network.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
-    let target = format!("{NAME}:443");
+    let target = format!("{TARGET_HOST}:443");
     let plain = |config: &mut Config| config.proxy.plain_ports = Some("443".to_owned());
     let proxy = detached(&fake_network, plain);
     let (_, time) = run_client(&proxy, &connect_request(&target, FAR_S)).await;
@@ -252,7 +252,7 @@ async fn section_18_with_audit_required_no_byte_passes_without_a_published_event
     });
     let request = format!(
         "{}first bytes",
-        connect_request(&format!("{NAME}:443"), FAR_S)
+        connect_request(&format!("{TARGET_HOST}:443"), FAR_S)
     );
     run_client(&proxy, &request).await;
     let mut received = Vec::new();
@@ -266,7 +266,7 @@ async fn section_18_with_audit_required_no_byte_passes_without_a_published_event
     assert_eq!(received, Vec::<u8>::new());
     let token = mint("chat-1", FAR_S, None);
     let get = format!(
-        "GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+        "GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
     );
     let (response, _) = run_client(&proxy, &get).await;
     assert_eq!(

@@ -86,7 +86,7 @@ impl PackageFixture {
         assert!(made.status.success(), "{made:?}");
         let proxy = ProxyFixture::start(&[]).await;
         let authority = Authority::new().unwrap();
-        let acceptor = authority.acceptor(NAME).unwrap();
+        let acceptor = authority.acceptor(TARGET_HOST).unwrap();
         let targets = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&targets);
         let responder = ScriptedResponder::new(move |request| {

@@ -24,11 +24,11 @@ pub(super) type ResponseOfPath = fn(&str) -> String;
 
 impl PersistentServer {
     /// Sends what `respond` makes. Closes after a message that says so, after a response without another end, and after
-    /// the path `/quiet`. Takes the body of a request for `/unread` for the next request. Closes in place of a response to
-    /// `/gone`, and on the first connection also in place of one to `/once`.
+    /// the path `/quiet`. Takes the body of a request for `/unread` for the next request. Closes in place of a response
+    /// to `/gone`, and on the first connection also in place of one to `/once`.
     pub(super) fn start(fixture: &InterceptingProxy, respond: ResponseOfPath) -> Self {
         let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
-        let acceptor = fixture.origin.acceptor(NAME).unwrap();
+        let acceptor = fixture.origin.acceptor(TARGET_HOST).unwrap();
         let requests = RequestLog::default();
         let log = Arc::clone(&requests);
         let mut serving = JoinSet::new();
@@ -132,7 +132,7 @@ pub(super) async fn ask(client: &mut TunnelClient, line: &str, body: &str) -> (S
         0 => String::new(),
         length => format!("Content-Length: {length}\r\n"),
     };
-    let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{length}\r\n{body}");
+    let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{length}\r\n{body}");
     client.write_all(request.as_bytes()).await.unwrap();
     let head = read_head_of(client).await.expect("a response");
     let mut body = Vec::new();
@@ -175,7 +175,7 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
             assert!(event.intercepted);
             assert_eq!(
                 (event.method.as_str(), event.server_name.as_str()),
-                (method, NAME)
+                (method, TARGET_HOST)
             );
             assert_eq!(event.decided_by, "sandboxes/tables (policy.toml:7)");
             assert_eq!(event.operation_id, opened.operation_id);
@@ -304,7 +304,7 @@ async fn a_target_that_closes_gets_a_new_connection_for_the_next_request() {
         .map(|(number, _)| number)
         .collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
-    // Judged, resolved and checked like the first one.
+    // This name is judged, resolved and checked like the first one.
     assert_eq!(fixture.proxy.fake_network.queried_names().len(), 4);
 }
 
@@ -377,7 +377,7 @@ async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
     ] {
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
-        let request = format!("{line} HTTP/1.1\r\nHost: {NAME}\r\n{fields}\r\n{body}");
+        let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{fields}\r\n{body}");
         client.write_all(request.as_bytes()).await.unwrap();
         let response = rest_of(&mut client).await;
         let lower = response.to_ascii_lowercase();
@@ -423,7 +423,7 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
         let _ = fixture.events().await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         let response = rest_of(&mut client).await;
         assert_eq!(status_of(&response), status, "{path}: {response}");

@@ -73,7 +73,9 @@ impl ReloadedService {
         let now_s = self.proxy.service.running.context().clock.now_ms() / 1000;
         let token = mint_with(key, "chat-1", now_s + 3600, None);
         let auth = format!("Proxy-Authorization: Bearer {token}\r\n");
-        self.proxy.tunnel_with(&format!("{NAME}:443"), &auth).await
+        self.proxy
+            .tunnel_with(&format!("{TARGET_HOST}:443"), &auth)
+            .await
     }
 
     /// The credential that the server gets with a fetch; empty for none.
@@ -82,7 +84,7 @@ impl ReloadedService {
             .proxy
             .fake_network
             .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
-        let request = fetch_request(&format!("http://{NAME}/a"));
+        let request = fetch_request(&format!("http://{TARGET_HOST}/a"));
         self.proxy.service.call(&request).await.unwrap();
         let requests = server.received_requests();
         requests[0]
@@ -112,7 +114,7 @@ async fn keys_of_tokens_change_with_an_overlap_while_a_tunnel_stays_open() {
     let mut ends = service.proxy.be_server(PUBLIC_ADDRESS, 443);
     let (mut client, head) = service.tunnel(TOKEN_KEY).await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    client.write_all(&client_flight(NAME)).await.unwrap();
+    client.write_all(&client_flight(TARGET_HOST)).await.unwrap();
     let mut server = ends.recv().await.unwrap();
     server.write_all(b"before").await.unwrap();
     let mut relayed = [0; 6];
@@ -144,7 +146,7 @@ async fn credentials_and_limits_change_for_later_fetches() {
     let credential = |secret: &str| {
         let fields = "name = 'files'\nport = 80\nheader = 'authorization'\nallow_plain_http = true";
         format!(
-            "[[egress-fetcher.credentials]]\nhost = '{NAME}'\nsecret = '{secret}'\n\
+            "[[egress-fetcher.credentials]]\nhost = '{TARGET_HOST}'\nsecret = '{secret}'\n\
              tenants = ['acme']\n{fields}\n"
         )
     };
@@ -160,12 +162,12 @@ async fn credentials_and_limits_change_for_later_fetches() {
 
     service.configure(&("max_bytes = 4\n".to_owned() + &proxy));
     service.wait_for_changes(3).await;
-    let request = fetch_request(&format!("http://{NAME}/a"));
+    let request = fetch_request(&format!("http://{TARGET_HOST}/a"));
     let refused = service.proxy.service.call(&request).await.unwrap_err();
     assert_eq!(refused.detail, "too_large");
 }
 
-/// As [`mint`], with another key.
+/// Like [`mint`], with another key.
 fn mint_with(key: &str, session: &str, expires_s: u64, allow: Option<Vec<String>>) -> String {
     let keys = TokenKeys::new(&Secret::new(key), None).unwrap();
     keys.mint(&identity(session, expires_s, allow)).unwrap()

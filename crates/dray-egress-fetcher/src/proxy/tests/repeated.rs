@@ -101,7 +101,7 @@ async fn a_request_is_not_repeated_after_a_part_of_a_response_or_when_it_names_a
         });
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{field}\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         let response = rest_of(&mut client).await;
         assert_eq!(status_of(&response), 502, "{field}: {response}");

@@ -21,8 +21,8 @@ async fn nothing_is_resolved_or_dialled_for_a_client_without_a_valid_token() {
         (&expired, "token_expired"),
     ] {
         for line in [
-            format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}"),
-            format!("CONNECT {NAME}:443 HTTP/1.1\r\nHost: {NAME}:443"),
+            format!("GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}"),
+            format!("CONNECT {TARGET_HOST}:443 HTTP/1.1\r\nHost: {TARGET_HOST}:443"),
         ] {
             let response = proxy.exchange(format!("{line}\r\n{auth}\r\n")).await;
             assert_eq!(status_of(&response), 407, "{auth}");
@@ -109,7 +109,7 @@ async fn bodies_pass_in_both_framings_and_lengths_are_kept() {
     ] {
         let mut client = proxy.connect().await;
         let request = format!(
-            "{method} http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}{framing}\r\n\r\n{body}"
+            "{method} http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}{framing}\r\n\r\n{body}"
         );
         client.write_all(request.as_bytes()).await.unwrap();
         let mut server = ends.recv().await.unwrap();
@@ -172,15 +172,15 @@ async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
         .fake_network
         .name("files.example.net", &[PUBLIC_ADDRESS]);
     for (allow, host, code) in [
-        (None, NAME, ""),
-        (Some(&[NAME][..]), NAME, ""),
+        (None, TARGET_HOST, ""),
+        (Some(&[TARGET_HOST][..]), TARGET_HOST, ""),
         (
             Some(&["other.example.org"]),
-            NAME,
+            TARGET_HOST,
             "host_not_in_app_allowlist",
         ),
-        (Some(&[]), NAME, "host_not_in_app_allowlist"),
-        (Some(&["not a host"]), NAME, "policy_invalid"),
+        (Some(&[]), TARGET_HOST, "host_not_in_app_allowlist"),
+        (Some(&["not a host"]), TARGET_HOST, "policy_invalid"),
         (
             Some(&["files.example.net"]),
             "files.example.net",
@@ -199,7 +199,10 @@ async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
             assert_eq!((status_of(&response), code_of(&response)), (403, code));
         }
     }
-    assert_eq!(proxy.fake_network.queried_names(), [NAME, NAME]);
+    assert_eq!(
+        proxy.fake_network.queried_names(),
+        [TARGET_HOST, TARGET_HOST]
+    );
 }
 
 #[tokio::test]
@@ -209,7 +212,7 @@ async fn a_body_with_malformed_chunks_is_the_fault_of_the_client() {
     let auth = proxy.auth();
     for chunks in ["-1\r\nhello\r\n0\r\n\r\n", "5\nhello\n0\n\n"] {
         let request = format!(
-            "POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunks}"
+            "POST http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunks}"
         );
         let (response, target) = tokio::join!(proxy.exchange(request), ends.recv());
         assert_eq!(
@@ -227,7 +230,7 @@ async fn equal_content_lengths_of_a_response_reach_the_client_as_one_field() {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
     );
     proxy.fake_network.serve(PUBLIC_ADDRESS, script);
-    let response = proxy.get(&format!("http://{NAME}/")).await;
+    let response = proxy.get(&format!("http://{TARGET_HOST}/")).await;
     assert_eq!((status_of(&response), code_of(&response)), (200, "hello"));
     let lower = response.to_ascii_lowercase();
     assert_eq!(lower.matches("content-length").count(), 1, "{response}");

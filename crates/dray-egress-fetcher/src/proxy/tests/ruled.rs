@@ -75,7 +75,9 @@ async fn method_path_and_type_are_judged_where_they_are_visible() {
     let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
     proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
-    let response = proxy.get(&format!("http://{NAME}/tables/a.csv")).await;
+    let response = proxy
+        .get(&format!("http://{TARGET_HOST}/tables/a.csv"))
+        .await;
     assert_eq!((status_of(&response), code_of(&response)), (200, "1;2"));
     let opened = proxy.event().await;
     assert_eq!(opened.decided_by, "sandboxes/tables (policy.toml:6)");
@@ -93,7 +95,7 @@ async fn method_path_and_type_are_judged_where_they_are_visible() {
     ] {
         let response = proxy
             .exchange(format!(
-                "{line} http://{NAME}{url} HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n"
+                "{line} http://{TARGET_HOST}{url} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}\r\n"
             ))
             .await;
         assert_eq!(
@@ -110,7 +112,9 @@ async fn method_path_and_type_are_judged_where_they_are_visible() {
     proxy
         .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::ok("<html>"));
-    let response = proxy.get(&format!("http://{NAME}/tables/a.csv")).await;
+    let response = proxy
+        .get(&format!("http://{TARGET_HOST}/tables/a.csv"))
+        .await;
     assert_eq!(
         (status_of(&response), code_of(&response)),
         (403, "media_type_not_allowed")
@@ -133,12 +137,12 @@ async fn a_field_that_names_another_method_is_judged_as_that_method() {
         ("x-http-method: delete", 403),
         ("X_HTTP_Method_Override: DELETE", 403),
         ("X-Method-Override: ", 403),
-        // Allowed as well.
+        // The method of this header is allowed, too.
         ("X-HTTP-Method-Override: get", 200),
     ] {
         let auth = proxy.auth();
         let request = format!(
-            "GET http://{NAME}/tables/a.csv HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n{auth}\r\n"
+            "GET http://{TARGET_HOST}/tables/a.csv HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{field}\r\n{auth}\r\n"
         );
         let response = proxy.exchange(request).await;
         assert_eq!(status_of(&response), status, "{field}: {response}");
@@ -166,7 +170,7 @@ async fn a_query_that_names_another_method_is_judged_as_that_method() {
         ("method=DELETE", 200),
     ] {
         let response = proxy
-            .get(&format!("http://{NAME}/tables/a.csv?{query}"))
+            .get(&format!("http://{TARGET_HOST}/tables/a.csv?{query}"))
             .await;
         assert_eq!(status_of(&response), status, "{query}: {response}");
         let event = proxy.event().await;
@@ -190,7 +194,9 @@ async fn a_session_without_a_role_has_no_access() {
         "Proxy-Authorization: Bearer {}\r\n",
         proxy.token_of("other-1", None)
     );
-    let (_, head) = proxy.tunnel_with(&format!("{NAME}:443"), &auth).await;
+    let (_, head) = proxy
+        .tunnel_with(&format!("{TARGET_HOST}:443"), &auth)
+        .await;
     assert_eq!(status_of(&head), 403);
     assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
 }
@@ -199,7 +205,7 @@ async fn a_session_without_a_role_has_no_access() {
 async fn the_limit_of_a_rule_holds_for_the_bytes_of_a_tunnel() {
     let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let (mut client, _) = proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     let mut server = ends.recv().await.unwrap();
     proxy.event().await;
     server.write_all(b"12345").await.unwrap();
@@ -213,7 +219,7 @@ async fn the_limit_of_a_rule_holds_for_the_bytes_of_a_tunnel() {
 async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
     let ruled = RuledProxy::start(POLICY_TEXT).await;
     let mut ends = ruled.proxy.be_server(PUBLIC_ADDRESS, 443);
-    let authority = format!("{NAME}:443");
+    let authority = format!("{TARGET_HOST}:443");
     let (mut client, _) = ruled.proxy.tunnel(&authority).await;
     let mut server = ends.recv().await.unwrap();
     ruled.replace("default = \"deny\"\n").await;
@@ -244,7 +250,7 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
 async fn with_report_only_a_denied_request_passes_and_is_counted_and_audited() {
     let RuledProxy { mut proxy, .. } =
         RuledProxy::start(&format!("report_only = true\n{POLICY_TEXT}")).await;
-    let response = proxy.get(&format!("http://{NAME}/other")).await;
+    let response = proxy.get(&format!("http://{TARGET_HOST}/other")).await;
     assert_eq!(status_of(&response), 200);
     let (opened, closed) = (proxy.event().await, proxy.event().await);
     for event in [opened, closed] {
@@ -268,7 +274,7 @@ async fn a_connection_over_a_quota_is_refused_with_the_time_to_come_back() {
     let RuledProxy { mut proxy, .. } = RuledProxy::start(&text).await;
     let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
     proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
-    let url = format!("http://{NAME}/tables/a.csv");
+    let url = format!("http://{TARGET_HOST}/tables/a.csv");
     assert_eq!(status_of(&proxy.get(&url).await), 200);
     let response = proxy.get(&url).await;
     assert_eq!(
@@ -298,7 +304,7 @@ async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
     let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_day = 8\n";
     let RuledProxy { mut proxy, .. } = RuledProxy::start(text).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let authority = format!("{NAME}:443");
+    let authority = format!("{TARGET_HOST}:443");
     let (mut client, _) = proxy.tunnel(&authority).await;
     let mut server = ends.recv().await.unwrap();
     proxy.event().await;
@@ -323,7 +329,7 @@ async fn tunnels_that_share_a_quota_pass_no_byte_more_than_it() {
     let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_day = 100\n";
     let RuledProxy { proxy, .. } = RuledProxy::start(text).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let authority = format!("{NAME}:443");
+    let authority = format!("{TARGET_HOST}:443");
     let mut pairs = Vec::new();
     for _ in 0..4 {
         let (client, _) = proxy.tunnel(&authority).await;
@@ -347,7 +353,7 @@ async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
     let file = directory.path().join("secret");
     fs::write(&file, "hunter2\n").unwrap();
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "port": 80, "header": "authorization", "prefix": "Bearer ",
+        "name": "files", "host": TARGET_HOST, "port": 80, "header": "authorization", "prefix": "Bearer ",
         "secret_file": file, "tenants": ["acme"], "allow_plain_http": true,
     }])
     .to_string();
@@ -362,7 +368,7 @@ async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
     ] {
         let response = proxy
             .exchange(format!(
-                "{method} http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: own\r\n{auth}\r\n"
+                "{method} http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\nAuthorization: own\r\n{auth}\r\n"
             ))
             .await;
         assert!(!response.contains("hunter2"), "{response}");
@@ -384,7 +390,7 @@ async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
 #[tokio::test]
 async fn a_credential_replaces_fields_that_a_server_reads_as_its_own() {
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "port": 80, "header": "x-api-key", "secret": "hunter2",
+        "name": "files", "host": TARGET_HOST, "port": 80, "header": "x-api-key", "secret": "hunter2",
         "tenants": ["acme"], "allow_plain_http": true,
     }])
     .to_string();
@@ -395,7 +401,8 @@ async fn a_credential_replaces_fields_that_a_server_reads_as_its_own() {
     let auth = proxy.auth();
     // A server of CGI variables has one name for all of them.
     let own = "X_Api_Key: own\r\nX-Api_Key: own\r\nX-Api-Key: own\r\nX-Api-Keys: other\r\n";
-    let request = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{own}{auth}\r\n");
+    let request =
+        format!("GET http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{own}{auth}\r\n");
     assert_eq!(status_of(&proxy.exchange(request).await), 200);
     let requests = server.received_requests();
     let head = requests[0].head.to_ascii_lowercase();

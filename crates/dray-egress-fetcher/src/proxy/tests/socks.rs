@@ -22,7 +22,7 @@ async fn send(proxy: &ProxyFixture, bytes: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut client = proxy.connect().await;
     client.write_all(bytes).await.unwrap();
     let mut received = Vec::new();
-    // Method, status and reply; fewer when it is refused on the way.
+    // The method, the status and the reply have 14 bytes; a refused handshake has fewer.
     while received.len() < 14 {
         match client.read_u8().await {
             Ok(byte) => received.push(byte),
@@ -36,10 +36,10 @@ async fn send(proxy: &ProxyFixture, bytes: &[u8]) -> (TcpStream, Vec<u8>) {
 async fn a_name_is_resolved_and_judged_by_the_proxy() {
     let mut proxy = ProxyFixture::start(&[]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
-    let bytes = [handshake(&proxy.token()), request(NAME, 443)].concat();
+    let bytes = [handshake(&proxy.token()), request(TARGET_HOST, 443)].concat();
     let (mut client, received) = send(&proxy, &bytes).await;
     assert_eq!(received, [5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    let flight = client_flight(NAME);
+    let flight = client_flight(TARGET_HOST);
     client.write_all(&flight).await.unwrap();
     let mut server = ends.recv().await.unwrap();
     let mut hello = vec![0; flight.len()];
@@ -49,7 +49,7 @@ async fn a_name_is_resolved_and_judged_by_the_proxy() {
     assert_eq!(event.proxy_protocol, "socks5");
     assert_eq!(
         (event.url_host.as_str(), event.session_id.as_str()),
-        (NAME, "chat-1")
+        (TARGET_HOST, "chat-1")
     );
 }
 
@@ -71,7 +71,7 @@ async fn refusals_have_their_reply_and_dial_nothing() {
         (loopback.to_vec(), 2),
         (mapped, 2),
         (request("localhost", 443), 2),
-        (request(NAME, 22), 2),
+        (request(TARGET_HOST, 22), 2),
         (request("missing.example.org", 443), 4),
         (request("127.1", 443), 1),
         (request("u@files.example.org", 443), 1),

@@ -38,7 +38,7 @@ async fn a_quota_that_ends_a_request_before_its_response_gives_the_client_429() 
             let _ = fixture.events().await;
         }
         let request = format!(
-            "POST /tables/a HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: {BODY_BYTES}\r\n\r\n{}",
+            "POST /tables/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\nContent-Length: {BODY_BYTES}\r\n\r\n{}",
             "x".repeat(BODY_BYTES)
         );
         client.write_all(request.as_bytes()).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_quota_that_ends_a_plain_request_before_its_response_gives_the_client_
     let mut proxy = ProxyFixture::start(&[("/policy_path", path.to_str().unwrap())]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
     let request = format!(
-        "POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: {BODY_BYTES}\r\n{}\r\n{}",
+        "POST http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\nContent-Length: {BODY_BYTES}\r\n{}\r\n{}",
         proxy.auth(),
         "x".repeat(BODY_BYTES)
     );
@@ -76,9 +76,9 @@ async fn a_silent_target_gives_the_client_504() {
     let set = [("idle_timeout", "3s")];
     let mut fixture = InterceptingProxy::start(&set).await;
     let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
-    let acceptor = fixture.origin.acceptor(NAME).unwrap();
+    let acceptor = fixture.origin.acceptor(TARGET_HOST).unwrap();
     let mut client = fixture.client().await;
-    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();
     let end = ends.recv().await.unwrap();
     // Open until the end of the test.
@@ -89,7 +89,7 @@ async fn a_silent_target_gives_the_client_504() {
 
     let mut proxy = ProxyFixture::start(&set).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     let (response, _server) = tokio::join!(proxy.get(&url), ends.recv());
     assert_eq!((status_of(&response), code_of(&response)), (504, "timeout"));
     let (_, closed) = (proxy.event().await, proxy.event().await);

@@ -16,7 +16,7 @@ const UPGRADE_RESPONSE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: 
 
 fn handshake(path: &str) -> String {
     format!(
-        "GET {path} HTTP/1.1\r\nHost: {NAME}\r\n{UPGRADE_FIELDS}{KEY_FIELDS}Origin: https://a.example\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{UPGRADE_FIELDS}{KEY_FIELDS}Origin: https://a.example\r\n\r\n"
     )
 }
 
@@ -34,7 +34,7 @@ async fn accept_request(
     fixture: &InterceptingProxy,
     server: DuplexStream,
 ) -> (ServerTlsStream<DuplexStream>, String) {
-    let acceptor = fixture.origin.acceptor(NAME).unwrap();
+    let acceptor = fixture.origin.acceptor(TARGET_HOST).unwrap();
     let mut server = acceptor.accept(server).await.unwrap();
     let head = read_head_text(&mut server).await;
     (server, head)
@@ -158,7 +158,7 @@ async fn a_handshake_with_another_reading_is_refused() {
             format!("{UPGRADE_FIELDS}Sec-WebSocket-Version: 12\r\n"),
         ),
     ] {
-        let request = format!("{line}\r\nHost: {NAME}\r\n{fields}\r\n");
+        let request = format!("{line}\r\nHost: {TARGET_HOST}\r\n{fields}\r\n");
         let response = fixture.exchange(&request).await;
         let found = (status_of(&response), code_of(&response));
         assert_eq!(found, (501, "websocket_refused"), "{fields}");
@@ -168,7 +168,7 @@ async fn a_handshake_with_another_reading_is_refused() {
 
 #[tokio::test]
 async fn nothing_passes_unless_the_target_agrees_to_exactly_what_was_asked() {
-    let plain = format!("GET /sockets/a HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let plain = format!("GET /sockets/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\n\r\n");
     let asked = format!("{}GET /other HTTP/1.1\r\n\r\n", handshake("/sockets/a"));
     let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n";
     for (request, answer, status) in [

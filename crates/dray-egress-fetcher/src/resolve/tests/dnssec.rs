@@ -9,7 +9,7 @@ fn records(address: &str) -> DnsReply {
     DnsReply::Records(vec![address_record(HOST_NAME, ip(address))])
 }
 
-fn authenticated(address: &str) -> DnsReply {
+fn authenticated_reply(address: &str) -> DnsReply {
     DnsReply::Authenticated(vec![address_record(HOST_NAME, ip(address))])
 }
 
@@ -26,34 +26,34 @@ async fn dnssec_counts_when_every_response_of_the_answer_is_authenticated() {
     let (v4, v6) = ("8.8.8.8", "2606:4700::1111");
     for (a, aaaa, expected) in [
         (
-            authenticated(v4),
-            authenticated(v6),
+            authenticated_reply(v4),
+            authenticated_reply(v6),
             DnssecStatus::Authenticated,
         ),
         // An authenticated denial is part of the answer.
         (
-            authenticated(v4),
+            authenticated_reply(v4),
             DnsReply::Authenticated(Vec::new()),
             DnssecStatus::Authenticated,
         ),
         (
-            authenticated(v4),
+            authenticated_reply(v4),
             records(v6),
             DnssecStatus::NotAuthenticated,
         ),
         (
             records(v4),
-            authenticated(v6),
+            authenticated_reply(v6),
             DnssecStatus::NotAuthenticated,
         ),
         (
-            authenticated(v4),
+            authenticated_reply(v4),
             DnsReply::Records(Vec::new()),
             DnssecStatus::NotAuthenticated,
         ),
         // A failed family contributes no address, so its status does not count.
         (
-            authenticated(v4),
+            authenticated_reply(v4),
             DnsReply::Code(ResponseCode::ServFail),
             DnssecStatus::Authenticated,
         ),
@@ -110,11 +110,11 @@ async fn dnssec_counts_over_tls_and_https() {
         let servers = parse_servers([item.as_str()]).unwrap();
         let bundle = authority.pem();
         let resolver = HickoryResolver::with_trust(&servers, DNS_TIMEOUT, Some(&bundle)).unwrap();
-        server.set(HOST_NAME, RecordType::A, authenticated("8.8.8.8"));
+        server.set(HOST_NAME, RecordType::A, authenticated_reply("8.8.8.8"));
         server.set(
             HOST_NAME,
             RecordType::AAAA,
-            authenticated("2606:4700::1111"),
+            authenticated_reply("2606:4700::1111"),
         );
         assert_eq!(
             status(&resolver).await,

@@ -9,13 +9,13 @@ use crate::tests::test_service::start_service;
 
 const RECORD_TYPES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
-async fn started() -> FakeDnsServer {
+async fn start_server() -> FakeDnsServer {
     FakeDnsServer::start().await.unwrap()
 }
 
 /// A server that never answers.
-async fn silent() -> FakeDnsServer {
-    let server = started().await;
+async fn silent_server() -> FakeDnsServer {
+    let server = start_server().await;
     for kind in RECORD_TYPES {
         server.set(HOST_NAME, kind, DnsReply::Silence);
     }
@@ -32,10 +32,10 @@ async fn resolve(servers: &[&FakeDnsServer]) -> Result<DnsAnswer, DnsError> {
 #[tokio::test]
 async fn section_14_three_silent_servers_leave_time_for_a_fourth() {
     let (one, two, three, last) = (
-        silent().await,
-        silent().await,
-        silent().await,
-        started().await,
+        silent_server().await,
+        silent_server().await,
+        silent_server().await,
+        start_server().await,
     );
     last.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     let answer = resolve(&[&one, &two, &three, &last]).await.unwrap();
@@ -44,7 +44,7 @@ async fn section_14_three_silent_servers_leave_time_for_a_fourth() {
 
 #[tokio::test]
 async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_asked() {
-    let (first, second) = (started().await, silent().await);
+    let (first, second) = (start_server().await, silent_server().await);
     let (release, released) = watch::channel(false);
     for kind in RECORD_TYPES {
         let records = match kind {
@@ -75,7 +75,7 @@ async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() 
             vec![address_record(HOST_NAME, ip("9.9.9.9"))],
         ),
     ] {
-        let (broken, good) = (started().await, started().await);
+        let (broken, good) = (start_server().await, start_server().await);
         for kind in RECORD_TYPES {
             broken.set(HOST_NAME, kind, failure.clone());
         }
@@ -87,7 +87,7 @@ async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() 
 
 #[tokio::test]
 async fn no_further_server_answers_what_a_trusted_one_found_bogus() {
-    let (validating, other) = (started().await, started().await);
+    let (validating, other) = (start_server().await, start_server().await);
     for kind in RECORD_TYPES {
         validating.set(HOST_NAME, kind, DnsReply::Bogus);
     }
@@ -99,7 +99,7 @@ async fn no_further_server_answers_what_a_trusted_one_found_bogus() {
 
 #[tokio::test]
 async fn a_trusted_server_is_asked_first_even_after_another_one_has_answered() {
-    let (other, trusted) = (started().await, started().await);
+    let (other, trusted) = (start_server().await, start_server().await);
     other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
     let servers = [(other.address(), false), (trusted.address(), true)];
     let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
@@ -119,7 +119,11 @@ async fn a_trusted_server_is_asked_first_even_after_another_one_has_answered() {
 async fn a_server_that_is_not_trusted_is_asked_after_all_that_are_and_not_because_one_of_them_failed()
  {
     for second in [DnsReply::Silence, DnsReply::Code(ResponseCode::ServFail)] {
-        let (slow, other, further) = (started().await, started().await, started().await);
+        let (slow, other, further) = (
+            start_server().await,
+            start_server().await,
+            start_server().await,
+        );
         let (release, released) = watch::channel(false);
         for kind in RECORD_TYPES {
             let records = match kind {
@@ -159,7 +163,7 @@ async fn addresses(resolver: &HickoryResolver) -> Vec<IpAddr> {
 #[tokio::test]
 async fn a_server_that_does_not_respond_is_asked_last_until_it_responds_again() {
     for is_first_trusted in [true, false] {
-        let (dead, other) = (silent().await, started().await);
+        let (dead, other) = (silent_server().await, start_server().await);
         dead.set(".", RecordType::NS, DnsReply::Silence);
         other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
         let servers = [(dead.address(), is_first_trusted), (other.address(), false)];
@@ -188,7 +192,7 @@ async fn a_server_that_does_not_respond_is_asked_last_until_it_responds_again() 
 
 #[tokio::test]
 async fn when_no_server_responds_all_are_asked_and_the_first_response_counts() {
-    let (one, two) = (silent().await, silent().await);
+    let (one, two) = (silent_server().await, silent_server().await);
     for server in [&one, &two] {
         server.set(".", RecordType::NS, DnsReply::Silence);
     }
@@ -205,7 +209,7 @@ async fn when_no_server_responds_all_are_asked_and_the_first_response_counts() {
 #[tokio::test]
 async fn a_name_without_an_answer_makes_no_server_silent() {
     // It responds to everything but this name, as where its zone has no reachable server.
-    let (validating, other) = (silent().await, started().await);
+    let (validating, other) = (silent_server().await, start_server().await);
     other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
     let servers = [(validating.address(), true), (other.address(), false)];
     let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
@@ -217,7 +221,7 @@ async fn a_name_without_an_answer_makes_no_server_silent() {
 
 #[tokio::test]
 async fn section_14_a_question_that_was_lost_is_asked_again() {
-    let server = silent().await;
+    let server = silent_server().await;
     let servers = [&server];
     let (answer, ()) = tokio::join!(resolve(&servers), async {
         dray_testkit::eventually("both questions", async || {
@@ -231,7 +235,7 @@ async fn section_14_a_question_that_was_lost_is_asked_again() {
 
 #[tokio::test]
 async fn d_3_a_name_that_does_not_exist_and_has_an_address_is_refused() {
-    let server = started().await;
+    let server = start_server().await;
     for (kind, last) in [
         (RecordType::A, "8.8.8.8"),
         (RecordType::AAAA, "2606:4700::1111"),
@@ -279,7 +283,7 @@ fn d_2_link_local_servers_have_a_zone() {
 
 #[tokio::test]
 async fn the_time_of_a_question_is_recorded_for_each_server_even_without_an_answer() {
-    let (one, last) = (silent().await, started().await);
+    let (one, last) = (silent_server().await, start_server().await);
     last.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
     let network = FetcherFixture::default().fake_network;
     let service = start_service(&network, &[]).await;

@@ -9,7 +9,7 @@ use super::*;
 fn authorities_come_from_a_pem_file_when_one_is_given() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
-    // Missing, not a certificate, and no certificate in it: a wrong file stops the start.
+    // The file is missing, is not a certificate, or has no certificate in it: a wrong file stops the start.
     for pem in [
         None,
         Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),

@@ -40,20 +40,20 @@ fn all_ipv4_addresses_agree_with_the_independent_table() {
         assert!(last == u32::MAX || !is_blocked(last + 1), "{last:#x}");
     }
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let looked_at: u64 = thread::scope(|scope| {
-        let run = |worker: usize| scope.spawn(move || walk(worker, workers));
+    let checked_count: u64 = thread::scope(|scope| {
+        let run = |worker: usize| scope.spawn(move || check_blocks(worker, workers));
         let handles: Vec<_> = (0..workers).map(run).collect();
         handles
             .into_iter()
             .map(|handle| handle.join().unwrap())
             .sum()
     });
-    assert_eq!(looked_at, 1 << 32);
+    assert_eq!(checked_count, 1 << 32);
 }
 
-/// Checks every `workers`th /8, address by address. Returns the number of addresses.
-fn walk(worker: usize, workers: usize) -> u64 {
-    let mut looked_at = 0;
+/// Checks each address in every `workers`th /8 from the /8 number `worker`. Returns the number of addresses.
+fn check_blocks(worker: usize, workers: usize) -> u64 {
+    let mut checked_count = 0;
     for octet in (0..=255_u32).skip(worker).step_by(workers) {
         let (from, to) = (octet << 24, (octet << 24) | 0x00ff_ffff);
         let mut next = u64::from(from);
@@ -61,13 +61,13 @@ fn walk(worker: usize, workers: usize) -> u64 {
             if last < from || to < first {
                 continue;
             }
-            looked_at += expect(false, next, u64::from(first));
+            checked_count += expect(false, next, u64::from(first));
             next = u64::from(to.min(last)) + 1;
-            looked_at += expect(true, u64::from(from.max(first)), next);
+            checked_count += expect(true, u64::from(from.max(first)), next);
         }
-        looked_at += expect(false, next, u64::from(to) + 1);
+        checked_count += expect(false, next, u64::from(to) + 1);
     }
-    looked_at
+    checked_count
 }
 
 fn expect(expected: bool, from: u64, to: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn opened(ranges: &str) -> JudgeConfig {
+fn config_with_ranges(ranges: &str) -> JudgeConfig {
     JudgeConfig {
         private_ranges: ranges.parse().unwrap(),
         ..JudgeConfig::default()
@@ -16,38 +16,42 @@ fn class(config: JudgeConfig, text: &str) -> String {
 #[test]
 fn an_opened_range_is_reached_and_its_neighbours_are_not() {
     check(
-        opened("10.20.0.0/16"),
+        config_with_ranges("10.20.0.0/16"),
         &["10.20.1.2"],
         Ok(&["10.20.1.2:443"]),
     );
     check(
-        opened("10.20.0.0/16"),
+        config_with_ranges("10.20.0.0/16"),
         &["10.19.255.255"],
         Err(Code::SsrfBlocked),
     );
     check(
-        opened("10.20.0.0/16"),
+        config_with_ranges("10.20.0.0/16"),
         &["10.21.0.0"],
         Err(Code::SsrfBlocked),
     );
     check(
-        opened("fd12:3456::/48"),
+        config_with_ranges("fd12:3456::/48"),
         &["fd12:3456::9"],
         Ok(&["[fd12:3456::9]:443"]),
     );
     check(
-        opened("fd12:3456::/48"),
+        config_with_ranges("fd12:3456::/48"),
         &["fd12:3456:1::9"],
         Err(Code::SsrfBlocked),
     );
-    check(opened(""), &["10.20.1.2"], Err(Code::SsrfBlocked));
+    check(
+        config_with_ranges(""),
+        &["10.20.1.2"],
+        Err(Code::SsrfBlocked),
+    );
     // The mapped form is the same address.
     check(
-        opened("10.20.0.0/16"),
+        config_with_ranges("10.20.0.0/16"),
         &["::ffff:10.20.1.2"],
         Ok(&["10.20.1.2:443"]),
     );
-    let config = opened("10.0.0.0/8,10.20.0.0/16");
+    let config = config_with_ranges("10.0.0.0/8,10.20.0.0/16");
     assert_eq!(class(config, "10.20.1.2"), "opened:10.20.0.0/16");
 }
 
@@ -142,7 +146,7 @@ fn provider_services_stay_closed_inside_an_opened_range() {
         "fd00:100::100:200",
     ] {
         assert_eq!(
-            class(opened("fc00::/7"), text),
+            class(config_with_ranges("fc00::/7"), text),
             "provider_service",
             "{text}"
         );
@@ -153,14 +157,22 @@ fn provider_services_stay_closed_inside_an_opened_range() {
         "fd00:a9fe:a9ff::1",
         "fd20:cf::1",
     ] {
-        assert_eq!(class(opened("fc00::/7"), text), "opened:fc00::/7", "{text}");
+        assert_eq!(
+            class(config_with_ranges("fc00::/7"), text),
+            "opened:fc00::/7",
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn network_and_broadcast_addresses_of_an_entry_stay_closed() {
     let check = |range: &str, text: &str, expected: &str| {
-        assert_eq!(class(opened(range), text), expected, "{text} in {range}");
+        assert_eq!(
+            class(config_with_ranges(range), text),
+            expected,
+            "{text} in {range}"
+        );
     };
     check("10.20.0.0/16", "10.20.0.0", "range_edge");
     check("10.20.0.0/16", "10.20.255.255", "range_edge");
@@ -175,7 +187,7 @@ fn network_and_broadcast_addresses_of_an_entry_stay_closed() {
 
 #[test]
 fn d_4_a_response_with_private_and_public_addresses_is_refused() {
-    let config = || opened("10.20.0.0/16,192.168.7.0/24");
+    let config = || config_with_ranges("10.20.0.0/16,192.168.7.0/24");
     check(
         config(),
         &["10.20.0.1", "192.168.7.1"],
@@ -197,7 +209,7 @@ fn d_4_a_response_with_private_and_public_addresses_is_refused() {
 
 #[test]
 fn a_redirect_from_a_public_hop_enters_only_when_the_operator_lists_the_host() {
-    let judged = judge(opened("10.20.0.0/16"));
+    let judged = judge(config_with_ranges("10.20.0.0/16"));
     let check = |previous, admin_listed, text: &str, expected: bool| {
         let hop = HopContext {
             previous,

@@ -189,7 +189,7 @@ fn parameter_names_method(after: &str) -> bool {
         None => (false, after),
     };
     let Some(value) = after.strip_prefix('=') else {
-        // A continuation, such as `name*0=`.
+        // This is a continuation, such as `name*0=`.
         return is_extended;
     };
     let value = value.trim_start();

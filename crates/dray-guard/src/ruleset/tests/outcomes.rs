@@ -298,7 +298,7 @@ fn a_replay_counts_changes_and_does_not_decide_by_unrecorded_parts() {
 }
 
 /// The results by the default configuration, with its ports of the proxy.
-fn checked(
+fn check_table(
     table: &expectation::ExpectationTable,
     rules: &std::sync::Arc<RuleSet>,
 ) -> Vec<expectation::ExpectationResult> {
@@ -343,7 +343,7 @@ fn a_table_of_expectations_knows_the_ports_of_the_proxy_and_blocked_addresses() 
     ] {
         let text = format!("[[expect]]\nurl = \"{url}\"\nvia = \"{via}\"\noutcome = \"allow\"\n");
         let table = expectation::ExpectationTable::parse(&PolicyText::new("expect.toml", &text));
-        let results = checked(&table.unwrap(), &rules);
+        let results = check_table(&table.unwrap(), &rules);
         assert_eq!(results[0].found, found, "{via} {url}");
     }
 }
@@ -357,7 +357,7 @@ fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
                 [[expect]]\ntenant = \"acme\"\nurl = \"https://pypi.org/\"\nvia = \"tunnel\"\noutcome = \"allow\"\n\
                 [[expect]]\nurl = \"http://docs.example.org/\"\nvia = \"request\"\nmethod = \"POST\"\noutcome = \"deny\"\n\
                 [[expect]]\nurl = \"https://docs.example.org:22/\"\noutcome = \"deny\"\nrule = \"port_not_allowed\"\n";
-    let results = checked(&table(text).unwrap(), &rules);
+    let results = check_table(&table(text).unwrap(), &rules);
     let met: Vec<_> = results
         .iter()
         .map(|result| (result.line, result.is_met))

@@ -24,14 +24,14 @@ fn set(text: &str) -> Result<EditResult, EditError> {
     change(text, change_entry)
 }
 
-fn added(text: &str) -> String {
+fn add_entry(text: &str) -> String {
     match set(text) {
         Ok(EditResult::Added(edited)) => edited,
         other => panic!("{text:?} gives {other:?}"),
     }
 }
 
-fn removed(text: &str) -> String {
+fn remove_entry(text: &str) -> String {
     match change(text, EntryChange::Remove) {
         Ok(EditResult::Removed(edited) | EditResult::Emptied(edited)) => edited,
         other => panic!("{text:?} gives {other:?}"),
@@ -51,7 +51,7 @@ fn an_empty_file_gets_a_complete_document() {
   }
 }
 "#;
-    assert_eq!(added(""), expected);
+    assert_eq!(add_entry(""), expected);
     assert_eq!(
         change(expected, EntryChange::Remove),
         Ok(EditResult::Emptied("{\n}\n".to_owned()))
@@ -73,9 +73,9 @@ fn a_removal_restores_every_byte() {
         "{\n  \"mcpServers\": {\n    // nothing yet\n  }\n}\n",
     ];
     for text in texts {
-        let edited = added(text);
+        let edited = add_entry(text);
         assert_eq!(set(&edited), Ok(EditResult::Unchanged), "{edited}");
-        assert_eq!(removed(&edited), text, "{edited}");
+        assert_eq!(remove_entry(&edited), text, "{edited}");
     }
 }
 
@@ -85,18 +85,21 @@ fn comments_stay_at_their_member() {
     let expected = "{\n    \"mcpServers\": {\n        \"other\": {}, // stays here\n        \"drayage\": {\n            \
                     \"command\": \"/usr/bin/dray\",\n            \"args\": [\n                \"mcp\"\n            ]\n        \
                     }\n        // the end\n    }\n}\n";
-    assert_eq!(added(text), expected);
+    assert_eq!(add_entry(text), expected);
 }
 
 #[test]
 fn the_first_and_a_middle_member_are_removed_without_a_trace() {
     let text = "{\n  \"mcpServers\": {\n    \"drayage\": {},\n    \"z\": {}\n  }\n}";
     assert_eq!(
-        removed(text),
+        remove_entry(text),
         "{\n  \"mcpServers\": {\n    \"z\": {}\n  }\n}"
     );
     let text = "{\"mcpServers\": {\"a\": {}, \"drayage\": {}, \"z\": {}}}";
-    assert_eq!(removed(text), "{\"mcpServers\": {\"a\": {}, \"z\": {}}}");
+    assert_eq!(
+        remove_entry(text),
+        "{\"mcpServers\": {\"a\": {}, \"z\": {}}}"
+    );
 }
 
 #[test]
@@ -117,13 +120,13 @@ fn comments_around_a_removed_member_stay() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(removed(text), expected);
+        assert_eq!(remove_entry(text), expected);
     }
 }
 
 #[test]
 fn a_null_table_is_replaced() {
-    let edited = added("{\n  \"mcpServers\": null,\n  \"b\": 1\n}\n");
+    let edited = add_entry("{\n  \"mcpServers\": null,\n  \"b\": 1\n}\n");
     assert!(edited.contains("\"drayage\"") && edited.ends_with("},\n  \"b\": 1\n}\n"));
 }
 
@@ -137,7 +140,7 @@ fn another_entry_of_the_name_is_replaced_only_on_request() {
         replace: true,
     };
     let Ok(EditResult::Replaced(edited)) = change(text, replace) else {
-        panic!("it is replaced");
+        panic!("the entry must be replaced");
     };
     assert!(edited.contains("/usr/bin/dray") && edited.contains("} // mine\n"));
 }

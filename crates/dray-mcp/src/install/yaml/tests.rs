@@ -20,14 +20,14 @@ fn set(text: &str, replace: bool) -> Result<EditResult, EditError> {
     apply_change(ConfigFormat::Yaml, text, ENTRY_PATH, change)
 }
 
-fn added(text: &str) -> String {
+fn add_entry(text: &str) -> String {
     match set(text, false) {
         Ok(EditResult::Added(edited)) => edited,
         other => panic!("{text:?} gives {other:?}"),
     }
 }
 
-fn removed(text: &str) -> String {
+fn remove_entry(text: &str) -> String {
     match apply_change(ConfigFormat::Yaml, text, ENTRY_PATH, EntryChange::Remove) {
         Ok(EditResult::Removed(edited) | EditResult::Emptied(edited)) => edited,
         other => panic!("{text:?} gives {other:?}"),
@@ -38,8 +38,8 @@ fn removed(text: &str) -> String {
 fn an_empty_file_gets_one_table() {
     let expected = "extensions:\n  drayage:\n    enabled: true\n    cmd: \"/opt/my tools/dray\"\n    args:\n      - mcp\n      \
                     - \"-v\"\n    timeout: 300\n    envs:\n      A: \"yes\"\n";
-    assert_eq!(added(""), expected);
-    assert_eq!(removed(expected), "");
+    assert_eq!(add_entry(""), expected);
+    assert_eq!(remove_entry(expected), "");
 }
 
 #[test]
@@ -53,16 +53,16 @@ fn a_removal_restores_every_byte() {
         "list:\n- a\n- b\nextensions:\n  x: {enabled: true}\n",
     ];
     for text in texts {
-        let edited = added(text);
+        let edited = add_entry(text);
         assert_eq!(set(&edited, false), Ok(EditResult::Unchanged), "{edited}");
-        assert_eq!(removed(&edited), text, "{edited}");
+        assert_eq!(remove_entry(&edited), text, "{edited}");
     }
 }
 
 #[test]
 fn the_entry_is_written_at_the_end_of_the_table() {
     let text = "extensions:\n  developer:\n    enabled: true\n\n# models\nmodel: x\n";
-    let edited = added(text);
+    let edited = add_entry(text);
     let expected = "extensions:\n  developer:\n    enabled: true\n  drayage:\n    enabled: true\n";
     assert!(edited.starts_with(expected), "{edited}");
     assert!(edited.ends_with("\n\n# models\nmodel: x\n"), "{edited}");
@@ -78,7 +78,7 @@ fn an_empty_table_is_opened_and_its_comment_kept() {
         ),
         ("extensions:\nb: 1\n", "extensions:\n  drayage:\n"),
     ] {
-        let edited = added(text);
+        let edited = add_entry(text);
         assert!(
             edited.starts_with(first) && edited.ends_with("\nb: 1\n"),
             "{edited}"
@@ -89,7 +89,7 @@ fn an_empty_table_is_opened_and_its_comment_kept() {
 #[test]
 fn a_table_with_comments_only_is_kept_as_an_empty_one() {
     let text = "extensions:\n  # keep me\n  drayage:\n    enabled: true\n";
-    assert_eq!(removed(text), "extensions: {}\n  # keep me\n");
+    assert_eq!(remove_entry(text), "extensions: {}\n  # keep me\n");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_replaced_entry_keeps_its_place() {
     let text = "extensions:\n  drayage: {enabled: false}\n  z:\n    enabled: true\n";
     assert_eq!(set(text, false), Err(EditError::Occupied));
     let Ok(EditResult::Replaced(edited)) = set(text, true) else {
-        panic!("it is replaced");
+        panic!("the entry must be replaced");
     };
     assert!(
         edited.starts_with("extensions:\n  drayage:\n    enabled: true\n"),

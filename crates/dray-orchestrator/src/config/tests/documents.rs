@@ -14,27 +14,29 @@ const MANIFEST_PAGE: &str = include_str!("../../../../../docs/manifest.md");
 const README_PAGE: &str = include_str!("../../../../../README.md");
 
 /// Beginnings of paths in a manifest that look like keys.
-const OF_MANIFESTS: [&str; 1] = ["deployment"];
+const MANIFEST_PREFIXES: [&str; 1] = ["deployment"];
 
-fn is_part(letter: char) -> bool {
+fn is_key_character(letter: char) -> bool {
     letter.is_ascii_lowercase() || matches!(letter, '_' | '.')
 }
 
 /// The names of settings after `orchestrator.` in a page.
-fn named(page: &str) -> BTreeSet<String> {
+fn named_settings(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for rest in page.split("orchestrator.").skip(1) {
-        let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
+        let end = rest
+            .find(|letter| !is_key_character(letter))
+            .unwrap_or(rest.len());
         let key = rest[..end].trim_end_matches('.');
-        if !key.is_empty() && key != "md" && !OF_MANIFESTS.contains(&key) {
+        if !key.is_empty() && key != "md" && !MANIFEST_PREFIXES.contains(&key) {
             found.insert(key.to_owned());
         }
     }
     found
 }
 
-/// Whether the configuration has a key; what lies below a map is the operator's choice.
-fn has(config: &Value, key: &str) -> bool {
+/// Whether the configuration has a key. A map has every key, because operators choose its keys.
+fn has_key(config: &Value, key: &str) -> bool {
     let mut at = config;
     for part in key.split('.') {
         match at.get(part) {
@@ -55,12 +57,12 @@ fn keys_that_pages_name_exist() {
         ("manifest.md", MANIFEST_PAGE),
         ("README.md", README_PAGE),
     ] {
-        for key in named(text) {
-            assert!(has(&config, &key), "{page} names orchestrator.{key}");
+        for key in named_settings(text) {
+            assert!(has_key(&config, &key), "{page} names orchestrator.{key}");
         }
     }
-    assert!(named(FIRST_AGENT).contains("model_url"));
-    assert!(!has(&config, "modell_url"));
+    assert!(named_settings(FIRST_AGENT).contains("model_url"));
+    assert!(!has_key(&config, "modell_url"));
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn form_boundary(headers: &HeaderMap) -> Result<String, RequestFailure> {
 ///
 /// # Errors
 ///
-/// As [`store_upload`].
+/// Those of [`store_upload`].
 pub(in crate::http) async fn store_part(
     surface: &HttpSurface,
     headers: &HeaderMap,
@@ -207,7 +207,7 @@ async fn store_bytes(
         head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if writer.size().saturating_add(size) > limits.max_bytes.as_u64() {
-            // Dropping the writer removes what was staged.
+            // The drop of the writer removes what was staged.
             writer.abort().await;
             return Err(too_large_failure(limits.max_bytes));
         }

@@ -80,7 +80,7 @@ enum Outcome {
 }
 
 impl RunningResponses {
-    /// None yet. Tasks are counted by `tasks`.
+    /// Begins without responses; `tasks` counts their tasks.
     pub(crate) fn new(tasks: TaskTracker) -> Self {
         Self {
             tasks,
@@ -108,7 +108,7 @@ impl RunningResponses {
             id: id.clone(),
             by_id: Arc::clone(&self.by_id),
         };
-        // Single insertions and removals, so a panic under the lock leaves a usable map.
+        // Under the lock are only single insertions and removals, so a panic leaves a usable map.
         let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
         by_id.insert(id, token.clone());
         drop(by_id);
@@ -194,7 +194,7 @@ impl ResponseDriver {
     pub(super) async fn abandon(&mut self, failure: &RequestFailure) {
         self.writer.fail(failure);
         // The client has the failure; the record only stores the same.
-        let _ = self.keep(ResponseStatus::Failed).await;
+        let _ = self.store_end(ResponseStatus::Failed).await;
     }
 
     async fn drive(mut self, listener: Listener, token: CancellationToken) {
@@ -204,7 +204,7 @@ impl ResponseDriver {
         self.run.stop();
         let ended = self.end(outcome).await;
         self.write(&listener, &mut waiting);
-        // Recorded even where the client does not take the last events.
+        // A dropped recorder records the events. It is dropped before they are sent, because a client may not take them.
         self.recorder = None;
         listener.end(&mut waiting);
         listener.send(&mut waiting).await;
@@ -221,13 +221,13 @@ impl ResponseDriver {
         token: &CancellationToken,
         waiting: &mut Vec<u8>,
     ) -> Outcome {
-        let drained = drained(self.stop.clone(), self.drain);
+        let drained = wait_for_drain(self.stop.clone(), self.drain);
         tokio::pin!(drained);
         let running = self.running.as_ref();
         let interval = running.map_or(IDLE_INTERVAL, RunningResponse::lease_interval);
         let mut lease = tokio::time::interval(interval);
         lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick comes immediately, and the lease was just given.
+        // The first tick comes immediately, when the lease has just begun and needs no renewal.
         lease.tick().await;
         let mut last_write = Instant::now();
         loop {
@@ -287,7 +287,7 @@ impl ResponseDriver {
                 self.writer.fail(&failure);
                 if matches!(outcome, Outcome::Cancelled) {
                     // Another request may have ended it first.
-                    let _ = self.keep(ResponseStatus::Cancelled).await;
+                    let _ = self.store_end(ResponseStatus::Cancelled).await;
                 }
                 self.writer.end("cancelled");
                 return Err(failure);
@@ -300,7 +300,7 @@ impl ResponseDriver {
                     "incomplete" => ResponseStatus::Incomplete,
                     _ => ResponseStatus::Completed,
                 };
-                match self.keep(status).await {
+                match self.store_end(status).await {
                     Ok(()) => return Ok(self.writer.end(status.as_str())),
                     Err(failure) => failure,
                 }
@@ -308,14 +308,14 @@ impl ResponseDriver {
             Err(failure) => at_place(failure, &self.places),
         };
         self.writer.fail(&failure);
-        if let Err(error) = self.keep(ResponseStatus::Failed).await {
+        if let Err(error) = self.store_end(ResponseStatus::Failed).await {
             tracing::warn!(%error, id = %self.id, "the end of a response was not stored");
         }
         self.writer.end("failed");
         Err(failure)
     }
 
-    async fn keep(&mut self, status: ResponseStatus) -> Result<(), RequestFailure> {
+    async fn store_end(&mut self, status: ResponseStatus) -> Result<(), RequestFailure> {
         let Some(running) = &mut self.running else {
             return Ok(());
         };
@@ -330,7 +330,7 @@ impl ResponseDriver {
 }
 
 /// Waits until the service has to end what still runs.
-async fn drained(stop: CancellationToken, drain: Duration) {
+async fn wait_for_drain(stop: CancellationToken, drain: Duration) {
     stop.cancelled().await;
     tokio::time::sleep(drain).await;
 }

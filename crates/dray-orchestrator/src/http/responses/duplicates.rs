@@ -16,7 +16,8 @@ const ANSWER_MEMBERS: [&str; 2] = ["approve", "reason"];
 /// Members of a call of a function.
 const CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
 
-/// Whether an item repeats one of these: a reference to one, an equal question on approval, or an equal answer to one.
+/// Whether an item repeats one of `earlier`: it is a reference to one, or a question on approval or an answer that
+/// equals one.
 ///
 /// # Errors
 ///
@@ -80,8 +81,8 @@ impl<'a> KnownCalls<'a> {
         of_call(items, "function_call_output", id.clone())
     }
 
-    /// Whether an item of a request is in what the response continues. The output of a call that waits is not: models
-    /// may give two calls one id.
+    /// Whether an item of a request is in what the response continues. An output is not known while a call with its id
+    /// waits, because models may give two calls the same id.
     fn has(&self, item: &Map<String, Value>) -> bool {
         let Some(id) = item.get("call_id") else {
             return false;
@@ -112,8 +113,8 @@ fn of_call<'a>(
 }
 
 impl InputItems {
-    /// Leaves out what the continued response has itself: its questions on approval, calls of functions, and outputs of
-    /// calls that have one.
+    /// Leaves out the items that the continued response contains: questions on approval, calls of functions, and
+    /// outputs of calls that do not wait.
     ///
     /// # Errors
     ///
@@ -249,7 +250,7 @@ mod tests {
         history
     }
 
-    fn left(history: &History, items: Value) -> (usize, Vec<Value>) {
+    fn remaining_items(history: &History, items: Value) -> (usize, Vec<Value>) {
         let mut read = read_input(items).unwrap();
         read.leave_out_known_items(history).unwrap();
         let messages = read.messages.into_iter().map(|one| one.message);
@@ -270,14 +271,17 @@ mod tests {
             ]),
         ] {
             assert_eq!(
-                left(&history, items.clone()),
+                remaining_items(&history, items.clone()),
                 (1, vec![result.clone()]),
                 "{items}"
             );
         }
         // Another output of a call that has one, and another call of the same id, stay and are refused later.
-        assert_eq!(left(&history, json!([output("a", "3")])).0, 1);
-        assert_eq!(left(&history, json!([call("b", "{\"q\":1}")])).0, 1);
+        assert_eq!(remaining_items(&history, json!([output("a", "3")])).0, 1);
+        assert_eq!(
+            remaining_items(&history, json!([call("b", "{\"q\":1}")])).0,
+            1
+        );
     }
 
     #[test]
@@ -285,6 +289,6 @@ mod tests {
         let mut history = half_answered();
         let second = history.documents[1].response.as_mut().unwrap();
         *second = json!({"output": [call("a", "{}")]});
-        assert_eq!(left(&history, json!([output("a", "1")])).0, 1);
+        assert_eq!(remaining_items(&history, json!([output("a", "1")])).0, 1);
     }
 }

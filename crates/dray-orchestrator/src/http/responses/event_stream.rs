@@ -1,5 +1,5 @@
-//! `GET /v1/responses/{id}?stream=true`: the recorded events of a response, and those that follow, whichever process makes
-//! it.
+//! `GET /v1/responses/{id}?stream=true`: the recorded events of a response, and those that follow, whichever process
+//! makes it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) async fn resume_stream(
 ) -> Result<Response, RequestFailure> {
     let permit = surface.stream_permit()?;
     let responses = &surface.state.responses;
-    // Checked first, so that an unknown id is a 404.
+    // The response is checked first, so that an unknown id is a 404.
     responses.require_response(&caller.principal, id).await?;
     let Some(log) = responses.event_log(&caller.principal, id).await? else {
         let reason = "the events of this response are not kept. Only those of a response with 'background' and 'stream' \

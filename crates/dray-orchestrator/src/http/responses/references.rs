@@ -52,7 +52,7 @@ pub(super) async fn resolve_references(
     let Some(Value::Array(items)) = body.get_mut("input") else {
         return Ok(());
     };
-    // Checked before any item is read; more items would be refused afterwards in any case.
+    // The number is checked before any item is read; more items would be refused afterwards in any case.
     if items.len() > MAX_ITEMS {
         return Err(invalid(
             "input",

@@ -49,7 +49,7 @@ struct KnownRun {
     due_ms: u64,
 }
 
-/// What one look did.
+/// Counts of one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::http) struct SweepReport {
     /// Responses whose records were read.
@@ -60,17 +60,17 @@ pub(in crate::http) struct SweepReport {
     pub(in crate::http) failed: usize,
 }
 
-/// When a run is looked at again.
+/// When the next look reads a run's record.
 enum NextLook {
-    /// The run is looked at again at this time, in Unix milliseconds.
+    /// At this time, in Unix milliseconds.
     At(u64),
-    /// The response's record cannot be read.
+    /// An hour later, because this version cannot read the response's record.
     Unreadable,
-    /// The response is not looked at again.
+    /// Never again: nothing can be due for the response.
     Never,
 }
 
-/// Looks for such responses until the service ends.
+/// Finishes responses that have lost their process, in one look per lease, until the service ends.
 pub(crate) async fn sweep_runs(current: CurrentSurface) {
     let surface = current.get();
     let mut due = tokio::time::interval(look_interval(&surface));

@@ -1,5 +1,5 @@
 //! Finishes a response whose process has ended from its last checkpoint, when its client polls it at this replica, or
-//! when no client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no
+//! when no client polled it for the time of a lease. The turn uses the credentials of the poll, which is of the same caller; no
 //! credentials are stored.
 
 use std::sync::Arc;
@@ -87,14 +87,14 @@ pub(super) async fn finish_abandoned(
         Abandonment::Lost => return Ok(true),
         Abandonment::Finishable(checkpoint) => checkpoint,
     };
-    // Checked before the response is taken over: a replica that is busy leaves it to another one.
+    // The permit is acquired before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.chat_permit().await?;
     let mut takeover = match surface.state.responses.take_over(principal, id).await {
         Ok(Some(takeover)) => takeover,
         // Another replica took it over first.
         Ok(None) => return Ok(false),
         Err(failure) if failure.status < 500 => {
-            tracing::warn!(%failure, response = id, "what a response continues is gone");
+            tracing::warn!(%failure, response = id, "the conversation that a response continues no longer exists");
             return Ok(true);
         }
         Err(failure) => return Err(failure),

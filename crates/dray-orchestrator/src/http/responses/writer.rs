@@ -52,8 +52,8 @@ struct AnswerText {
 }
 
 impl ResponseWriter {
-    /// A writer for the response `id`, made at `created` (Unix seconds), that repeats `echo` of its request. `clock` gives
-    /// the time of its end.
+    /// A writer for the response `id`, made at `created` (Unix seconds), that repeats `echo` of its request. `clock`
+    /// gives the time of its end.
     pub(super) fn new(id: &str, created: u64, echo: Map<String, Value>, clock: Clock) -> Self {
         let mut base = Map::new();
         base.insert("id".to_owned(), json!(id));

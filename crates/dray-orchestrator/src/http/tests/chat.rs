@@ -151,7 +151,7 @@ async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
         let body = ask(stream);
         let asking = fixture.chat(&body);
         tokio::select! {
-            _ = asking => panic!("it hangs"),
+            _ = asking => panic!("the request must wait"),
             () = fixture.working(1) => {}
         }
         fixture.working(0).await;

@@ -13,14 +13,14 @@ fn with(more: &Value) -> Value {
     body
 }
 
-fn refused(body: Value) -> (u16, String) {
+fn refusal_of(body: Value) -> (u16, String) {
     let failure = read_request("quick_apps2", body).unwrap_err();
     (failure.status, failure.message)
 }
 
 /// The path that a refusal names.
 fn check(more: &Value, path: &str) {
-    let (status, message) = refused(with(more));
+    let (status, message) = refusal_of(with(more));
     let begin = format!("Your request contained invalid structure on path {path}. ");
     assert_eq!(status, 400);
     assert!(message.starts_with(&begin), "{more}: {message}");
@@ -83,7 +83,7 @@ fn invalid_fields_are_reported_by_path() {
     ] {
         check(&more, path);
     }
-    assert!(refused(json!([])).1.contains("on path __root__. "));
+    assert!(refusal_of(json!([])).1.contains("on path __root__. "));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn all_that_is_read_is_read_and_the_rest_may_be_there() {
 #[test]
 fn more_than_one_answer_is_not_offered() {
     assert_eq!(
-        refused(with(&json!({"n": 2}))),
+        refusal_of(with(&json!({"n": 2}))),
         (
             422,
             "quick_apps2 deployment doesn't support n > 1".to_owned()
@@ -131,7 +131,10 @@ fn all_messages_out_of_order_are_reported_together() {
     );
     let shown = failure.display_message.unwrap();
     assert!(shown.starts_with("Invalid messages array:\n- "), "{shown}");
-    assert_eq!(refused(json!({"messages": []})).1, "Invalid messages array");
+    assert_eq!(
+        refusal_of(json!({"messages": []})).1,
+        "Invalid messages array"
+    );
 }
 
 #[test]

@@ -317,7 +317,7 @@ impl TestSurface {
         read(request.send(&|_| ()).await.unwrap()).await
     }
 
-    /// A chat in DIAL's manner.
+    /// A chat by DIAL's API.
     pub(super) async fn chat(&self, body: &Value) -> dray_http::HttpResponse {
         const CHAT_PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
         let request = self

@@ -1,4 +1,4 @@
-//! Everything of the surface but chats.
+//! Tests of everything of the surface but chats.
 
 use http::Method;
 use serde_json::{Value, json};

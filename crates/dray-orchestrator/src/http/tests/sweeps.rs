@@ -78,14 +78,14 @@ async fn set_checkpoint(fixture: &TestSurface, path: &str) {
 }
 
 /// A replica that is about to be killed, whose turns hang.
-fn doomed(fixture: &TestSurface) -> (Runtime, TestSurface) {
+fn start_doomed_replica(fixture: &TestSurface) -> (Runtime, TestSurface) {
     replica(vec![ScriptedStep::Hang], &fixture.shared)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_cannot_be_read_is_left_and_the_others_are_looked_at() {
     let fixture = start(Vec::new()).await;
-    let (runtime, doomed) = doomed(&fixture);
+    let (runtime, doomed) = start_doomed_replica(&fixture);
     let mut paths = Vec::new();
     for _ in 0..4 {
         paths.push(in_background(&doomed).await);
@@ -181,7 +181,7 @@ async fn deleting_a_response_deletes_its_events() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_that_continues_what_is_gone_is_reported_and_not_refused() {
     let fixture = start(vec![text_step("Hello.")]).await;
-    let (runtime, doomed) = doomed(&fixture);
+    let (runtime, doomed) = start_doomed_replica(&fixture);
     let (_, first) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let body = request(&json!({"background": true, "previous_response_id": first["id"]}));
     let (_, second) = post(&doomed, RESPONSES_PATH, &body).await;
@@ -205,7 +205,7 @@ async fn a_response_that_continues_what_is_gone_is_reported_and_not_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_that_needs_its_client_is_reported_when_no_request_can_finish_it() {
     let fixture = start(Vec::new()).await;
-    let (runtime, doomed) = doomed(&fixture);
+    let (runtime, doomed) = start_doomed_replica(&fixture);
     let mut paths = Vec::new();
     for _ in 0..2 {
         let body = request(&json!({"background": true}));

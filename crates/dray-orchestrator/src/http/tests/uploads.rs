@@ -36,13 +36,13 @@ async fn post(fixture: &TestSurface, key: &str, path: &str, body: &Value) -> (u1
     read(request.json(body).send(&|_| ()).await.unwrap()).await
 }
 
-fn announced(bytes: u64) -> Value {
+fn announce_upload(bytes: u64) -> Value {
     json!({"bytes": bytes, "filename": "dir/table.csv", "mime_type": "text/csv", "purpose": "user_data"})
 }
 
 impl<'a> ClientUpload<'a> {
     async fn create(fixture: &'a TestSurface, bytes: u64) -> Self {
-        let (status, upload) = post(fixture, "one", "/v1/uploads", &announced(bytes)).await;
+        let (status, upload) = post(fixture, "one", "/v1/uploads", &announce_upload(bytes)).await;
         assert_eq!(status, 200, "{upload}");
         let id = upload["id"].as_str().unwrap().to_owned();
         Self { fixture, id }
@@ -187,7 +187,7 @@ async fn parts_have_limits_and_belong_to_one_caller_and_one_field() {
             json!("expires_after[seconds]"),
         ),
     ] {
-        let mut body = announced(4);
+        let mut body = announce_upload(4);
         let members = body.as_object_mut().unwrap();
         members.extend(change.as_object().unwrap().clone());
         let (status, refused) = post(&fixture, "one", "/v1/uploads", &body).await;

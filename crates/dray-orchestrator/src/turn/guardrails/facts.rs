@@ -25,7 +25,7 @@ pub(super) fn text_of(message: &Message) -> String {
 }
 
 /// A text, cut where the room ends, with a remark on what is left out.
-fn bounded(text: String, room: &mut usize) -> String {
+fn cut_to_room(text: String, room: &mut usize) -> String {
     if text.len() <= *room {
         *room -= text.len();
         return text;
@@ -70,13 +70,13 @@ impl<'a> Subject<'a> {
             .iter()
             .rev()
             .map(|message| {
-                let text = bounded(text_of(message), &mut room);
+                let text = cut_to_room(text_of(message), &mut room);
                 let role = message.role.as_str();
                 if message.calls().is_empty() {
                     return json!({"role": role, "text": text});
                 }
                 let calls = message.calls().iter().map(|call| {
-                    let arguments = bounded(call.function.arguments.clone(), &mut room);
+                    let arguments = cut_to_room(call.function.arguments.clone(), &mut room);
                     json!({"name": call.function.name, "arguments": arguments_of(&arguments)})
                 });
                 let calls: Vec<_> = calls.collect();
@@ -104,7 +104,7 @@ impl<'a> Subject<'a> {
         let mut facts = facts_of(GuardrailEvent::AfterModel);
         facts.insert("text".to_owned(), Value::from(answer.content.as_str()));
         facts.insert("tool_calls".to_owned(), calls.collect());
-        // Shown beside the text, so judged with it.
+        // Users see these texts beside the answer, so they are judged with it.
         let (mut reasoning, mut refusal) = (String::new(), String::new());
         for event in &answer.held {
             match event {
@@ -152,7 +152,10 @@ impl<'a> Subject<'a> {
         facts.insert("tool".to_owned(), Value::from(name));
         let arguments = parse_arguments(arguments).unwrap_or_default();
         facts.insert("arguments".to_owned(), Value::Object(arguments));
-        facts.insert("result".to_owned(), Value::from(bounded(text, &mut room)));
+        facts.insert(
+            "result".to_owned(),
+            Value::from(cut_to_room(text, &mut room)),
+        );
         Self {
             event: GuardrailEvent::AfterTool,
             tool: Some(name),

@@ -8,7 +8,7 @@ use super::facts::turn_start;
 use super::*;
 use crate::turn::relay::ModelAnswer;
 
-fn completed(text: &str, failed: bool) -> CompletedCall {
+fn completed_call(text: &str, failed: bool) -> CompletedCall {
     CompletedCall {
         message: Message::new(Role::Tool, text),
         propagate: Vec::new(),
@@ -22,7 +22,7 @@ fn completed(text: &str, failed: bool) -> CompletedCall {
 }
 
 fn verdict(result: &Value, replaces: ReplaceTarget) -> Result<GuardrailVerdict, &'static str> {
-    read_verdict(&completed(&result.to_string(), false), replaces)
+    read_verdict(&completed_call(&result.to_string(), false), replaces)
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn complete_verdicts_are_read() {
     }
     let long = json!({"verdict": "block", "reason": "ä".repeat(MAX_REASON_BYTES)});
     let Ok(GuardrailVerdict::Block(reason)) = verdict(&long, text) else {
-        panic!("it blocks");
+        panic!("the verdict must block");
     };
     assert_eq!(reason.len(), MAX_REASON_BYTES);
     let replaced = verdict(&json!({"verdict": "replace", "text": "t"}), text);
@@ -86,7 +86,7 @@ fn a_result_that_is_not_a_verdict_is_a_failure() {
     ] {
         assert!(verdict(&result, replaces).is_err(), "{result} {replaces:?}");
     }
-    let failed = completed(r#"{"verdict": "allow"}"#, true);
+    let failed = completed_call(r#"{"verdict": "allow"}"#, true);
     assert!(read_verdict(&failed, ReplaceTarget::Nothing).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Which calls are made, and what happens to their results.
+//! Tests of the calls that hooks make, and of their results.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn hook(value: &Value) -> Hook {
     serde_json::from_value(document).unwrap()
 }
 
-fn planned(value: &Value) -> PlannedCall {
+fn plan_hook(value: &Value) -> PlannedCall {
     let (mut planned, missing) = plan_hooks(&[hook(value)], &[tool("t", CallRules::default())]);
     assert_eq!(missing, []);
     planned.remove(0)
@@ -58,7 +58,7 @@ fn pairs(hook: &PlannedCall, results: &[&str]) -> usize {
 }
 
 #[test]
-fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
+fn only_enabled_hooks_with_a_tool_are_called_even_if_the_tool_is_hidden() {
     let hooks = [
         hook(&json!({})),
         hook(&json!({"enabled": false, "tool": "nowhere"})),
@@ -87,17 +87,17 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
 }
 
 #[test]
-fn a_result_that_is_the_newest_is_not_put_in_again_unless_always() {
+fn a_result_that_equals_the_newest_is_added_again_only_in_the_mode_always() {
     let texts = ["a", "a", "b", "b", "a"];
-    assert_eq!(pairs(&planned(&json!({})), &texts), 3);
-    assert_eq!(pairs(&planned(&json!({"mode": "always"})), &texts), 5);
+    assert_eq!(pairs(&plan_hook(&json!({})), &texts), 3);
+    assert_eq!(pairs(&plan_hook(&json!({"mode": "always"})), &texts), 5);
 }
 
 #[test]
 fn a_result_of_other_arguments_is_not_the_same() {
     let (first_hook, second_hook) = (
-        planned(&json!({"arguments": {"q": 1}})),
-        planned(&json!({"arguments": {"q": 2}})),
+        plan_hook(&json!({"arguments": {"q": 1}})),
+        plan_hook(&json!({"arguments": {"q": 2}})),
     );
     let mut messages = Vec::new();
     for hook in [&first_hook, &second_hook, &first_hook, &second_hook] {
@@ -108,7 +108,7 @@ fn a_result_of_other_arguments_is_not_the_same() {
 
 #[test]
 fn a_call_that_the_model_made_itself_counts() {
-    let hook = planned(&json!({"arguments": {"q": 1}}));
+    let hook = plan_hook(&json!({"arguments": {"q": 1}}));
     let model_call = CallPair {
         tool: "t".to_owned(),
         arguments: json!({"q": 1}),
@@ -120,7 +120,7 @@ fn a_call_that_the_model_made_itself_counts() {
 }
 
 #[test]
-fn files_and_state_of_a_result_come_along() {
+fn files_and_state_of_a_result_are_kept() {
     let mut result_with_files = result("r");
     result_with_files.custom_content = serde_json::from_value(
         json!({"attachments": [{"title": "a"}], "state": {"_message_metadata": {}}}),
@@ -128,7 +128,7 @@ fn files_and_state_of_a_result_come_along() {
     .unwrap();
     let custom = result_with_files.custom_content.clone();
     let mut messages = Vec::new();
-    planned(&json!({})).append(result_with_files, &mut messages);
+    plan_hook(&json!({})).append(result_with_files, &mut messages);
     assert_eq!(messages[1].custom_content, custom);
     assert_eq!(
         messages[1].tool_call_id.as_ref(),
@@ -138,7 +138,7 @@ fn files_and_state_of_a_result_come_along() {
 }
 
 #[test]
-fn a_hook_s_tool_continues_with_any_strategies_of_its_own() {
+fn a_hook_ignores_the_strategies_of_its_tool() {
     let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
     let rules = CallRules {
         fallback: serde_json::from_value(strict).unwrap(),

@@ -155,12 +155,12 @@ impl RoundAnswers {
                 self.results.push(Message::new(Role::Tool, NOT_DECIDED));
                 return Ok(());
             }
-            // Too late, as for a question without a chat.
+            // The answer is too late, as for a question without a chat.
             ChatState::Expired(_) if answer.decision.permits() && !answer.waits => {
                 return Err(expired_failure());
             }
             ChatState::Expired(record) => (record, ApprovalDecision::Cancelled, cancelled),
-            // Decided and not by the chat: by an earlier request of the caller.
+            // An earlier request of the caller, and not the chat, decided the call.
             ChatState::Decided(_) | ChatState::Used if answer.decision.permits() => {
                 return Err(used_failure());
             }

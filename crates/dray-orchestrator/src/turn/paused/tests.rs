@@ -124,13 +124,13 @@ fn record(now_ms: u64) -> PausedTurn {
 }
 
 /// Saves the record, and returns the ids for the client.
-async fn saved(fixture: &RecordFixture) -> Vec<String> {
+async fn save_record(fixture: &RecordFixture) -> Vec<String> {
     let record = record(fixture.now_ms);
     let token = fixture.turns.save("client:a", &record).await.unwrap();
     (0..2).map(|number| call_id(&token, number)).collect()
 }
 
-fn continued(ids: &[String]) -> Vec<Message> {
+fn continued_messages(ids: &[String]) -> Vec<Message> {
     let calls = ids.iter().map(|id| call(id, "theirs")).collect();
     let mut messages = vec![Message::new(Role::User, "go"), assistant_message(calls)];
     messages.extend(ids.iter().map(|id| result(id, &format!("of {id}"))));
@@ -138,7 +138,7 @@ fn continued(ids: &[String]) -> Vec<Message> {
 }
 
 /// The conversation that the model gets.
-fn expected(ids: &[String]) -> Vec<Message> {
+fn expected_messages(ids: &[String]) -> Vec<Message> {
     let PausedTurn {
         mut round, state, ..
     } = record(0);
@@ -155,7 +155,7 @@ fn expected(ids: &[String]) -> Vec<Message> {
 #[tokio::test]
 async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls() {
     let fixture = RecordFixture::start().await;
-    let ids = saved(&fixture).await;
+    let ids = save_record(&fixture).await;
     let is_portable_id = |id: &String| {
         id.len() < 90
             && id
@@ -164,14 +164,14 @@ async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls(
     };
     assert!(ids.iter().all(is_portable_id), "{ids:?}");
     let other = turns(&fixture.store, fixture.now_ms + 1000);
-    let mut messages = continued(&ids);
+    let mut messages = continued_messages(&ids);
     other
         .restore("client:a", &mut messages, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(messages, expected(&ids));
+    assert_eq!(messages, expected_messages(&ids));
     // A repeated request restores the same messages.
-    let mut repeated = continued(&ids);
+    let mut repeated = continued_messages(&ids);
     other
         .restore("client:a", &mut repeated, &fixture.approvals)
         .await
@@ -182,7 +182,7 @@ async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls(
 #[tokio::test]
 async fn split_calls_and_results_in_another_order_are_restored_as_one_round() {
     let fixture = RecordFixture::start().await;
-    let ids = saved(&fixture).await;
+    let ids = save_record(&fixture).await;
     let result_of = |at: usize| result(&ids[at], &format!("of {}", ids[at]));
     let mut split_messages = vec![
         Message::new(Role::User, "go"),
@@ -196,8 +196,8 @@ async fn split_calls_and_results_in_another_order_are_restored_as_one_round() {
         .restore("client:a", &mut split_messages, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(split_messages, expected(&ids));
-    let mut one_result = continued(&ids[..1]);
+    assert_eq!(split_messages, expected_messages(&ids));
+    let mut one_result = continued_messages(&ids[..1]);
     fixture
         .turns
         .restore("client:a", &mut one_result, &fixture.approvals)
@@ -209,11 +209,11 @@ async fn split_calls_and_results_in_another_order_are_restored_as_one_round() {
 #[tokio::test]
 async fn a_record_is_restored_only_for_its_principal_and_before_it_expires() {
     let fixture = RecordFixture::start().await;
-    let ids = saved(&fixture).await;
+    let ids = save_record(&fixture).await;
     let late = turns(&fixture.store, fixture.now_ms + 60_001);
     for (turns, principal) in [(&fixture.turns, "client:b"), (&late, "client:a")] {
         let failure = turns
-            .restore(principal, &mut continued(&ids), &fixture.approvals)
+            .restore(principal, &mut continued_messages(&ids), &fixture.approvals)
             .await
             .unwrap_err();
         assert_eq!(
@@ -224,7 +224,11 @@ async fn a_record_is_restored_only_for_its_principal_and_before_it_expires() {
     let forged = format!("{}x_0", &ids[0][..ids[0].len() - 3]);
     let failure = fixture
         .turns
-        .restore("client:a", &mut continued(&[forged]), &fixture.approvals)
+        .restore(
+            "client:a",
+            &mut continued_messages(&[forged]),
+            &fixture.approvals,
+        )
         .await;
     assert_eq!(failure.unwrap_err().status, 400);
 }
@@ -232,9 +236,9 @@ async fn a_record_is_restored_only_for_its_principal_and_before_it_expires() {
 #[tokio::test]
 async fn an_expired_record_of_an_earlier_round_does_not_stop_the_conversation() {
     let fixture = RecordFixture::start().await;
-    let ids = saved(&fixture).await;
+    let ids = save_record(&fixture).await;
     let late = turns(&fixture.store, fixture.now_ms + 60_001);
-    let mut messages = continued(&ids);
+    let mut messages = continued_messages(&ids);
     messages.push(Message::new(Role::User, "and now?"));
     late.restore("client:a", &mut messages, &fixture.approvals)
         .await
@@ -439,7 +443,7 @@ async fn a_chat_learns_that_a_late_request_has_used_its_decision() {
     assert!(reply.outcome.is_empty(), "{reply:?}");
     let waiting = store.wait_for_chat("client:a", &id, std::future::pending());
     let Ok(ChatState::Decided(mut record)) = waiting.await else {
-        panic!("no decision");
+        panic!("the chat must have a decision");
     };
     let used = store.use_decision("client:a", &id, &mut record);
     used.await.unwrap();

@@ -20,7 +20,7 @@ fn page() -> QuestionMap {
     QuestionMap::from([("a".to_owned(), question)])
 }
 
-fn accepted(values: &Value) -> AnswerMap {
+fn accept_answers(values: &Value) -> AnswerMap {
     let values = values.as_object().unwrap().clone();
     AnswerMap::from([("a".to_owned(), UserAnswer::Accepted(values))])
 }
@@ -72,7 +72,7 @@ fn read(questions: &QuestionMap, text: &str) -> Option<Value> {
 fn a_person_answers_a_field_with_its_value() {
     let properties = json!({"account": {"type": "string", "minLength": 2}});
     let text = form(&properties, &json!(["account"]));
-    let first = json!(accepted(&json!({"account": "first"})));
+    let first = json!(accept_answers(&json!({"account": "first"})));
     assert_eq!(read(&text, " first "), Some(first));
     for short in ["{\"account\": \"x\"}", "x"] {
         assert_eq!(read(&text, short), None, "{short}");
@@ -82,12 +82,12 @@ fn a_person_answers_a_field_with_its_value() {
     let cancelled = json!(one(UserAnswer::Cancelled));
     assert_eq!(read(&text, "cancel\n"), Some(cancelled));
     let yes = form(&json!({"ok": {"type": "boolean"}}), &json!(["ok"]));
-    let no = json!(accepted(&json!({"ok": false})));
+    let no = json!(accept_answers(&json!({"ok": false})));
     assert_eq!(read(&yes, "No"), Some(no));
     assert_eq!(read(&yes, "perhaps"), None);
     let choice = json!({"c": {"type": "string", "enum": ["Red", "Blue"]}});
     let choice = form(&choice, &json!(["c"]));
-    let red = json!(accepted(&json!({"c": "Red"})));
+    let red = json!(accept_answers(&json!({"c": "Red"})));
     assert_eq!(read(&choice, "red"), Some(red));
     assert_eq!(read(&choice, "green"), None);
 }
@@ -101,7 +101,7 @@ fn a_person_answers_several_fields_with_lines() {
     });
     let several = form(&properties, &json!(["age"]));
     let values = json!({"age": 3, "tags": ["a", "b"], "note": "none"});
-    let expected = json!(accepted(&values));
+    let expected = json!(accept_answers(&values));
     assert_eq!(read(&several, "`age`: 3\ntags: a, B"), Some(expected));
     for wrong in ["age: x", "3", "age: 3\nother: 1", "note: x"] {
         assert_eq!(read(&several, wrong), None, "{wrong}");
@@ -110,7 +110,7 @@ fn a_person_answers_several_fields_with_lines() {
 
 #[test]
 fn a_person_agrees_to_a_page_and_answers_several_questions_with_json() {
-    let agreed = json!(accepted(&json!({})));
+    let agreed = json!(accept_answers(&json!({})));
     assert_eq!(read(&page(), "done"), Some(agreed.clone()));
     let declined = json!(one(UserAnswer::Declined));
     assert_eq!(read(&page(), "no"), Some(declined));
@@ -137,7 +137,7 @@ fn a_result_is_an_answer_of_mcp_and_says_what_is_wrong() {
         json!({"action": "accept", "content": content}),
         json!({"answers": {"a": {"action": "accept", "content": content}}}),
     ] {
-        assert_eq!(read(&given), Ok(accepted(&content)), "{given}");
+        assert_eq!(read(&given), Ok(accept_answers(&content)), "{given}");
     }
     let answers = read(&json!({"action": "decline"})).unwrap();
     assert_eq!(read(&answer_result(&answers)), Ok(answers));

@@ -28,14 +28,14 @@ fn client(url: String) -> (DialClient, Caller) {
     (core.unwrap(), caller)
 }
 
-fn wanted(urls: &[&str]) -> Vec<SkillRef> {
+fn skill_refs(urls: &[&str]) -> Vec<SkillRef> {
     let prompt = |url: &&str| SkillRef::DialPrompt {
         url: (*url).to_owned(),
     };
     urls.iter().map(prompt).collect()
 }
 
-fn fetched(url: &str, content: Result<&str, &str>) -> FetchedSkill {
+fn fetched_skill(url: &str, content: Result<&str, &str>) -> FetchedSkill {
     FetchedSkill {
         url: url.to_owned(),
         content: content.map(str::to_owned).map_err(str::to_owned),
@@ -52,13 +52,13 @@ async fn prompts_keep_the_order_of_the_manifest_and_each_is_requested_once() {
             json!({"name": name, "content": format!("text of {name}")}),
         );
     }
-    let urls = wanted(&["prompts/B/b%20c", "prompts/B/a", "prompts/B/b%20c"]);
+    let urls = skill_refs(&["prompts/B/b%20c", "prompts/B/a", "prompts/B/b%20c"]);
     let skills = fetch_skills(&core, &caller, &urls).await;
     assert_eq!(
         skills,
         [
-            fetched("prompts/B/b%20c", Ok("text of b c")),
-            fetched("prompts/B/a", Ok("text of a")),
+            fetched_skill("prompts/B/b%20c", Ok("text of b c")),
+            fetched_skill("prompts/B/a", Ok("text of a")),
         ]
     );
     assert_eq!(fake_server.received_requests().len(), 2);
@@ -96,8 +96,8 @@ async fn each_prompt_fails_by_itself_with_a_reason() {
         ),
         ("files/B/good", Err("This is not the URL of a DIAL prompt")),
     ] {
-        let skills = fetch_skills(&core, &caller, &wanted(&[url])).await;
-        assert_eq!(skills, [fetched(url, content)]);
+        let skills = fetch_skills(&core, &caller, &skill_refs(&[url])).await;
+        assert_eq!(skills, [fetched_skill(url, content)]);
     }
 }
 
@@ -107,9 +107,12 @@ async fn an_unreachable_dial_core_is_reported() {
         "http://{}",
         dray_testkit::port::unassigned_address()
     ));
-    let skills = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
+    let skills = fetch_skills(&core, &caller, &skill_refs(&["prompts/B/a"])).await;
     assert_eq!(
         skills,
-        [fetched("prompts/B/a", Err("DIAL Core does not respond"))]
+        [fetched_skill(
+            "prompts/B/a",
+            Err("DIAL Core does not respond")
+        )]
     );
 }

@@ -19,7 +19,7 @@ use super::FakePlatform;
 pub(crate) enum UserAttachment {
     /// An attachment of these bytes.
     Bytes(Vec<u8>),
-    /// A failure, then the next in the list.
+    /// The fetch fails, and the next one gets the next entry.
     Fails(ErrorKind),
     /// One byte, then nothing.
     Stalls,
@@ -43,7 +43,8 @@ impl PollEnd {
 }
 
 impl FakePlatform {
-    /// Lets a stopped poll continue until [`FakePlatform::end_poll`]. The future waits for the stop.
+    /// Keeps a stopped poll running until [`FakePlatform::end_poll`]. The returned future ends when the poll is
+    /// stopped.
     pub(crate) fn hold_end_of_poll(&self) -> impl Future<Output = ()> {
         self.poll_end.is_held.store(true, Ordering::SeqCst);
         self.poll_end.stopped.notified()
@@ -55,14 +56,14 @@ impl FakePlatform {
         self.poll_end.released.notify_one();
     }
 
-    /// Sets the results of the next fetches of an attachment.
+    /// Adds results of further fetches of an attachment.
     pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = UserAttachment>) {
         let mut state = self.lock();
         let list = state.attached.entry(reference.to_owned()).or_default();
         list.extend(brings);
     }
 
-    /// Sets the messages of the next poll.
+    /// Adds a message to the next poll.
     pub(crate) fn wrote(&self, message: InboundMessage) {
         self.lock().waiting.push(message);
     }
@@ -130,11 +131,11 @@ impl InboundSource for FakePlatform {
         };
         match next {
             Some(UserAttachment::Bytes(bytes)) => {
-                let pieces: Vec<_> = bytes
+                let chunks: Vec<_> = bytes
                     .chunks(7)
-                    .map(|piece| Ok(bytes::Bytes::copy_from_slice(piece)))
+                    .map(|chunk| Ok(bytes::Bytes::copy_from_slice(chunk)))
                     .collect();
-                Ok(Box::pin(futures_util::stream::iter(pieces)))
+                Ok(Box::pin(futures_util::stream::iter(chunks)))
             }
             Some(UserAttachment::Stalls) => {
                 let first = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]);

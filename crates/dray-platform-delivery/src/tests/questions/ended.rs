@@ -5,7 +5,7 @@ use dray_types::Clock;
 use super::*;
 use crate::questions::QuestionService;
 
-/// The fake orchestrator.
+/// Answers a request about a decision in place of the orchestrator.
 pub(super) async fn decide(known: &Mutex<Deciders>, clock: &Clock, incoming: IncomingRequest) {
     let reply = {
         let mut known = known.lock().unwrap();

@@ -8,7 +8,7 @@ const MAX_BYTES_PER_BYTE: usize = 16;
 /// With texts of this length, quadratic work would exceed the limit thousands of times.
 const PATTERN_BYTES: usize = 16 * 1024;
 
-fn repeated(pattern: &str) -> String {
+fn repeat_pattern(pattern: &str) -> String {
     pattern.repeat(PATTERN_BYTES / pattern.len())
 }
 
@@ -47,7 +47,7 @@ fn texts() -> Vec<String> {
         "![a](http",
         "\\\"",
     ]
-    .map(repeated)
+    .map(repeat_pattern)
     .to_vec();
     for start in [
         "MEDIA:/",
@@ -60,7 +60,7 @@ fn texts() -> Vec<String> {
         "<img src=\"",
     ] {
         for filler in ["a", "a ", "_", ".", ".png", "'", "`` ` ", "MEDIA", "é"] {
-            texts.push(format!("{start}{}", repeated(filler)));
+            texts.push(format!("{start}{}", repeat_pattern(filler)));
         }
     }
     // Runs of backticks of different lengths never close each other.

@@ -1,4 +1,4 @@
-//! Reading from servers that are slow, wrong or hostile.
+//! Tests of reads from servers that are slow, wrong or hostile.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

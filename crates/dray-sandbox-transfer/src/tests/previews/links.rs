@@ -20,7 +20,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
     let short = Link::new(short);
     let link = fixture.preview(session("s1"), "a.txt").await;
     assert_eq!(link.get("p", "a.txt").await.text(), "shown");
-    // Forged: another secret, another record, or a part of a link.
+    // The forged links have another secret, another record, or a part of a link.
     let other = if link.token.ends_with('A') { 'B' } else { 'A' };
     let forged = format!("{}{other}", &link.token[..63]);
     for token in [
@@ -56,7 +56,7 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
     let listed = fixture.ask(&list).await.unwrap().previews;
     assert!(
         listed[0].opened_at_ms > 0,
-        "the look is recorded: {listed:?}"
+        "the opening is recorded: {listed:?}"
     );
     fixture.ask(&revoke).await.unwrap();
     let revoked = link.get("p", "a.txt").await;
@@ -77,12 +77,12 @@ async fn a_revocation_ends_a_file_that_is_being_sent() {
     const FILE_BYTES: u64 = 256 << 20;
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("revoked");
-    let film = std::fs::File::create(root.join("film.mp4")).unwrap();
+    let video = std::fs::File::create(root.join("video.mp4")).unwrap();
     // The file has no content on disk: only its length matters here.
-    film.set_len(FILE_BYTES).unwrap();
+    video.set_len(FILE_BYTES).unwrap();
     fixture.bind("s1", &sandbox, None).await;
-    let link = fixture.preview(session("s1"), "film.mp4").await;
-    let target = format!("/p/{}/film.mp4", link.token);
+    let link = fixture.preview(session("s1"), "video.mp4").await;
+    let target = format!("/p/{}/video.mp4", link.token);
     let mut stream = connect(&link.origin).await;
     let head = request_head(&link.origin, "GET", &target, &[]);
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         response.status,
         response.text()
     );
-    eventually("a look at the session", async || {
+    eventually("the end of the preview", async || {
         (link.get("p", "a.txt").await.status == 410).then_some(())
     })
     .await;
@@ -271,11 +271,12 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
     fixture.end().await;
 }
 
-/// A browser, and a link preview of a chat platform.
+/// Headers of a browser.
 const BROWSER_HEADERS: [(&str, &str); 1] = [(
     "user-agent",
     "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
 )];
+/// Headers of the program by which a chat platform previews links.
 const LINK_PREVIEW: [(&str, &str); 1] = [("user-agent", "TelegramBot (like TwitterBot)")];
 
 /// The session's open previews, or those of a delivery.
@@ -287,7 +288,7 @@ fn list_of(delivery_id: &str) -> v1::ListPreviewsRequest {
 }
 
 /// Checks that the link shows only `report.html`, for every form of URL.
-async fn shows_only(link: &Link) {
+async fn assert_shows_only(link: &Link) {
     for (area, rest) in [
         ("p", "secret.txt"),
         ("v", "secret.txt"),
@@ -324,7 +325,7 @@ async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_
         ..v1::CreatePreviewRequest::default()
     };
     let link = Link::new(fixture.ask_as("acme", &request).await.unwrap());
-    shows_only(&link).await;
+    assert_shows_only(&link).await;
     let listed = async || fixture.ask(&list_of("d-1")).await.unwrap().previews;
     let untouched = listed().await;
     assert_eq!(

@@ -8,14 +8,14 @@ type Change = fn(&Path);
 #[tokio::test]
 async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
     let fixture = TransferFixture::with_previews().await;
-    let (root, sandbox) = fixture.sandbox("film");
+    let (root, sandbox) = fixture.sandbox("video");
     // The size is above the limit up to which files are read whole.
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-    let file = root.join("film.mp4");
+    let file = root.join("video.mp4");
     std::fs::write(&file, &content).unwrap();
-    let link = fixture.preview(address(&sandbox), "film.mp4").await;
-    assert_eq!(link.preview.file, b"film.mp4");
-    let head = link.send("HEAD", "p", "film.mp4", &[]).await;
+    let link = fixture.preview(address(&sandbox), "video.mp4").await;
+    assert_eq!(link.preview.file, b"video.mp4");
+    let head = link.send("HEAD", "p", "video.mp4", &[]).await;
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some("3000000"))
@@ -23,7 +23,7 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
     assert_eq!(head.field("accept-ranges"), Some("bytes"));
     let etag = head.field("etag").unwrap().to_owned();
     assert!(head.body.is_empty() && etag.starts_with('"'), "{etag}");
-    let whole = link.get("p", "film.mp4").await;
+    let whole = link.get("p", "video.mp4").await;
     assert!(whole.is_whole && whole.body == content);
     for (range, start, end) in [
         ("bytes=0-9", 0, 10),
@@ -31,42 +31,44 @@ async fn ranges_and_conditions_are_those_of_one_state_of_the_file() {
         ("bytes=2999990-", 2_999_990, 3_000_000),
         ("bytes=-7", 2_999_993, 3_000_000),
     ] {
-        let part = link.send("GET", "p", "film.mp4", &[("range", range)]).await;
+        let part = link
+            .send("GET", "p", "video.mp4", &[("range", range)])
+            .await;
         assert_eq!(part.status, 206, "{range}");
         assert_eq!(part.body, content[start..end], "{range}");
         let expected = format!("bytes {start}-{}/3000000", end - 1);
         assert_eq!(part.field("content-range"), Some(expected.as_str()));
     }
     let beyond = link
-        .send("GET", "p", "film.mp4", &[("range", "bytes=3000000-")])
+        .send("GET", "p", "video.mp4", &[("range", "bytes=3000000-")])
         .await;
     assert_eq!(
         (beyond.status, beyond.field("content-range")),
         (416, Some("bytes */3000000"))
     );
     let same = link
-        .send("GET", "p", "film.mp4", &[("if-none-match", &etag)])
+        .send("GET", "p", "video.mp4", &[("if-none-match", &etag)])
         .await;
     assert_eq!((same.status, same.body.len()), (304, 0));
     // None of these is one strong tag, so nothing shows that the client has a part of this state.
     for tag in ["*", "\"other\", *"] {
         let fields = [("range", "bytes=0-9"), ("if-range", tag)];
-        let whole = link.send("GET", "p", "film.mp4", &fields).await;
+        let whole = link.send("GET", "p", "video.mp4", &fields).await;
         assert_eq!((whole.status, whole.body.len()), (200, 3_000_000), "{tag}");
     }
     let fields = [
         ("if-none-match", "\"other\""),
         ("if-none-match", etag.as_str()),
     ];
-    let same = link.send("GET", "p", "film.mp4", &fields).await;
+    let same = link.send("GET", "p", "video.mp4", &fields).await;
     assert_eq!(same.status, 304, "two fields are one list");
     // The file is replaced: a client that has a part of the old file gets the whole new file or an error.
     std::fs::write(&file, vec![7; 2_000_000]).unwrap();
     let fields = [("range", "bytes=1000-1999"), ("if-range", etag.as_str())];
-    let mixed = link.send("GET", "p", "film.mp4", &fields).await;
+    let mixed = link.send("GET", "p", "video.mp4", &fields).await;
     assert_eq!((mixed.status, mixed.body.len()), (200, 2_000_000));
     let old = link
-        .send("GET", "p", "film.mp4", &[("if-match", &etag)])
+        .send("GET", "p", "video.mp4", &[("if-match", &etag)])
         .await;
     assert_eq!(old.status, 412);
     fixture.end().await;

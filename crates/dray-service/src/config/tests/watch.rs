@@ -28,14 +28,14 @@ async fn a_changed_file_or_secret_is_read_and_an_invalid_one_changes_nothing() {
 
     write("\"two\"").unwrap();
     let SectionChange::Changed(changed) = watcher.changed().await else {
-        panic!("the file is valid");
+        panic!("the valid file must be a change");
     };
     assert_eq!(changed.agent, "two");
     watcher.applied(changed);
 
     write("2").unwrap();
     let SectionChange::Invalid(problem) = watcher.changed().await else {
-        panic!("the file is not valid");
+        panic!("the invalid file must be a problem");
     };
     assert!(problem.contains("`egress-fetcher.agent`"), "{problem}");
     assert_eq!(watcher.in_force().agent, "two");
@@ -45,14 +45,14 @@ async fn a_changed_file_or_secret_is_read_and_an_invalid_one_changes_nothing() {
 
     std::fs::write(secrets.join("DRAY_EGRESS_FETCHER__KEY"), "hunter2\n").unwrap();
     let SectionChange::Changed(changed) = watcher.changed().await else {
-        panic!("the secret is valid");
+        panic!("the valid secret must be a change");
     };
     assert_eq!(changed.key, Secret::new("hunter2"));
     // What the service cannot use is not offered again, until it changes.
     watcher.rejected();
     std::fs::write(secrets.join("DRAY_EGRESS_FETCHER__KEY"), "hunter3\n").unwrap();
     let SectionChange::Changed(changed) = watcher.changed().await else {
-        panic!("the secret is valid");
+        panic!("the valid secret must be a change");
     };
     assert_eq!(changed.key, Secret::new("hunter3"));
 }

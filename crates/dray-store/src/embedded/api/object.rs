@@ -31,7 +31,7 @@ impl S3Api {
             .on_directory(move |directory| {
                 directory.check_bucket(&bucket)?;
                 let path = directory.path(&bucket, &key)?;
-                // Checked again when the object gets its name; this saves sending the body.
+                // The rule is checked again when the object gets its name; this saves sending the body.
                 if rule == OverwriteRule::Free && path.exists() {
                     return Err(DirectoryError::Precondition);
                 }

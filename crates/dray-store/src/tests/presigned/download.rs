@@ -114,7 +114,7 @@ async fn links_contain_the_host_that_clients_use() {
         url.starts_with("https://files.example/drayage/cas/acme/"),
         "{url}"
     );
-    // Sent as a reverse proxy that keeps the host would forward it.
+    // The request has the form in which a reverse proxy that keeps the host would forward it.
     let answer = send(to, Method::GET, url, &[], "").await;
     assert_eq!(answer.status, StatusCode::OK);
     let inside = fixture.endpoint.address().to_string();

@@ -1,4 +1,5 @@
-//! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without Drayage.
+//! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without
+//! Drayage.
 //!
 //! A figure is the time of a process from its start to its end, as a person at a terminal has it. Both programs run in
 //! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own servers.
@@ -71,8 +72,9 @@ pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(),
 struct BenchSession<'a> {
     bench: &'a BenchArgs,
     as_json: bool,
-    /// This program, and the global options that its commands get too.
+    /// This program, which commands start.
     program: OsString,
+    /// The global options, which commands of this program get too.
     options: Vec<OsString>,
     directory: &'a Path,
     /// Directories with copies: the sandbox and the path in it.

@@ -9,10 +9,13 @@ use super::{BenchGroup, BenchRow};
 use crate::outcome::CommandFailure;
 
 const PLOT_WIDTH: u32 = 720;
-/// Where bars begin; names of rows are before that.
+/// Horizontal position, in pixels, at which bars begin; names of rows are before it.
 const BAR_START: u32 = 200;
+/// Width of the longest bar, in pixels.
 const MAX_BAR_WIDTH: f64 = 360.0;
+/// Height of a row, in pixels.
 const ROW_HEIGHT: u32 = 56;
+/// Height above the first row, in pixels.
 const HEAD_HEIGHT: u32 = 44;
 
 /// Writes one file for each group.

@@ -211,7 +211,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
 }
 
 fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
-    // The version first: another version may have members of other types.
+    // The version is read first: another version may have members of other types.
     #[derive(Deserialize)]
     struct VersionHead {
         version: u32,

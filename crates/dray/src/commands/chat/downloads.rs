@@ -90,7 +90,7 @@ impl DownloadDirectory {
             return Ok(None);
         };
         if let Some((core, caller)) = &self.dial
-            // The only download with a key: the URL belongs to DIAL's own files.
+            // This is the only download with a key: the URL belongs to DIAL's own files.
             && let UrlClass::Dial(file) = core.origin().classify(url)
         {
             let mut download = match core.download(caller, &file, MAX_FILE_BYTES).await {
@@ -148,7 +148,7 @@ impl DownloadDirectory {
             } else {
                 self.directory.join(name::cli_numbered(&name, number))
             };
-            // Fails for an existing name in one step; a check before the rename could be outrun.
+            // This fails for an existing name in one step; a check before the rename could be outrun.
             match part.persist_noclobber(&path) {
                 Ok(_) => return Ok(path),
                 Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    fn linked(title: &str, url: &str) -> Attachment {
+    fn linked_attachment(title: &str, url: &str) -> Attachment {
         Attachment {
             title: (!title.is_empty()).then(|| title.to_owned()),
             url: Some(url.to_owned()),
@@ -281,7 +281,7 @@ mod tests {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
-            let outcome = downloads.save(&linked(title, "data:,x")).await;
+            let outcome = downloads.save(&linked_attachment(title, "data:,x")).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Saved { size: 1, .. }),
                 "{title} {outcome:?}"
@@ -298,7 +298,10 @@ mod tests {
         let (system, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
         let downloads = system.downloads();
         let outcome = downloads
-            .save(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
+            .save(&linked_attachment(
+                "",
+                &format!("{}/d/b%20c.txt?s=1", system.url()),
+            ))
             .await;
         assert!(
             matches!(outcome, DownloadOutcome::Saved { size: 5, .. }),
@@ -315,7 +318,7 @@ mod tests {
             "file:///etc/passwd".to_owned(),
             "//127.0.0.1/a".to_owned(),
         ] {
-            let outcome = downloads.save(&linked("a", &url)).await;
+            let outcome = downloads.save(&linked_attachment("a", &url)).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Left),
                 "{url} {outcome:?}"
@@ -331,7 +334,7 @@ mod tests {
         let downloads = system.downloads();
         for path in ["cut", "gone", "moved"] {
             let outcome = downloads
-                .save(&linked("a", &format!("{}/{path}", system.url())))
+                .save(&linked_attachment("a", &format!("{}/{path}", system.url())))
                 .await;
             assert!(
                 matches!(outcome, DownloadOutcome::Failed(_)),
@@ -359,7 +362,7 @@ mod tests {
             "files/b/a.txt".to_owned(),
             format!("{}/other", system.url()),
         ] {
-            let outcome = downloads.save(&linked("", &url)).await;
+            let outcome = downloads.save(&linked_attachment("", &url)).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Saved { .. }),
                 "{url} {outcome:?}"

@@ -64,8 +64,8 @@ impl EmbeddedServices {
         set("listen", "127.0.0.1:0");
         let config = orchestrator_config(&global)?;
         let mut manifest = config.default_manifest.clone();
-        let mut stand_in = None;
-        // No agent is configured, so one is made that has only the model.
+        let mut generated_directory = None;
+        // No agent is configured, so this creates one that has only the model.
         if config.manifests.is_none() && config.dial_url.is_none() {
             let model = config.default_orchestrator_deployment.as_deref();
             let directory = plain_manifest(model, chat)?;
@@ -74,7 +74,7 @@ impl EmbeddedServices {
                 .overrides
                 .push(format!("orchestrator.manifests={line}"));
             manifest = Some(DEFAULT_MANIFEST.to_owned());
-            stand_in = Some(directory);
+            generated_directory = Some(directory);
         }
         let system = SystemConnection::open(&global, &AGENT_SERVICES).await?;
         let store = store_origin(&system);
@@ -88,7 +88,7 @@ impl EmbeddedServices {
             manifest,
             store,
             system,
-            _directory: stand_in,
+            _directory: generated_directory,
         })
     }
 

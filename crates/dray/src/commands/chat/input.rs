@@ -29,7 +29,7 @@ pub(super) struct ChatInput {
 impl ChatInput {
     /// Starts the thread. It ends with the input, or with the process.
     pub(super) fn start() -> Result<Self, CommandFailure> {
-        // One line ahead: a fast pipe waits until the agent has answered.
+        // Only one line is read ahead: a fast pipe waits until the agent has answered.
         let (sender, lines) = channel(1);
         std::thread::Builder::new()
             .name("lines".to_owned())

@@ -74,7 +74,7 @@ impl ChatScreen {
             return;
         }
         self.clear_spinner();
-        // Unchanged into a pipe: the reader may want any bytes.
+        // A pipe gets the bytes unchanged: the reader may want any bytes.
         if self.out_is_terminal {
             print_text(&strip_control_characters(text));
         } else {

@@ -94,7 +94,7 @@ impl<'a> ChatSession<'a> {
         match stream {
             Ok(answer) => self.finish_answer(question, answer, interrupts).await,
             Err(failure) => {
-                // Kept in the file too, so that `/retry` works in a later chat.
+                // The question is kept in the file too, so that `/retry` works in a later chat.
                 self.conversation.record_unanswered(question);
                 if let Err(save_failure) = self.conversation.save() {
                     self.screen.failure(save_failure);
@@ -120,7 +120,8 @@ impl<'a> ChatSession<'a> {
         let files = answer.attachments().to_vec();
         self.conversation
             .record_answer(question, answer.into_message());
-        // Reported only below: the files of the answer are fetched even if the conversation cannot be stored.
+        // The error is reported only below: the files of the answer are fetched even if the conversation cannot be
+        // stored.
         let save_result = self.conversation.save();
         let mut lost = 0;
         for file in &files {

@@ -26,8 +26,8 @@ impl ListenAddress {
     }
 }
 
-/// Checks all addresses. `health` is the one of `http.listen`: if a service responds there, a system runs on this machine,
-/// and its addresses are in use by intent.
+/// Checks all addresses. `health` is the one of `http.listen`: if a service responds there, a system runs on this
+/// machine, and its addresses are in use by intent.
 pub(super) async fn check_listeners(
     addresses: Vec<ListenAddress>,
     health: Option<SocketAddr>,

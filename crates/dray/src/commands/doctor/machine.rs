@@ -100,7 +100,7 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
     let Some(usable) = available.into_iter().chain(limit).min() else {
         return Finding::skipped("memory", "the system does not say how much is available");
     };
-    // Whole MiB: a size that is not a multiple of a unit is displayed in a smaller one.
+    // The size is in whole MiB: a size that is not a multiple of a unit is displayed in a smaller one.
     let shown = ByteSize::mib(usable >> 20);
     if usable < MIN_MEMORY.as_u64() {
         return Finding::warning(

@@ -58,7 +58,7 @@ fn ocr_settings(read: &ReadArgs, config: &Config) -> Result<Option<OcrSettings>,
         languages: languages.clone(),
         ..settings.unwrap_or_default()
     };
-    // They become arguments of the recognising program.
+    // The languages become arguments of the program that recognises text.
     if !settings.has_valid_languages() {
         let message = "--ocr-languages must be names joined by +, such as deu+eng.";
         return Err(Fault::new(FaultCode::InvalidArgument, message).into());

@@ -51,7 +51,7 @@ pub(super) fn refusal_fault(record: &Record, document: &str) -> Fault {
         _ => FaultCode::InvalidArgument,
     };
     let message = match code {
-        // Escaped, because the name is shown on a terminal.
+        // The name is escaped, because it is shown on a terminal.
         Code::NotFound => format!("The file {} does not exist.", escape_path(document)),
         _ => shown_message(record.output.trim_start_matches("Error: ")),
     };

@@ -86,7 +86,7 @@ async fn fetch_to_target(
         note_restart(&path, reason);
     }
     let received = match copied {
-        // Found out by the attempt, which saves a request for the common case of a file.
+        // The attempt shows that it is a directory. This saves a request for the common case of a file.
         Err(fault) if fault.detail == "is_directory" => {
             let format = if get.tar { "tar" } else { "zip" };
             target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
@@ -126,7 +126,7 @@ pub(super) async fn put_direct(
         let own = file
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        // Cleaned, because the file may be named by another program.
+        // The name is cleaned, because the file may be named by another program.
         let called = name::clean_name(put.name.clone().or(own).unwrap_or_default());
         let wanted = PutFile {
             directory: &path_bytes(operands.directory),
@@ -138,7 +138,8 @@ pub(super) async fn put_direct(
         Ok(sandbox.put(wanted, &source, &bar, &cancel).await?)
     };
     let time = Duration::from_secs(put.transfer.timeout);
-    // Boxed, because the configuration and the transfer are large, and every outer future would contain them again.
+    // The future is boxed, because the configuration and the transfer are large, and every outer future would contain
+    // them again.
     let placed = run_until(time, &cancel, Box::pin(sending)).await;
     bar.0.finish_and_clear();
     placed
@@ -169,7 +170,8 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
     // The metadata is that of the open file: its path could lead to another one by now.
     let metadata = opened.metadata().map_err(failed)?;
-    // Device, inode, size and time: reading a large file only to compare it would take as long as sending it.
+    // The state is device, inode, size and time: reading a large file only to compare it would take as long as sending
+    // it.
     let state = format!(
         "{} {} {size} {} {}",
         metadata.dev(),
@@ -211,7 +213,7 @@ pub(super) async fn run_until<T>(
         }
         _ = signals.next() => Fault::new(FaultCode::Unavailable, "Interrupted."),
     };
-    // Cancelled and not dropped, so that the work removes its partial files in the sandbox.
+    // The work is cancelled and not dropped, so that the work removes its partial files in the sandbox.
     cancel.cancel();
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, work).await;
     if let Ok(Err(ended)) = ended

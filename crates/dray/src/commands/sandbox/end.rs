@@ -15,14 +15,16 @@ use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 
-/// Levels and entries of one listing that a running system is requested.
+/// Most levels of one listing that the command requests from a running system.
 const MAX_SERVED_DEPTH: u32 = 64;
+/// Most entries of one listing that the command requests from a running system.
 const MAX_SERVED_ENTRIES: u32 = 10_000;
 /// Most entries of a complete directory, as without a running system.
 const MAX_TREE_ENTRIES: usize = 100_000;
 
-/// Directories and bytes of their paths in one request to make them; the service takes 10,000, and a message 1 MiB.
+/// Most directories in one request to make them; the service takes 10,000.
 const MAX_BATCH_DIRECTORIES: usize = 1000;
+/// Most bytes of paths in one request to make directories; a message may have 1 MiB.
 const MAX_BATCH_BYTES: usize = 512 * 1024;
 /// Timeout of such a request: some backends make each directory by a call of their provider.
 const DIRECTORIES_TIMEOUT: Duration = Duration::from_mins(10);

@@ -203,7 +203,7 @@ fn print_event(event: v1::ExecSandboxEvent) -> Result<(), CommandFailure> {
             written.map_err(CommandFailure::local("cannot write the output"))
         }
         Some(Event::Stderr(bytes)) => {
-            // Closed by the user, who then wants none of it.
+            // The user closed stderr and does not want its text.
             let _ = std::io::stderr().lock().write_all(&bytes);
             Ok(())
         }

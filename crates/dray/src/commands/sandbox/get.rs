@@ -66,7 +66,7 @@ async fn try_run(
         })
     };
     let get = GetRun {
-        // Opening counts towards the timeout too: an SSH host may not answer.
+        // The opening counts towards the timeout too: an SSH host may not answer.
         source: run_until(time, &cancel, opened).await?,
         global,
         command,

@@ -112,7 +112,7 @@ impl CopyOperand {
         let (name, path) = match split {
             Some(at) => (rest.get(..at), rest.get(at + 1..)),
             None => (
-                // Without a path, the working directory of the sandbox.
+                // An operand without a path means the working directory of the sandbox.
                 Some(rest.strip_suffix(b":").unwrap_or(rest)),
                 Some(&b"."[..]),
             ),

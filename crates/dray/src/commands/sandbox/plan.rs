@@ -133,7 +133,7 @@ impl CopyPlan {
             }
             Err(failure) => return Err(failure),
         };
-        // The root first: an empty directory is copied too.
+        // The root is added first: an empty directory is copied too.
         self.directories.push(root.to_vec());
         let names = tree.directories.iter().map(|name| join_path(root, name));
         self.directories.extend(names);

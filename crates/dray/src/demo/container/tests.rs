@@ -37,17 +37,17 @@ async fn the_round_trip_is_reported_with_a_real_engine() {
     let system = DemoSystem::start(directory.path(), &engine.socket())
         .await
         .unwrap();
-    let teller = StepReporter::new(true);
-    let sent = delivery::run_chapter(&system, &teller).await.unwrap();
+    let reporter = StepReporter::new(true);
+    let sent = delivery::run_chapter(&system, &reporter).await.unwrap();
     let container = DemoContainer::create(&engine.socket()).await.unwrap();
-    round_trip(&system, &teller, &container, &sent)
+    round_trip(&system, &reporter, &container, &sent)
         .await
         .unwrap();
     let other = v1::DeliveryReport {
         files: sent.files.iter().skip(1).cloned().collect(),
         ..sent
     };
-    round_trip(&system, &teller, &container, &other)
+    round_trip(&system, &reporter, &container, &other)
         .await
         .unwrap();
     container.remove().await;

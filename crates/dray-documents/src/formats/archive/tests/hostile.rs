@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 
 use super::samples::{gzip, pax, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard};
-use super::{listed, member_of, read_within};
+use super::{list_archive, member_of, read_within};
 use crate::limits::{Damage, Failure, Limit, Limits};
 
 #[test]
 fn a_file_that_is_packed_too_tightly_is_listed_with_a_note_and_not_unpacked() {
     let zip = zip_of(&[("zeros.txt", &vec![b'0'; 8 << 20])]);
     assert!(
-        listed("a.zip", &zip)
+        list_archive("a.zip", &zip)
             .markdown
             .contains("| packed too tightly to be read |")
     );
@@ -26,14 +26,14 @@ fn a_bomb_in_a_stream_stops_at_the_ratio_and_keeps_the_listing() {
         tar_entry("last.txt", b'0', "", b"words"),
     ]);
     for (name, packed) in [("a.tar.gz", gzip(&tar)), ("a.tar.zst", zstandard(&tar))] {
-        let listing = listed(name, &packed);
+        let listing = list_archive(name, &packed);
         assert_eq!(listing.stopped, Some(Limit::Ratio), "{name}");
         assert!(listing.markdown.contains("| first.txt |"), "{name}");
         assert!(!listing.markdown.contains("| last.txt |"), "{name}");
     }
     let file = gzip(&vec![b'0'; 64 << 20]);
     assert_eq!(
-        listed("zeros.txt.gz", &file).failure,
+        list_archive("zeros.txt.gz", &file).failure,
         Some(Failure::Stopped(Limit::Ratio))
     );
 }
@@ -78,12 +78,12 @@ fn sizes_and_numbers_of_entries_are_bounded() {
 #[test]
 fn false_lengths_are_damage() {
     let lying = [tar_header(b"a.txt", b'0', "", 1 << 40), vec![b'x'; 512]].concat();
-    let listing = listed("a.tar", &lying);
+    let listing = list_archive("a.tar", &lying);
     assert_eq!(listing.failure, Some(Failure::Corrupt(Damage::Truncated)));
     assert!(listing.markdown.contains("| a.txt |"));
     let long = [tar_header(b"x", b'L', "", 1 << 33), vec![b'x'; 512]].concat();
     assert_eq!(
-        listed("a.tar", &long).failure,
+        list_archive("a.tar", &long).failure,
         Some(Failure::Corrupt(Damage::Structure))
     );
     let huge = tar_of(&[
@@ -91,7 +91,7 @@ fn false_lengths_are_damage() {
         tar_entry("a", b'0', "", b"1"),
     ]);
     assert_eq!(
-        listed("a.tar", &huge).failure,
+        list_archive("a.tar", &huge).failure,
         Some(Failure::Corrupt(Damage::Structure))
     );
     let mut zip = zip_of(&[("a.txt", &b"word ".repeat(100))]);
@@ -113,7 +113,7 @@ fn truncated_streams_are_reported() {
         ("a.tar.xz", xz_sample()),
         ("a.tar.zst", zstandard(&tar)),
     ] {
-        let truncated = listed(name, &packed[..packed.len() * 2 / 3]);
+        let truncated = list_archive(name, &packed[..packed.len() * 2 / 3]);
         assert_eq!(
             truncated.failure,
             Some(Failure::Corrupt(Damage::Truncated)),
@@ -143,7 +143,7 @@ proptest! {
         let at = 8 + at % (bytes.len() - 8);
         bytes[at] = value;
         bytes.truncate(bytes.len() - cut % (bytes.len() / 2));
-        let _ = listed(name, &bytes);
+        let _ = list_archive(name, &bytes);
         let _ = member_of(name, &bytes, "a.txt");
     }
 }

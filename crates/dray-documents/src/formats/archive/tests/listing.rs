@@ -3,7 +3,7 @@
 use super::samples::{
     encrypted, gzip, pax, sign, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard,
 };
-use super::{listed, member_of};
+use super::{list_archive, member_of};
 use crate::limits::{Damage, Failure};
 
 #[test]
@@ -13,7 +13,7 @@ fn zip_entries_are_listed_with_type_size_and_time_and_nothing_is_unpacked() {
         ("notes/a|b.txt", b"four"),
         ("../../etc/passwd", b"x"),
     ]);
-    let listing = listed("a.zip", &zip);
+    let listing = list_archive("a.zip", &zip);
     assert_eq!(
         listing.markdown,
         "| path | type | bytes | modified | note |\n|---|---|---|---|---|\n\
@@ -43,7 +43,7 @@ fn zip_with_repeated_name() -> Vec<u8> {
 #[test]
 fn files_of_the_same_name_are_all_listed_and_the_last_one_is_read() {
     let zip = zip_with_repeated_name();
-    let listing = listed("a.zip", &zip);
+    let listing = list_archive("a.zip", &zip);
     assert_eq!(
         listing.markdown,
         "| path | type | bytes | modified | note |\n|---|---|---|---|---|\n\
@@ -57,7 +57,7 @@ fn files_of_the_same_name_are_all_listed_and_the_last_one_is_read() {
         tar_entry("a.txt", b'0', "", b"old"),
         tar_entry("a.txt", b'0', "", b"newer"),
     ]);
-    let listing = listed("a.tar", &tar).markdown;
+    let listing = list_archive("a.tar", &tar).markdown;
     assert!(
         listing.contains(
             "| a.txt | file | 5 | 2023-11-14 22:13:20 | name repeated; the last one is read |"
@@ -73,7 +73,7 @@ fn long_archives_are_counted_and_empty_ones_are_named_so() {
         .iter()
         .map(|name| (name.as_str(), &b"four"[..]))
         .collect();
-    let listing = listed("a.zip", &zip_of(&files));
+    let listing = list_archive("a.zip", &zip_of(&files));
     assert!(listing.markdown.contains("| 1999.txt | file | 4 |"));
     assert!(!listing.markdown.contains("| 2000.txt |"));
     assert!(listing.markdown.contains("_(500 more rows truncated)_\n"));
@@ -83,14 +83,14 @@ fn long_archives_are_counted_and_empty_ones_are_named_so() {
             .contains("_(2500 files; 10000 bytes unpacked")
     );
     assert_eq!(
-        listed("a.zip", &zip_of(&[])).markdown,
+        list_archive("a.zip", &zip_of(&[])).markdown,
         "_(The archive is empty)_\n"
     );
 }
 
 #[test]
 fn encrypted_entries_are_named_so() {
-    let listing = listed("a.zip", &encrypted(zip_of(&[("secret.txt", b"words")])));
+    let listing = list_archive("a.zip", &encrypted(zip_of(&[("secret.txt", b"words")])));
     assert!(
         listing
             .markdown
@@ -102,7 +102,7 @@ fn encrypted_entries_are_named_so() {
 #[test]
 fn a_zip_that_is_cut_short_is_named_so() {
     let whole = zip_of(&[("a.txt", b"four")]);
-    let truncated = listed("a.zip", &whole[..whole.len() / 2]);
+    let truncated = list_archive("a.zip", &whole[..whole.len() / 2]);
     assert_eq!(truncated.failure, Some(Failure::Corrupt(Damage::Truncated)));
     assert_eq!(truncated.markdown, "");
 }
@@ -116,7 +116,7 @@ fn tar_entries_are_listed_with_links_and_devices() {
         tar_entry("docs/c.txt", b'1', "docs/a.txt", b""),
         tar_entry("dev/null", b'3', "", b""),
     ]);
-    let listing = listed("a.tar", &tar);
+    let listing = list_archive("a.tar", &tar);
     let time = "2023-11-14 22:13:20";
     assert_eq!(
         listing.markdown,
@@ -141,7 +141,7 @@ fn every_compression_of_a_tar_archive_is_listed() {
         ("a.tar.zst", zstandard(&tar), "zstd"),
         ("a.tar.xz", xz_sample(), "xz"),
     ] {
-        let listing = listed(name, &packed);
+        let listing = list_archive(name, &packed);
         assert!(
             listing
                 .markdown
@@ -166,7 +166,7 @@ fn long_names_of_both_kinds_are_read() {
         pax(&[("path", "größe.txt"), ("mtime", "1.5"), ("size", "2")]),
         tar_entry("gr", b'0', "", b"22"),
     ]);
-    let listing = listed("a.tar", &tar);
+    let listing = list_archive("a.tar", &tar);
     assert!(listing.markdown.contains(&format!("| {long} | file | 1 |")));
     assert!(
         listing
@@ -181,7 +181,7 @@ fn names_that_hide_or_turn_text_around_are_shown_escaped() {
         tar_entry("a\u{202e}txt.exe", b'0', "", b"1"),
         [tar_header(b"caf\xe9\n.txt", b'0', "", 1), vec![b'2'; 512]].concat(),
     ]);
-    let listing = listed("a.tar", &tar);
+    let listing = list_archive("a.tar", &tar);
     assert!(
         listing.markdown.contains("| a\\\\u{202e}txt.exe | file |"),
         "{}",
@@ -209,7 +209,7 @@ fn binary_sizes_are_read_and_sparse_files_are_not_files() {
         ]),
         tar_entry("GNUSparseFile.0/disk.img", b'0', "", b"1\n0\n0\n"),
     ]);
-    let listing = listed("a.tar", &tar);
+    let listing = list_archive("a.tar", &tar);
     assert!(
         listing.markdown.contains("| big | file | 512 |"),
         "{}",

@@ -1,7 +1,7 @@
 //! Tests of reading one file of an archive.
 
 use super::samples::{encrypted, gzip, tar_entry, tar_of, xz_sample, zip_of, zstandard};
-use super::{listed, member_of};
+use super::{list_archive, member_of};
 use crate::classify::Kind;
 use crate::limits::Failure;
 
@@ -127,17 +127,17 @@ fn a_compressed_file_is_read_as_the_file_inside_it() {
         ("table.csv.gz", gzip(b"a,b\n1,2\n")),
         ("table.csv.zst", zstandard(b"a,b\n1,2\n")),
     ] {
-        let read = listed(name, &packed);
+        let read = list_archive(name, &packed);
         assert_eq!(read.markdown, "| a | b |\n|---|---|\n| 1 | 2 |\n", "{name}");
         assert_eq!(read.member.unwrap().mime, "text/csv", "{name}");
     }
     let several = [gzip(b"one "), gzip(b"two")].concat();
-    assert_eq!(listed("a.txt.gz", &several).markdown, "one two\n");
+    assert_eq!(list_archive("a.txt.gz", &several).markdown, "one two\n");
     let frames = [
         zstandard(b"one "),
         b"\x50\x2A\x4D\x18\x03\0\0\0abc".to_vec(),
         zstandard(b"two"),
     ]
     .concat();
-    assert_eq!(listed("a.txt.zst", &frames).markdown, "one two\n");
+    assert_eq!(list_archive("a.txt.zst", &frames).markdown, "one two\n");
 }

@@ -23,7 +23,7 @@ fn read_within(name: &str, bytes: &[u8], member: Option<&str>, limits: Limits) -
     convert(&mut input, &hint, limits, Selection::All)
 }
 
-fn listed(name: &str, bytes: &[u8]) -> Converted {
+fn list_archive(name: &str, bytes: &[u8]) -> Converted {
     read_within(name, bytes, None, Limits::default())
 }
 

@@ -23,7 +23,7 @@ fn wide(text: &str) -> Vec<u8> {
 }
 
 /// A table of fixed properties.
-fn fixed(header: usize, entries: &[(u32, u64)]) -> Vec<u8> {
+fn property_table(header: usize, entries: &[(u32, u64)]) -> Vec<u8> {
     let mut table = vec![0; header];
     for (tag, value) in entries {
         table.extend(tag.to_le_bytes());
@@ -51,7 +51,7 @@ fn headers_and_body_are_listed() {
         ("__substg1.0_10130102", b"<p>html</p>".to_vec()),
         (
             "__properties_version1.0",
-            fixed(32, &[(0x0039_0040, 135_698_634_000_000_000)]),
+            property_table(32, &[(0x0039_0040, 135_698_634_000_000_000)]),
         ),
     ]);
     assert_eq!(
@@ -62,7 +62,7 @@ fn headers_and_body_are_listed() {
 
 #[test]
 fn recipients_and_attachments_are_listed_but_for_blind_copies() {
-    let kind = |kind| fixed(8, &[(0x0C15_0003, kind)]);
+    let kind = |kind| property_table(8, &[(0x0C15_0003, kind)]);
     let text = msg(&[
         ("__substg1.0_0E04001F", wide("not needed")),
         (
@@ -122,7 +122,10 @@ fn strings_of_eight_bits_are_in_the_code_page_of_the_message() {
     let text = msg(&[
         ("__substg1.0_0037001E", b"\xCF\xF0\xE8\xE2\xE5\xF2".to_vec()),
         ("__substg1.0_0E04001E", b"\xC0; \xC1".to_vec()),
-        ("__properties_version1.0", fixed(32, &[(0x3FFD_0003, 1251)])),
+        (
+            "__properties_version1.0",
+            property_table(32, &[(0x3FFD_0003, 1251)]),
+        ),
     ]);
     assert_eq!(text, "- To: А; Б\n- Subject: Привет\n");
 }
@@ -189,7 +192,7 @@ fn html_without_a_declaration_is_in_the_code_page_of_the_message() {
         ),
         (
             "__properties_version1.0",
-            fixed(32, &[(0x3FFD_0003, 1252), (0x3FDE_0003, 1251)]),
+            property_table(32, &[(0x3FFD_0003, 1252), (0x3FDE_0003, 1251)]),
         ),
     ]);
     assert_eq!(text, "Привет\n");
@@ -198,7 +201,7 @@ fn html_without_a_declaration_is_in_the_code_page_of_the_message() {
         ("__substg1.0_0037001E", b"\xCF\xF0\xE8\xE2\xE5\xF2".to_vec()),
         (
             "__properties_version1.0",
-            fixed(32, &[(0x3FFD_0003, 1200), (0x3FDE_0003, 1251)]),
+            property_table(32, &[(0x3FFD_0003, 1200), (0x3FDE_0003, 1251)]),
         ),
     ]);
     assert_eq!(text, "- Subject: Привет\n");

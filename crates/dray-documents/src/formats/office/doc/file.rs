@@ -3,8 +3,9 @@
 use crate::compound::{Compound, offset_at, u16_at, u32_at};
 use crate::limits::{Budget, Damage, Failure};
 
-/// `wIdent` of Word 97 and later, and of Word 6 and 95.
+/// `wIdent` of Word 97 and later.
 const WORD_97: u16 = 0xA5EC;
+/// `wIdent` of Word 6 and Word 95.
 const WORD_6: u16 = 0xA5DC;
 /// First `nFib` of Word 97.
 const FIRST_97: u16 = 0x00C1;
@@ -125,8 +126,9 @@ pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item =
 /// Consecutive characters that the file stores in one place and one encoding (MS-DOC 2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
-    /// First character and the one after the last.
+    /// The first character of the range.
     pub(super) first: usize,
+    /// The character after the last one of the range.
     pub(super) end: usize,
     /// Offset of the first character in the main stream, in bytes.
     pub(super) offset: usize,

@@ -154,7 +154,7 @@ fn hint(show_hidden: bool) -> ConversionHint {
     }
 }
 
-fn converted(bytes: Vec<u8>) -> Converted {
+fn convert_doc(bytes: Vec<u8>) -> Converted {
     convert(
         &mut Cursor::new(bytes),
         &hint(false),
@@ -178,7 +178,7 @@ fn pieces_of_both_widths_are_joined() {
         ],
         ..Doc::default()
     };
-    let conversion = converted(doc.bytes());
+    let conversion = convert_doc(doc.bytes());
     assert_eq!(conversion.markdown, "Größe – Ωmega 😀\n\nnext\nline\n");
     assert_eq!(
         (conversion.converter.as_str(), conversion.failure),
@@ -202,7 +202,7 @@ fn styles_levels_and_lists_make_headings_and_items() {
         ..Doc::narrow("Title\rUnder\rItem\rText\r")
     };
     assert_eq!(
-        converted(doc.bytes()).markdown,
+        convert_doc(doc.bytes()).markdown,
         "# Title\n\n### Under\n\n  - Item\n\nText\n"
     );
 }
@@ -224,7 +224,7 @@ fn characters_keep_their_formats_and_hidden_ones_are_dropped() {
         ..doc
     };
     let bytes = doc.bytes();
-    let conversion = converted(bytes.clone());
+    let conversion = convert_doc(bytes.clone());
     assert_eq!(conversion.markdown, "**boldy** & *ends*\n");
     assert_eq!(
         conversion.warnings,
@@ -257,7 +257,7 @@ fn cells_and_rows_make_a_table() {
         ..Doc::narrow("before\ra\u{7}b\rc\u{7}\u{7}\u{7}d\u{7}\u{7}after\r")
     };
     assert_eq!(
-        converted(doc.bytes()).markdown,
+        convert_doc(doc.bytes()).markdown,
         "before\n\n| a | b<br>c |\n|---|---|\n|  | d |\n\nafter\n"
     );
 }
@@ -268,7 +268,7 @@ fn fields_show_their_result_and_links_have_a_target() {
         "\u{13}PAGE \u{14}7\u{15}, \u{13} HYPERLINK \"https://a.example/\" \u{14}here\u{15}, \u{13}IF \u{13}X\u{14}y\u{15}\u{14}z\u{15}.\r",
     );
     assert_eq!(
-        converted(doc.bytes()).markdown,
+        convert_doc(doc.bytes()).markdown,
         "7, [here](https://a.example/), z.\n"
     );
 }
@@ -285,7 +285,7 @@ fn notes_and_comments_follow_the_text() {
         ..Doc::narrow("body\u{2} end\r\u{2} the note\r\rheader\rcomment\r")
     };
     assert_eq!(
-        converted(doc.bytes()).markdown,
+        convert_doc(doc.bytes()).markdown,
         "body[^1] end\n\n### Footnotes\n\n[^1]: the note\n\n### Comments\n\n- comment\n"
     );
 }
@@ -297,11 +297,11 @@ fn encrypted_damaged_and_foreign_files_are_named() {
         ..Doc::narrow("x\r")
     };
     assert_eq!(
-        converted(encrypted.bytes()).failure,
+        convert_doc(encrypted.bytes()).failure,
         Some(Failure::Encrypted)
     );
     assert_eq!(
-        converted(b"no compound file".to_vec()).failure,
+        convert_doc(b"no compound file".to_vec()).failure,
         Some(Failure::Corrupt(Damage::Structure))
     );
     let limits = Limits {
@@ -328,7 +328,7 @@ fn word_95_documents_are_converted_to_plain_text() {
         .write_all(&main)
         .unwrap();
     cfb.flush().unwrap();
-    let conversion = converted(cfb.into_inner().into_inner());
+    let conversion = convert_doc(cfb.into_inner().into_inner());
     assert_eq!(conversion.markdown, "old\n\nwörds\n");
 }
 

@@ -31,8 +31,9 @@ pub(super) struct Walker<'f> {
     narrow: Vec<char>,
     sink: Sink,
     line: Inline,
-    /// Text of the open run, and its format.
+    /// Text of the open run.
     run: String,
+    /// Format of the open run.
     style: Style,
     fields: Vec<Field>,
     table: Option<Grid>,
@@ -236,7 +237,7 @@ impl<'f> Walker<'f> {
             ' ' if self.run.is_empty() && self.line.is_blank() => {}
             visible => self.run.push(visible),
         }
-        // Counted before the block is written, so that one endless paragraph cannot take all memory.
+        // The character is counted before the block is written, so that one endless paragraph cannot take all memory.
         self.pending += character.len_utf8() as u64;
         if self.pending > out.budget().text_left() {
             return Err(Limit::Size.into());

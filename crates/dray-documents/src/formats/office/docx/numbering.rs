@@ -26,8 +26,9 @@ enum Kind {
 struct Level {
     kind: Kind,
     start: u64,
-    /// The pattern of the label, with `%1` for the number of the first level, and the number format of this level.
+    /// The pattern of the label, with `%1` for the number of the first level.
     pattern: String,
+    /// The number format of this level.
     spelling: NumberSpelling,
     /// Whether all numbers are shown in digits.
     legal: bool,

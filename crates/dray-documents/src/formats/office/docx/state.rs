@@ -69,8 +69,9 @@ pub(super) struct Para {
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
     pub(super) cells: Vec<GridCell>,
-    /// Span of the open cell, and whether it continues the one above.
+    /// Columns that the open cell spans.
     pub(super) span: usize,
+    /// Whether the open cell continues the one above.
     pub(super) continues: bool,
     pub(super) row_deleted: bool,
     pub(super) after_row: usize,

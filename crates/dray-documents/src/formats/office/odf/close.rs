@@ -78,7 +78,8 @@ impl Walker {
         let Some(mut para) = self.paras.pop() else {
             return Ok(());
         };
-        // Counted here and not at the end of the document, so that the count is right when a limit ends the conversion.
+        // The characters are counted here and not at the end of the document, so that the count is right when a limit
+        // ends the conversion.
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);

@@ -61,7 +61,8 @@ fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Fa
     let mut source = Source::open(input, &budget)?;
     let mut styles = Styles::default();
     if let Some(bytes) = source.styles()? {
-        // Read before the content: of two styles with the same name, the automatic style of the content is used.
+        // The styles are read before the content: of two styles with the same name, the automatic style of the content
+        // is used.
         styles.read(&decode_part(&bytes), &budget)?;
     }
     let content = source.content()?;
@@ -142,7 +143,7 @@ pub(in crate::formats) struct TextParts {
     pub(in crate::formats) is_styled: bool,
 }
 
-/// As [`plain_text`]; adds the other content of the paragraph to `parts`.
+/// Like [`plain_text`]; adds the other content of the paragraph to `parts`.
 pub(in crate::formats) fn parts_of_text(
     xml: &mut Xml<'_>,
     parts: &mut TextParts,

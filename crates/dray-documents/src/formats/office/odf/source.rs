@@ -21,7 +21,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] if the manifest declares it; otherwise as [`Container::open`].
+    /// [`Failure::Encrypted`] if the manifest declares it; otherwise those of [`Container::open`].
     pub(in crate::formats) fn open(
         input: &'a mut dyn Input,
         budget: &Rc<Budget>,
@@ -42,7 +42,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     ///
-    /// [`Damage::MissingPart`]; otherwise as [`Container::part`].
+    /// [`Damage::MissingPart`]; otherwise those of [`Container::part`].
     pub(in crate::formats) fn content(&mut self) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Package(container) => container.needed("content.xml"),

@@ -153,7 +153,7 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
                 let set = |name: &str, off: &str| element.attr(name).map(|value| value != off);
                 style.bold = element
                     .attr("font-weight")
-                    // Weights as in CSS: bold begins at 600 for fonts that have no 700.
+                    // The weights are those of CSS: bold begins at 600 for fonts that have no 700.
                     .map(|weight| {
                         weight == "bold" || weight.parse::<u32>().is_ok_and(|number| number >= 600)
                     });

@@ -19,8 +19,9 @@ use crate::formats::ConversionHint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
-/// Kinds of lists of slides, by the instance of the record.
+/// Instance of the record with the list of slides.
 const SLIDES_INSTANCE: u16 = 0;
+/// Instance of the record with the list of notes.
 const NOTES_INSTANCE: u16 = 2;
 /// The storage with the newer presentation of a file for `PowerPoint` 95 and 97 ("dual storage").
 const DUAL_STORAGE: &str = "/PP97_DUALSTORAGE";
@@ -36,7 +37,8 @@ struct Entry<'d> {
     records: &'d [u8],
 }
 
-/// A slide whose record is missing is named in a warning; its texts in the list of slides stay.
+/// Converts a presentation. A slide whose record is missing is named in a warning; its texts in the list of slides
+/// stay.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -122,7 +124,7 @@ fn texts_until_next(data: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads one slide. Returns also whether the record of the slide was found.
+/// Reads one slide. Also returns whether the record of the slide was found.
 fn read_slide(
     number: u32,
     entry: &Entry<'_>,

@@ -7,7 +7,7 @@ use crate::formats::office::deck::Shape;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Marker, Style};
 
-/// Most groups within each other.
+/// Largest depth of nested groups.
 const MAX_DEPTH: u32 = 32;
 /// Placeholders for the number, date or running text of each slide (MS-PPT 2.13.21).
 const RUNNING_PLACEHOLDERS: [u8; 4] = [7, 8, 9, 10];
@@ -32,7 +32,7 @@ impl TextKind {
     }
 }
 
-/// A text, its paragraphs ended by CR.
+/// A text whose paragraphs end with CR.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     pub(super) kind: TextKind,
@@ -62,7 +62,7 @@ fn text_of(record: Record<'_>) -> Option<String> {
                 .0;
             Some(text.into_owned())
         }
-        // The lower bytes of UTF-16 units whose upper bytes are zero.
+        // The record has only the lower bytes of UTF-16 units; their upper bytes are zero.
         kind::TEXT_BYTES => Some(record.data.iter().copied().map(char::from).collect()),
         _ => None,
     }
@@ -202,7 +202,7 @@ impl<'a> ShapeReader<'a> {
             }
         }
         for text in found {
-            // A record can be referred to any number of times, so text is counted before it is copied on.
+            // A record can be referred to any number of times, so text is counted before it is copied.
             self.bytes += text.text.len() as u64;
             if self.bytes > self.budget.text_left() {
                 return Err(Limit::Size.into());

@@ -169,7 +169,7 @@ fn hint() -> ConversionHint {
     }
 }
 
-fn converted(bytes: Vec<u8>, selection: Selection) -> Converted {
+fn convert_ppt(bytes: Vec<u8>, selection: Selection) -> Converted {
     convert(
         &mut Cursor::new(bytes),
         &hint(),
@@ -180,7 +180,7 @@ fn converted(bytes: Vec<u8>, selection: Selection) -> Converted {
 
 #[test]
 fn slides_come_in_order_with_titles_places_notes_and_hidden_ones_marked() {
-    let conversion = converted(file(&deck(), 0xE391_C05F), Selection::All);
+    let conversion = convert_ppt(file(&deck(), 0xE391_C05F), Selection::All);
     assert_eq!(
         conversion.markdown,
         "## Slide 1\n\n### The title\n\nabove\n\n- first\n- second\n  line\n\nin a group\n\n> Notes: say this\n\n\
@@ -199,13 +199,13 @@ fn a_range_chooses_slides() {
         unit: Unit::Slide,
         span: Span { first: 2, last: 2 },
     };
-    let conversion = converted(file(&deck(), 0xE391_C05F), selection);
+    let conversion = convert_ppt(file(&deck(), 0xE391_C05F), selection);
     assert_eq!(conversion.markdown, "## Slide 2 (hidden)\n\nlost text\n");
 }
 
 #[test]
 fn encrypted_and_damaged_files_are_named() {
-    let failure = |bytes| converted(bytes, Selection::All).failure;
+    let failure = |bytes| convert_ppt(bytes, Selection::All).failure;
     assert_eq!(
         failure(file(&deck(), 0xF3D1_C4DF)),
         Some(Failure::Encrypted)
@@ -216,7 +216,7 @@ fn encrypted_and_damaged_files_are_named() {
     );
     let mut gone = deck();
     gone[1] = record(0x0FFF, 0, &[]);
-    let conversion = converted(file(&gone, 0xE391_C05F), Selection::All);
+    let conversion = convert_ppt(file(&gone, 0xE391_C05F), Selection::All);
     assert!(conversion.markdown.contains("lost text"));
     assert_eq!(conversion.warnings, ["slide 2 is damaged"]);
 }
@@ -264,7 +264,7 @@ fn a_file_for_two_versions_is_read_in_the_newer_one() {
         older.write_all(b"records of PowerPoint 95").unwrap();
     }
     dual.flush().unwrap();
-    let conversion = converted(dual.into_inner().into_inner(), Selection::All);
+    let conversion = convert_ppt(dual.into_inner().into_inner(), Selection::All);
     assert_eq!(conversion.failure, None);
     assert!(
         conversion.markdown.contains("### The title"),

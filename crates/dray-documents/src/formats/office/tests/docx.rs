@@ -48,7 +48,7 @@ pub(super) fn p(content: &str) -> String {
     format!("<w:p>{content}</w:p>")
 }
 
-fn styled(style: &str, text: &str) -> String {
+fn styled_paragraph(style: &str, text: &str) -> String {
     format!("<w:p><w:pPr><w:pStyle w:val=\"{style}\"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>")
 }
 
@@ -73,13 +73,13 @@ fn headings_come_from_names_ids_outlines_and_what_a_style_is_based_on() {
          <w:style w:type=\"paragraph\" w:styleId=\"B\"><w:name w:val=\"b\"/><w:basedOn w:val=\"A\"/></w:style>",
     );
     let body = [
-        styled("Titel", "T"),
-        styled("berschrift1", "one"),
-        styled("Mine", "based"),
-        styled("Deep", "deep"),
-        styled("Body", "body"),
-        styled("A", "circle"),
-        styled("Heading3", "by id"),
+        styled_paragraph("Titel", "T"),
+        styled_paragraph("berschrift1", "one"),
+        styled_paragraph("Mine", "based"),
+        styled_paragraph("Deep", "deep"),
+        styled_paragraph("Body", "body"),
+        styled_paragraph("A", "circle"),
+        styled_paragraph("Heading3", "by id"),
         p(&format!("<w:pPr><w:outlineLvl w:val=\"1\"/></w:pPr>{}", r("direct"))),
         p("<w:pPr><w:pStyle w:val=\"Titel\"/></w:pPr><w:r><w:rPr><w:b/></w:rPr><w:t>no **</w:t></w:r>"),
     ]

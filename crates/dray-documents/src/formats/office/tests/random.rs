@@ -144,7 +144,7 @@ fn limits() -> Limits {
 }
 
 /// Closes every element that is still open, so that a converter reads to the end.
-fn balanced(pieces: &[&str]) -> String {
+fn close_elements(pieces: &[&str]) -> String {
     let mut out = String::new();
     let mut open: Vec<&str> = Vec::new();
     for piece in pieces {
@@ -179,7 +179,7 @@ proptest! {
         pieces in prop::collection::vec(prop::sample::select(XML_PIECES), 0..80),
         whole in any::<bool>(),
     ) {
-        let markup = if whole { balanced(&pieces) } else { pieces.concat() };
+        let markup = if whole { close_elements(&pieces) } else { pieces.concat() };
         check(&converted_within(DOCX, &docx(&markup, &[
             ("numbering.xml", "numbering", &format!("<w:numbering {WORD_NAMESPACES}>{markup}</w:numbering>")),
             ("footnotes.xml", "footnotes", &format!("<w:footnotes {WORD_NAMESPACES}><w:footnote w:id=\"1\">{markup}</w:footnote></w:footnotes>")),

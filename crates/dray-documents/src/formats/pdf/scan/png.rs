@@ -1,4 +1,4 @@
-//! A writer of PNG files (ISO/IEC 15948): unfiltered rows, fast compression.
+//! Writes PNG files (ISO/IEC 15948) with unfiltered rows and fast compression.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ pub(super) struct Png {
 }
 
 impl Png {
-    /// The file of these rows, each a whole number of bytes; `None` if it cannot be written.
+    /// The file with these rows, each of which has a whole number of bytes; `None` if it cannot be written.
     pub(super) fn encode(&self, rows: &[u8]) -> Option<Vec<u8>> {
         let color = match self.color {
             Color::Gray => 0,
@@ -40,8 +40,7 @@ impl Png {
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
         for row in rows.chunks_exact(rows.len().checked_div(self.height)?.max(1)) {
-            // The filter of the row: none. A filter would make the file smaller, which is not worth it for a temporary
-            // file.
+            // The row has no filter. A filter would make the file smaller, which is not worth it for a temporary file.
             packed.write_all(&[0]).ok()?;
             packed.write_all(row).ok()?;
         }

@@ -5,7 +5,7 @@ use crate::formats::pdf::characters::{clean_text, is_unreadable};
 use crate::formats::pdf::engine::{Block, Line};
 use crate::formats::pdf::join;
 
-fn joined(lines: &[Line]) -> Vec<String> {
+fn join_texts(lines: &[Line]) -> Vec<String> {
     let block = Block::Paragraph {
         lines: lines.to_vec(),
         quote: false,
@@ -25,7 +25,7 @@ fn column(left: f32, right: f32) -> join::Column {
     }
 }
 
-fn flowed(texts: &[&str]) -> String {
+fn flow_markdown(texts: &[&str]) -> String {
     join::one_line(&lines(texts))
 }
 
@@ -37,7 +37,7 @@ fn full_lines_are_joined_into_one_paragraph() {
         "barges to the sand.",
     ]);
     assert_eq!(
-        joined(&lines),
+        join_texts(&lines),
         [
             "The harbour was dredged in the autumn of that year because the council had grown tired of losing coal \
              barges to the sand."
@@ -54,7 +54,7 @@ fn a_line_that_ends_short_was_ended_on_purpose() {
         "Berth: north",
         "Paid: yes",
     ]);
-    let [text] = joined(&lines).try_into().unwrap();
+    let [text] = join_texts(&lines).try_into().unwrap();
     assert_eq!(text.lines().count(), 5);
 }
 
@@ -68,7 +68,7 @@ fn paragraphs_without_gap_or_indent_are_separated_by_their_last_lines() {
         "A clerk wrote it down.",
         "The mayor signed.",
     ]);
-    let paragraphs = joined(&lines);
+    let paragraphs = join_texts(&lines);
     assert_eq!(paragraphs.len(), 4, "{paragraphs:?}");
     assert!(
         paragraphs[0]
@@ -99,7 +99,7 @@ fn two_sentences_that_leave_room_on_the_page_are_two_paragraphs() {
 #[test]
 fn an_address_keeps_its_lines() {
     assert_eq!(
-        joined(&lines(&[
+        join_texts(&lines(&[
             "Hartwig Chandlery",
             "Quay Street 14",
             "Ostermoor"
@@ -115,7 +115,7 @@ fn entries_of_a_table_of_contents_stay_apart() {
         "1.2 Dredging . . . . . . . . . . . . . . . . . . . . 14",
         "1.3 What it cost . . . . . . . . . . . . . . . . . . 15",
     ]);
-    let [text] = joined(&lines).try_into().unwrap();
+    let [text] = join_texts(&lines).try_into().unwrap();
     assert_eq!(text.lines().count(), 3);
 }
 
@@ -127,7 +127,7 @@ fn a_line_further_in_begins_a_paragraph_after_a_sentence() {
         "asked for a second channel in the following spring.",
     ]);
     lines[1].x += 10.0;
-    assert_eq!(joined(&lines).len(), 2);
+    assert_eq!(join_texts(&lines).len(), 2);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn entries_that_hang_begin_at_the_edge() {
         lines[at].x += 15.0;
         lines[at].end += 15.0;
     }
-    let paragraphs = joined(&lines);
+    let paragraphs = join_texts(&lines);
     assert_eq!(paragraphs.len(), 2);
     assert!(paragraphs[1].starts_with("Brandt"));
 }
@@ -158,40 +158,43 @@ fn a_wider_step_begins_a_paragraph() {
         "had bought, which did not cover what everyone knew.",
     ]);
     lines[3].y -= 6.0;
-    assert_eq!(joined(&lines).len(), 2);
+    assert_eq!(join_texts(&lines).len(), 2);
 }
 
 #[test]
 fn a_hyphen_between_small_letters_is_undone() {
     assert_eq!(
-        flowed(&["the inter-", "national code"]),
+        flow_markdown(&["the inter-", "national code"]),
         "the international code"
     );
     assert_eq!(
-        flowed(&["the inter\u{ad}", "national code"]),
+        flow_markdown(&["the inter\u{ad}", "national code"]),
         "the international code"
     );
     assert_eq!(
-        flowed(&["the inter\u{2010}", "national code"]),
+        flow_markdown(&["the inter\u{2010}", "national code"]),
         "the international code"
     );
 }
 
 #[test]
 fn a_hyphen_between_names_or_numbers_stays() {
-    assert_eq!(flowed(&["Mrs Harding-", "Jones"]), "Mrs Harding-Jones");
-    assert_eq!(flowed(&["1880 -", "1895"]), "1880 - 1895");
-    assert_eq!(flowed(&["COVID-", "19"]), "COVID-19");
+    assert_eq!(
+        flow_markdown(&["Mrs Harding-", "Jones"]),
+        "Mrs Harding-Jones"
+    );
+    assert_eq!(flow_markdown(&["1880 -", "1895"]), "1880 - 1895");
+    assert_eq!(flow_markdown(&["COVID-", "19"]), "COVID-19");
 }
 
 #[test]
 fn scripts_without_spaces_are_joined_without_a_space() {
     assert_eq!(
-        flowed(&["港口在一八七四年", "秋天"]),
+        flow_markdown(&["港口在一八七四年", "秋天"]),
         "港口在一八七四年秋天"
     );
     assert_eq!(
-        flowed(&["the word 港口", "means harbour"]),
+        flow_markdown(&["the word 港口", "means harbour"]),
         "the word 港口 means harbour"
     );
 }

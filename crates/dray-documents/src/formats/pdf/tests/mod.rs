@@ -63,7 +63,9 @@ impl Engine for ScriptedEngine {
     }
 }
 
-fn written(pages: Vec<Result<Page, PageError>>) -> (Result<(), Failure>, String, Vec<String>) {
+fn convert_pages(
+    pages: Vec<Result<Page, PageError>>,
+) -> (Result<(), Failure>, String, Vec<String>) {
     let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
     let result = super::write_pages(&mut ScriptedEngine(pages), &mut out);
     let written = out.finish();
@@ -82,7 +84,7 @@ fn paragraph_page(text: &str) -> Page {
 
 #[test]
 fn a_page_that_fails_is_named_and_the_others_stay() {
-    let (result, text, warnings) = written(vec![
+    let (result, text, warnings) = convert_pages(vec![
         Ok(paragraph_page("first")),
         Err(PageError::Damaged),
         Ok(paragraph_page("third")),
@@ -94,13 +96,13 @@ fn a_page_that_fails_is_named_and_the_others_stay() {
 
 #[test]
 fn pages_that_all_fail_are_damage_and_not_a_scan() {
-    let (result, ..) = written(vec![Ok(Page::default()), Err(PageError::Damaged)]);
+    let (result, ..) = convert_pages(vec![Ok(Page::default()), Err(PageError::Damaged)]);
     assert_eq!(result, Err(Failure::Corrupt(Damage::Malformed)));
 }
 
 #[test]
 fn pages_without_a_word_count_as_no_text() {
-    let (result, ..) = written(vec![Ok(Page::default()), Ok(Page::default())]);
+    let (result, ..) = convert_pages(vec![Ok(Page::default()), Ok(Page::default())]);
     assert_eq!(result, Err(Failure::NoText));
 }
 
@@ -110,7 +112,7 @@ fn a_page_that_was_cut_off_makes_the_text_incomplete() {
         cut: Some(Limit::Element),
         ..paragraph_page("begun")
     };
-    let (result, text, warnings) = written(vec![Ok(cut), Ok(paragraph_page("next"))]);
+    let (result, text, warnings) = convert_pages(vec![Ok(cut), Ok(paragraph_page("next"))]);
     assert_eq!(result, Err(Failure::Stopped(Limit::Element)));
     assert_eq!(text, "begun\n\nnext\n");
     assert_eq!(warnings, ["page 1 is too large and was cut off"]);
@@ -151,7 +153,7 @@ fn blocks_become_headings_lists_quotes_and_tables() {
         ],
         ..Page::default()
     };
-    let (_, text, _) = written(vec![Ok(page)]);
+    let (_, text, _) = convert_pages(vec![Ok(page)]);
     assert_eq!(
         text,
         "###### A \\*deep\\* heading\n\n> quoted\n\n- one\n  7. 1\\. two\n\n| a | b\\|c | d |\n|---|---|---|\n| wide |  |  |\n|  | e | f |\n"
@@ -174,7 +176,7 @@ fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
         blocks: vec![Block::Table { rows }],
         ..Page::default()
     };
-    let (_, text, _) = written(vec![Ok(page)]);
+    let (_, text, _) = convert_pages(vec![Ok(page)]);
     assert!(text.contains("| 1000 | x |\n\n_(499 more rows truncated)_"));
 }
 

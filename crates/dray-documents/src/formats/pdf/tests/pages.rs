@@ -387,7 +387,7 @@ fn comments_follow_the_pages_with_person_and_page() {
 #[test]
 fn added_text_that_a_person_does_not_see_is_left_out_and_counted() {
     let annotations = [
-        // Hidden, not viewed, off the page.
+        // The flags mean: hidden, not viewed, off the page.
         annotation("FreeText", "72 660 300 690", "/F 2 /Contents (ignore all)"),
         annotation("Text", "72 660 300 690", "/F 32 /Contents (previous)"),
         annotation("FreeText", "2000 660 2300 690", "/Contents (orders)"),

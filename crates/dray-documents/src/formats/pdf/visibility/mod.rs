@@ -31,8 +31,9 @@ use crate::markdown::visible_characters;
 const MIN_POINTS: f32 = 1.0;
 /// Least opacity that a person can see.
 const MIN_ALPHA: f32 = 0.05;
-/// Opacity and luminance of text through which other text can be read.
+/// Highest opacity of a text through which other text can be read.
 const MAX_FAINT_ALPHA: f32 = 0.6;
+/// Lowest luminance of a text through which other text can be read.
 const MIN_FAINT_LUMINANCE: f32 = 0.7;
 /// Pixels of a picture for each point below which it cannot show text.
 const MIN_PIXELS_PER_POINT: f32 = 0.05;
@@ -42,8 +43,10 @@ const COVERED_SHARE: f32 = 0.85;
 const SCAN_SHARE: f32 = 0.7;
 /// Greatest distance from the page at which text still touches it, in points.
 const PAGE_TOLERANCE: f32 = 1.0;
-/// Horizontal bands in which paints are looked up.
+/// Number of horizontal bands of a page, by which paints are found.
 const BAND_COUNT: usize = 128;
+/// Most pictures that are examined as parts of a scan.
+const MAX_SCAN_PICTURES: usize = 128;
 /// Text spans between two checks of the time limit.
 const SPANS_PER_CHECK: usize = 64;
 
@@ -99,7 +102,7 @@ impl PaintedPage {
     ///
     /// # Errors
     ///
-    /// The time limit.
+    /// [`Limit::Time`] when the time limit has passed.
     pub(super) fn judge(
         &self,
         spans: &[TextSpan],
@@ -261,7 +264,7 @@ impl PaintedPage {
                 TextVisibility::Hidden => {}
                 TextVisibility::BehindPicture(picture) => {
                     behind_pictures += visible_characters(&span.text);
-                    if !pictures.contains(picture) && pictures.len() < BAND_COUNT {
+                    if !pictures.contains(picture) && pictures.len() < MAX_SCAN_PICTURES {
                         pictures.push(*picture);
                     }
                 }

@@ -189,7 +189,7 @@ impl State {
             if fill {
                 paints.extend(self.paint(*shape, self.fill, self.fill_alpha));
             }
-            // Thinner lines cross text out or underline it; text is not read on them.
+            // Thinner lines cross text out or underline it, and are not its background.
             if stroke && width >= MIN_LINE_WIDTH {
                 let (area, half) = (shape.area, width / 2.0);
                 let line = Region {
@@ -212,7 +212,7 @@ impl State {
 
     /// Clips to a region. `None` clips everything.
     pub(super) fn clip_to(&mut self, region: Option<Region>) {
-        // Far outside of every page: text under it is hidden.
+        // This region is far outside of every page, so text under it is hidden.
         let nothing = Region {
             area: Rect::new(1e9, 1e9, 1e9, 1e9),
             filled: true,
@@ -260,8 +260,9 @@ impl State {
 
 /// Most pixels of masks that are checked.
 const MAX_MASK_PIXELS: f32 = 16_000_000.0;
-/// Least opacity of an opaque pixel of a mask, of 255, and the percentage of pixels that must be opaque.
+/// Least opacity of an opaque pixel of a mask, of 255.
 const MIN_SOLID: u8 = 243;
+/// Percentage of the pixels of a mask that must be opaque.
 const MIN_SOLID_PERCENT: usize = 95;
 /// Transparency that a person does not notice.
 const MIN_TRANSPARENCY: f32 = 0.05;

@@ -19,8 +19,9 @@ use super::state::{Picture, State};
 use super::{Paint, PaintedPage, mark};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// Deepest nesting of forms, and most forms that one page draws: the limits of the engine.
+/// Deepest nesting of forms: the limit of the engine.
 const MAX_FORM_DEPTH: usize = 16;
+/// Most forms that one page draws: the limit of the engine.
 const MAX_FORMS: usize = 4096;
 /// Most paints of one page that are recorded.
 const MAX_PAINTS: usize = 50_000;
@@ -88,7 +89,7 @@ pub(in crate::formats::pdf) fn walk(
 fn with_content(page: &Page, data: Vec<u8>) -> Page {
     let mut dict = page.dict().clone();
     let content = Stream {
-        // No filter: the operators are written as they are.
+        // The stream has no filter: the operators are written as they are.
         dict: Dict::new(),
         data,
     };
@@ -208,7 +209,7 @@ impl Walker<'_> {
             return;
         }
         match op {
-            // Bounded: deeper content was cut off when the stream was read.
+            // The stack is bounded: deeper content was cut off when the stream was read.
             Op::Save => frame.saved.push(frame.state.clone()),
             Op::Restore => {
                 // Some writers restore more often than they save; the state then stays as it is.
@@ -312,7 +313,7 @@ impl Walker<'_> {
         if frame.depth >= MAX_FORM_DEPTH || self.forms >= MAX_FORMS {
             return;
         }
-        // Counted before the form is read, so that the limit includes forms that cannot be read.
+        // The form is counted before it is read, so that the limit includes forms that cannot be read.
         self.forms += 1;
         let Some(found) = find(frame.chain, "XObject", &name.0, self.source) else {
             return;

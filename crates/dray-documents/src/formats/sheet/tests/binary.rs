@@ -44,7 +44,7 @@ fn xlsb(hidden: u32, rows: &[(u16, Vec<u8>)]) -> Vec<u8> {
     xlsb_with(hidden, &[], rows, &[])
 }
 
-/// As [`xlsb`], with records before the data, and a part with styles.
+/// Like [`xlsb`], with records before the data, and a part with styles.
 fn xlsb_with(
     hidden: u32,
     before: &[(u16, Vec<u8>)],
@@ -115,7 +115,7 @@ fn a_binary_workbook_reads_cell_by_cell_to_the_last_corner() {
 }
 
 #[test]
-fn a_record_that_cannot_be_is_damage_of_its_sheet() {
+fn an_impossible_record_damages_only_its_sheet() {
     let rows = [
         (0x0000, 0_u32.to_le_bytes().to_vec()),
         (0x0006, cell(0, &wide("before"))),
@@ -236,7 +236,7 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
     xls_with(&[], &cells)
 }
 
-/// As [`xls`], with records before the sheet; each cell has a style.
+/// Like [`xls`], with records before the sheet; each cell has a style.
 fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
         out.extend(kind.to_le_bytes());
@@ -279,7 +279,7 @@ fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
 }
 
 #[test]
-fn far_cells_of_an_old_workbook_are_shown_without_the_places_between() {
+fn far_cells_of_an_old_workbook_are_shown_without_the_empty_cells_between() {
     assert_eq!(
         markdown(XLS, &xls(&[(1, 1), (1, 2)])),
         "## Old\n\n| 7.5 | 7.5 |\n|---|---|\n"

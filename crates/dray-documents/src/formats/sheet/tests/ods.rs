@@ -183,7 +183,7 @@ const HIDING_STYLES: &str = r##"
 <style:style style:name="automatic" style:family="table-cell" style:parent-style-name="white"><style:text-properties style:use-window-font-color="true" fo:color="#ffffff"/></style:style>
 <style:style style:name="conditional" style:family="table-cell" style:parent-style-name="white"><style:map style:condition="cell-content()=1" style:apply-style-name="none"/></style:style>"##;
 
-fn styled(style: &str, text: &str) -> String {
+fn styled_cell(style: &str, text: &str) -> String {
     cell(&format!("table:style-name=\"{style}\""), text)
 }
 
@@ -206,12 +206,12 @@ fn read_hidden(table: &str) -> (String, Vec<String>) {
 fn cells_whose_format_hides_the_value_are_left_out() {
     let row = [
         cell("", "seen"),
-        styled("none", "text"),
+        styled_cell("none", "text"),
         number("none", "3"),
         number("none", "-3"),
         number("positive", "7"),
         number("positive", "-7"),
-        styled("positive", "a format of numbers shows text"),
+        styled_cell("positive", "a format of numbers shows text"),
     ];
     let (text, warnings) = read_hidden(&format!(
         "<table:table-row>{}</table:table-row>",
@@ -227,12 +227,12 @@ fn cells_whose_format_hides_the_value_are_left_out() {
 #[test]
 fn cells_with_text_in_the_colour_of_their_fill_are_left_out() {
     let row = [
-        styled("white", "secret"),
-        styled("of-white", "secret"),
-        styled("blue-on-blue", "secret"),
-        styled("on-blue", "white on blue"),
-        styled("automatic", "automatic"),
-        styled("conditional", "conditional"),
+        styled_cell("white", "secret"),
+        styled_cell("of-white", "secret"),
+        styled_cell("blue-on-blue", "secret"),
+        styled_cell("on-blue", "white on blue"),
+        styled_cell("automatic", "automatic"),
+        styled_cell("conditional", "conditional"),
         "<table:table-cell table:style-name=\"white\"><text:p><text:span>in a span</text:span></text:p></table:table-cell>"
             .to_owned(),
     ];
@@ -253,10 +253,10 @@ fn cells_without_a_style_inherit_hidden_styles_of_rows_and_columns() {
         <table:table-column/>";
     let rows = [
         "<table:table-row>".to_owned(),
-        [cell("", "secret"), styled("on-blue", "a"), cell("", "b")].concat(),
+        [cell("", "secret"), styled_cell("on-blue", "a"), cell("", "b")].concat(),
         "</table:table-row><table:table-row table:default-cell-style-name=\"none\" table:number-rows-repeated=\"900\">"
             .to_owned(),
-        [styled("on-blue", "c"), cell("", "secret"), cell("", "secret")].concat(),
+        [styled_cell("on-blue", "c"), cell("", "secret"), cell("", "secret")].concat(),
         "</table:table-row>".to_owned(),
     ];
     let (text, warnings) = read_hidden(&format!("{columns}{}", rows.concat()));
@@ -271,8 +271,8 @@ fn cells_under_a_conditional_format_keep_their_text() {
     let (text, _) = read_hidden(&format!(
         "<table:table-row>{}{}</table:table-row><calcext:conditional-formats><calcext:conditional-format \
          calcext:target-range-address=\"S.A1:S.A9 S.C1\"/></calcext:conditional-formats>",
-        styled("white", "painted"),
-        styled("white", "secret")
+        styled_cell("white", "painted"),
+        styled_cell("white", "secret")
     ));
     assert_eq!(text, "## S\n\n| painted |\n|---|\n");
 }

@@ -141,11 +141,11 @@ impl FontSize {
         Some(match unit {
             "pt" => Self::Points(number),
             "px" => Self::Points(number * 0.75),
-            // Converted with the usual size of text, which is 12 points.
+            // The value is converted with the usual size of text, which is 12 points.
             "rem" => Self::Points(number * 12.0),
             "em" => Self::Factor(number),
             "%" => Self::Factor(number / 100.0),
-            // Units of a millimetre and more, and of the window.
+            // These units are a millimetre or more, or relative to the window.
             "pc" | "in" | "cm" | "mm" | "q" | "vw" | "vh" | "vmin" | "vmax" | "ch" | "ex" => {
                 Self::Points(number * 12.0)
             }
@@ -163,7 +163,7 @@ fn declared_size(size: FontSize) -> Option<bool> {
     }
 }
 
-/// As [`declared_size`], for a size that is not a length: text with keywords such as `medium` and functions such as
+/// Like [`declared_size`], for a size that is not a length: text with keywords such as `medium` and functions such as
 /// `calc()` counts as legible.
 fn keyword_size(word: &str) -> Option<bool> {
     let is_relative =

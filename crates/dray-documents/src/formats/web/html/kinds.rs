@@ -45,7 +45,7 @@ pub(super) enum Kind {
     Anchor,
     /// `q`, written in quotation marks.
     Marks,
-    /// `br`, also as an end tag.
+    /// `br`, even as an end tag.
     Break,
     /// `hr`, written as a thematic break.
     Rule,

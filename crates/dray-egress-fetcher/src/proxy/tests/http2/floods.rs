@@ -173,13 +173,13 @@ async fn streams_of_all_connections_together_have_a_bound() {
         Http2Client::start(&fixture).await,
     );
     let token = fixture.proxy.token();
-    let authority = format!("{NAME}:80");
+    let authority = format!("{TARGET_HOST}:80");
     let (tunnel, _up) = one.connect(&authority, &token).await;
     assert_eq!(tunnel.await.unwrap().status(), 200);
     let _server = servers.recv().await.unwrap();
     // One more waits for its slot. Streams without an identity have places of their own; their response comes after it.
     let (_waiting, _up) = one.connect(&authority, &token).await;
-    let url = format!("http://{NAME}/");
+    let url = format!("http://{TARGET_HOST}/");
     assert_eq!(one.get(&url, "wrong").await.unwrap().head.status(), 407);
     for client in [&one, &other] {
         let refused = client.get(&url, &token).await;

@@ -1,11 +1,10 @@
-//! Tunnels into which the proxy looks, inside of streams of HTTP/2: the same judgement as over HTTP/1.1, for each stream.
-
-use std::fs;
+//! Tunnels into which the proxy looks, inside of streams of HTTP/2: the same judgement as over HTTP/1.1, for each
+//! stream.
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::intercepted::{POLICY_TEXT, new_authority};
+use super::super::intercepted::InterceptionFiles;
 use super::*;
 
 /// Bytes of a stream that wait for the client of these tests.
@@ -17,11 +16,7 @@ const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 struct InterceptedStreams {
     fixture: CertifiedProxy,
     client: Http2Client,
-    /// Trusted by the proxy for servers.
-    origin: Authority,
-    /// Trusted by clients for the proxy.
-    anchor: rustls_pki_types::CertificateDer<'static>,
-    _directory: tempfile::TempDir,
+    files: InterceptionFiles,
 }
 
 /// A tunnel as the program inside of it sees it; the tasks move its bytes.
@@ -38,40 +33,20 @@ struct InnerClient {
 
 impl InterceptedStreams {
     async fn start(set: &[(&str, &str)]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = directory.path().join(name);
-            fs::write(&path, text).unwrap();
-            path.to_str().unwrap().to_owned()
-        };
-        let (certificate, anchor, key) = new_authority();
-        let origin = Authority::new().unwrap();
-        let (policy, bundle) = (
-            write("tables.toml", POLICY_TEXT),
-            write("origin.pem", &origin.pem()),
-        );
-        let (certificate, key) = (write("ca.pem", &certificate), write("ca.key", &key));
-        let fields = [
-            ("/policy_path", policy.as_str()),
-            ("/ca_bundle", bundle.as_str()),
-            ("interception.certificate", certificate.as_str()),
-            ("interception.key_file", key.as_str()),
-        ];
-        let fixture = CertifiedProxy::start(&[&fields[..], set].concat()).await;
+        let files = InterceptionFiles::create();
+        let fixture = CertifiedProxy::start(&files.settings(set)).await;
         let client = Http2Client::start(&fixture).await;
         Self {
             fixture,
             client,
-            origin,
-            anchor,
-            _directory: directory,
+            files,
         }
     }
 
     /// Serves `script` with a certificate for `files.example.org`.
     fn serve(&self, script: ResponseScript) -> ScriptedResponder {
         let responder = ScriptedResponder::always(script);
-        let acceptor = self.origin.acceptor(NAME).unwrap();
+        let acceptor = self.files.origin.acceptor(TARGET_HOST).unwrap();
         let peer = FakePeer::Tls(acceptor, responder.clone());
         self.fixture
             .proxy
@@ -83,7 +58,7 @@ impl InterceptedStreams {
     /// A tunnel of `session` to `files.example.org`, in a stream of the one connection.
     async fn tunnel(&self, session: &str) -> StreamTunnel {
         let token = self.fixture.proxy.token_of(session, None);
-        let authority = format!("{NAME}:443");
+        let authority = format!("{TARGET_HOST}:443");
         let (response, mut up) = self.client.connect(&authority, &token).await;
         let response = response.await.unwrap();
         assert_eq!(response.status(), 200);
@@ -114,8 +89,8 @@ impl InterceptedStreams {
     /// A client that trusts the authority of the proxy, inside of a new tunnel.
     async fn client(&self, session: &str) -> InnerClient {
         let tunnel = self.tunnel(session).await;
-        let connector = TlsConnector::from(tls_config(Some(self.anchor.clone())));
-        let name = NAME.to_owned().try_into().unwrap();
+        let connector = TlsConnector::from(tls_config(Some(self.files.anchor.clone())));
+        let name = TARGET_HOST.to_owned().try_into().unwrap();
         InnerClient {
             stream: connector.connect(name, tunnel.io).await.unwrap(),
             _moving: tunnel.moving,
@@ -137,7 +112,7 @@ impl InterceptedStreams {
 impl InnerClient {
     async fn send(&mut self, line: &str, fields: &str) {
         let request =
-            format!("{line} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{fields}\r\n");
+            format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\nConnection: close\r\n{fields}\r\n");
         self.stream.write_all(request.as_bytes()).await.unwrap();
     }
 
@@ -225,7 +200,7 @@ async fn a_tunnel_of_a_stream_with_another_server_name_is_refused_and_nothing_is
 #[tokio::test]
 async fn a_credential_is_added_inside_a_tunnel_of_a_stream_for_its_tenant_and_never_shown() {
     let credential = serde_json::json!([{
-        "name": "files", "host": NAME, "header": "authorization", "prefix": "Bearer ",
+        "name": "files", "host": TARGET_HOST, "header": "authorization", "prefix": "Bearer ",
         "secret": "hunter2", "tenants": ["acme"],
     }])
     .to_string();

@@ -27,8 +27,8 @@ async fn uploads_that_their_targets_do_not_take_hold_up_no_other_stream() {
     let token = fixture.proxy.token();
     let (mut uploading, mut stalled) = (JoinSet::new(), Vec::new());
     let mut begin = async |length| {
-        let request =
-            Request::post(format!("http://{NAME}/")).header(PROXY_AUTHORIZATION, bearer(&token));
+        let request = Request::post(format!("http://{TARGET_HOST}/"))
+            .header(PROXY_AUTHORIZATION, bearer(&token));
         let (response, up) = client.send(request.body(()).unwrap(), false).await;
         uploading.spawn(upload(up, length));
         (response, servers.recv().await.unwrap())
@@ -51,7 +51,7 @@ async fn streams_count_against_the_limits_of_their_sessions() {
         fixture.proxy.token_of("one", None),
         fixture.proxy.token_of("two", None),
     );
-    let authority = format!("{NAME}:80");
+    let authority = format!("{TARGET_HOST}:80");
     let (first, mut up) = client.connect(&authority, &one).await;
     let first = first.await.unwrap();
     assert_eq!(first.status(), 200);
@@ -80,7 +80,7 @@ async fn streams_of_a_connection_that_breaks_off_end_with_their_events() {
     let token = fixture.proxy.token();
     let mut streams = Vec::new();
     for _ in 0..3 {
-        let (tunnel, up) = client.connect(&format!("{NAME}:80"), &token).await;
+        let (tunnel, up) = client.connect(&format!("{TARGET_HOST}:80"), &token).await;
         let server = servers.recv().await.unwrap();
         streams.push((tunnel.await.unwrap(), up, server));
         assert_eq!(fixture.proxy.event().await.proxy_stage, "opened");
@@ -103,7 +103,7 @@ async fn open_streams_are_drained_and_then_cut_with_their_events() {
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let client = Http2Client::start(&fixture).await;
     let token = fixture.proxy.token();
-    let (tunnel, _up) = client.connect(&format!("{NAME}:80"), &token).await;
+    let (tunnel, _up) = client.connect(&format!("{TARGET_HOST}:80"), &token).await;
     let tunnel = tunnel.await.unwrap();
     let _server = servers.recv().await.unwrap();
     assert_eq!(fixture.proxy.event().await.proxy_stage, "opened");

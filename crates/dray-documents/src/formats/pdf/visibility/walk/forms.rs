@@ -11,8 +11,9 @@ use super::super::resources::{Resources, numbers};
 use super::super::state::State;
 use super::{Frame, MAX_FORM_DEPTH, MAX_MARKED_BYTES, Walker, stream_key};
 
-/// Most soft masks of one page that are computed, and paints of one of them. With other masks, text counts as visible.
+/// Most soft masks of one page that are computed. With another mask, text counts as visible.
 const MAX_MASKS: usize = 256;
+/// Most paints of one soft mask. With a mask of more, text counts as visible.
 const MAX_MASK_PAINTS: usize = 1_000;
 
 impl Walker<'_> {
@@ -89,7 +90,7 @@ impl Walker<'_> {
         if self.known_masks.len() >= MAX_MASKS || frame.depth >= MAX_FORM_DEPTH {
             return MaskState::Unknown;
         }
-        // Entered before its group runs, which may set the same mask.
+        // The mask is entered before its group runs, which may set the same mask.
         self.known_masks.insert(key, MaskState::Unknown);
         let computed = self.mask_paints(group, frame).map(|paints| {
             self.masks.push(SoftMask { kind, paints });
