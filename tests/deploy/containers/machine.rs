@@ -264,7 +264,8 @@ fn fenced_blocks(language: &str) -> Vec<String> {
         .split_once("\n## On one machine, with containers\n")
         .expect("the section about one machine");
     let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split(&format!("```{language}\n")).skip(1);
+    let opening = format!("```{language}\n");
+    let blocks = section.split(&opening).skip(1);
     blocks
         .map(|block| block.split("```").next().unwrap().to_owned())
         .collect()
