@@ -10,7 +10,7 @@
 //! | `start` | `dray read` of ten bytes | `dray --version` |
 //! | `reading` | a context, a new document and a cached one over gRPC | absolute aims |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
-//! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
+//! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each, with NATS | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims; `mcp-server-fetch`, `markitdown-mcp` and `server-filesystem` |
 //! | `console` | the live page in Chromium under 10,000 events a minute: first paint, time to a row, lost rows, memory of the tab | absolute aims |
 //! | `proxy` | tunnels, new connections and requests through the forward proxy of `dray up`; memory of idle and busy tunnels | `socat`, Squid and Smokescreen; an absolute aim for memory |
@@ -56,7 +56,7 @@ struct BenchArgs {
     part: Vec<String>,
     /// The `dray` that `sandbox`, `start`, `reading`, `mcp`, `console` and `proxy` measure; one is built in release
     /// without it.
-    #[arg(long)]
+    #[arg(long, value_parser = absolute_path)]
     binary: Option<std::path::PathBuf>,
     /// The program Smokescreen, with which `proxy` compares new connections; without it this comparison is left out.
     #[arg(long)]
@@ -67,6 +67,9 @@ struct BenchArgs {
     /// Fetches into the store in a separate process; used by `memory`.
     #[arg(long, hide = true)]
     fetch_once: Option<u64>,
+    /// Measures the memory of chats in a separate process; used by `orchestrator`.
+    #[arg(long, hide = true)]
+    measure_chat_memory: bool,
     /// Moves one file in a separate process; used by `transfer`.
     #[arg(long, hide = true)]
     transfer_once: Option<String>,
@@ -80,6 +83,11 @@ impl BenchArgs {
     fn selects(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|selected| selected == name)
     }
+}
+
+/// A path that also names the file for a program in another directory, as a worker of the reader is.
+fn absolute_path(path: &str) -> std::io::Result<std::path::PathBuf> {
+    std::path::absolute(path)
 }
 
 const BENCH_NAMES: [&str; 14] = [
@@ -116,6 +124,9 @@ async fn run_part(arguments: &BenchArgs) -> Option<anyhow::Result<()>> {
     // The program starts itself with these arguments, so that the measured process has no other memory.
     if let Some(size) = arguments.fetch_once {
         return Some(memory::fetch_once(size).await);
+    }
+    if arguments.measure_chat_memory {
+        return Some(orchestrator::measure_chat_memory().await);
     }
     if let Some(order) = &arguments.transfer_once {
         return Some(transfer::memory::transfer_once(order).await);

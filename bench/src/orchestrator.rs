@@ -3,7 +3,8 @@
 //! (k) the time that the orchestrator adds to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200
 //! concurrent chats, also compared with a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait
 //! and of 200 and 1,000 chats that run. The model follows a script and responds immediately; everything goes over
-//! loopback HTTP. Only the relay is a separate process. The last row needs 5,000 open files (`ulimit -n`).
+//! loopback HTTP. The relay is a separate process, and memory is measured in one with NATS beside it. The last row
+//! needs 5,000 open files (`ulimit -n`).
 
 mod crowd;
 mod fixture;
@@ -11,15 +12,30 @@ mod latency;
 mod memory;
 mod relay;
 
+use dray_testkit::nats::NatsServer;
 use fixture::OrchestratorFixture;
 
-/// Measures memory, latency and crowds, in this order.
+/// Measures latency and crowds, and memory in a child process, whose output it prints.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let fixture = OrchestratorFixture::start().await?;
-    // Memory is measured first, because memory that concurrent chats leave in the heap would hide that of one chat.
-    memory::run(&fixture).await?;
+    let fixture = OrchestratorFixture::start(None).await?;
     latency::run(&fixture).await?;
     crowd::run(&fixture).await?;
+    fixture.stop();
+    // Memory that crowds leave in the heap would hide that of one chat, and the heap of 16,000 chats is slower.
+    let status = tokio::process::Command::new(std::env::current_exe()?)
+        .arg("--measure-chat-memory")
+        .status()
+        .await?;
+    anyhow::ensure!(status.success(), "the measuring process failed");
+    Ok(())
+}
+
+/// Measures the memory of clients and chats in this process. The bus is NATS: one inside the process would keep the
+/// events of turns, and their ids for two minutes.
+pub(crate) async fn measure_chat_memory() -> anyhow::Result<()> {
+    let nats = NatsServer::start();
+    let fixture = OrchestratorFixture::start(Some(&nats)).await?;
+    memory::run(&fixture).await?;
     fixture.stop();
     Ok(())
 }

@@ -11,8 +11,8 @@ use super::relay::RelayProcess;
 use crate::harness::{to_millis, verdict_text};
 use crate::print_line;
 
-/// Concurrent chats, and turns of each.
-const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
+/// Concurrent chats, and turns of each: about a second for the orchestrator, ten for the relay.
+const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 500), (50, 50), (200, 12)];
 
 /// Measures every number of chats on every side.
 pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {

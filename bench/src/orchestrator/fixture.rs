@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use dray_bus::{Bus, Topology};
+use dray_bus::{Bus, NatsOptions, Topology};
 use dray_http::fake_server::{self, ConnectionClosed, FakeServer, ReceivedRequest, SharedState};
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_orchestrator::{Config, Orchestrator};
@@ -13,6 +13,7 @@ use dray_service::{Service as _, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::agent::{agent_manifest, write_manifests};
+use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
 use futures_util::future::BoxFuture;
@@ -43,7 +44,8 @@ pub(super) struct OrchestratorFixture {
 }
 
 impl OrchestratorFixture {
-    pub(super) async fn start() -> anyhow::Result<Self> {
+    /// Starts all parts, with the bus on the server `nats`, or inside this process without one.
+    pub(super) async fn start(nats: Option<&NatsServer>) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let tool = FakeServer::start((), tool_response).await?;
         let manifest = agent_manifest(&find_tool_sets(&tool.shared().url()));
@@ -63,9 +65,10 @@ impl OrchestratorFixture {
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("bench");
         let (s3, options) = EmbeddedS3::start(directory.path()).await?;
         let store = Store::open_in_process(&s3, &options, clock.clone()).await?;
-        let bus = Bus::in_process(clock.clone(), &meter);
-        // The bus in this process keeps the events of turns in memory, up to a part of these bytes. It is full before
-        // the rounds of chats that count.
+        let bus = match nats {
+            Some(nats) => Bus::connect(&NatsOptions::at(nats.url()), clock.clone(), &meter).await?,
+            None => Bus::in_process(clock.clone(), &meter),
+        };
         bus.apply_topology(&Topology::new(1, 64 << 20)).await?;
         let cx = ServiceContext::new(bus, store, clock);
         let orchestrator = Orchestrator::start(config, &cx)

@@ -248,12 +248,24 @@ impl Drop for ComposeUp {
 
 /// The commands of `deploy/README.md` for one machine, one text for each fenced block.
 pub(super) fn operator_commands() -> Vec<String> {
+    fenced_blocks("sh")
+}
+
+/// The override file of `deploy/README.md`, with which a service takes its secrets from files.
+pub(super) fn override_file() -> String {
+    let [file] = fenced_blocks("yaml").try_into().unwrap();
+    file
+}
+
+/// The fenced blocks of one language in the section about one machine.
+fn fenced_blocks(language: &str) -> Vec<String> {
     let text = read("deploy/README.md");
     let (_, section) = text
         .split_once("\n## On one machine, with containers\n")
         .expect("the section about one machine");
     let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split("```sh\n").skip(1);
+    let opening = format!("```{language}\n");
+    let blocks = section.split(&opening).skip(1);
     blocks
         .map(|block| block.split("```").next().unwrap().to_owned())
         .collect()

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::all_services::PERMISSION_REFUSALS;
 use super::compose::SERVICE_NAMES;
 use crate::support;
-use machine::{OperatorMachine, operator_commands};
+use machine::{OperatorMachine, operator_commands, override_file};
 
 mod images;
 mod machine;
@@ -62,10 +62,12 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
 
     // The second start uses the state that the first one created.
     machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
+    keep_secrets_of_the_resolver_in_files(&machine);
     let mut up = machine.start_in_foreground("docker compose up", "second.log");
     machine
         .wait_until_healthy(&mut up, &permanent_services())
         .await;
+    no_secret_is_in_the_environment_of_the_resolver(&machine);
     fetching_is_on(&machine, &format!("{publish}{call}"));
     calls_survive_the_kill_of_a_resolver(&machine, &mut outside);
     machine
@@ -136,6 +138,34 @@ fn dray(machine: &OperatorMachine, commands: &str, arguments: &str) -> (bool, Va
 
 fn page(path: &str) -> String {
     format!("http://{OUTSIDE_ADDRESS}/{path}")
+}
+
+/// Writes the override file of the page and the files that it names.
+fn keep_secrets_of_the_resolver_in_files(machine: &OperatorMachine) {
+    let file = override_file();
+    machine.run(&format!(
+        "cat > docker-compose.override.yml <<'END'\n{file}END\n\
+         . ./.env; mkdir secrets; cd secrets
+         printf %s \"$DRAY_FILE_RESOLVER_PASSWORD\" > file-resolver-password
+         printf %s \"$DRAY_FILE_RESOLVER_SECRET_KEY\" > file-resolver-secret-key
+         chmod 0444 file-resolver-password file-resolver-secret-key"
+    ));
+}
+
+fn no_secret_is_in_the_environment_of_the_resolver(machine: &OperatorMachine) {
+    let container = machine.container("file-resolver");
+    let variables = container["Config"]["Env"].as_array().unwrap();
+    let variables: Vec<_> = variables.iter().filter_map(Value::as_str).collect();
+    assert!(variables.contains(&"DRAY_SECRETS_DIR=/run/secrets"));
+    for name in ["DRAY_BUS__NATS__PASSWORD", "DRAY_STORE__S3__SECRET_KEY"] {
+        let value = format!("{name}=");
+        let has_value =
+            |variable: &&str| variable.len() > value.len() && variable.starts_with(&value);
+        assert!(
+            !variables.iter().any(has_value),
+            "{name} is in the environment"
+        );
+    }
 }
 
 fn fetching_is_off(machine: &OperatorMachine, commands: &str) {

@@ -68,7 +68,7 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
         {"tool_sets": ["bank"], "callers": ["client:batch"]},
     ]);
     let fixture = TurnFixture::with(&agent, CALLING_SCRIPT, |config| {
-        configure_portal(config, access)
+        configure_portal(config, access);
     })
     .await;
     let of_finance = [
