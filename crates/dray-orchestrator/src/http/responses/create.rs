@@ -261,6 +261,7 @@ impl BeginningResponse {
             writer,
             running: running?,
             recorder,
+            unrecorded: None,
             input,
             places: self.places,
             drain: surface.options.drain,

@@ -113,6 +113,7 @@ pub(super) async fn finish_abandoned(
                 writer,
                 running: Some(takeover.running),
                 recorder,
+                unrecorded: None,
                 input: takeover.document.input,
                 places,
                 drain: surface.options.drain,
