@@ -142,40 +142,6 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
     assert_eq!(server.received_requests().len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_tools_of_the_operators_manifests_get_the_trace() {
-    let (server, url) = tools().await;
-    let script = r#"{"rules": [
-        {"when": {"tool_result_of": "shop_orders"}, "reply": {"say": "It says {result}."}},
-        {"reply": {"call": [{"name": "shop_orders", "arguments": {}}]}}]}"#;
-    let agent = manifest(json!([rest(&url, &["orders"])]));
-    let origin = url.clone();
-    let fixture = TurnFixture::with(&agent, script, |config| {
-        config.permissions.local.manifest_header = ManifestPermissions {
-            origins: vec![origin],
-            ..everything()
-        };
-    })
-    .await;
-    let properties = agent.to_string();
-    let trace = (
-        "traceparent",
-        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-    );
-    let key = ("api-key", "k");
-    let of_caller = ("x-dial-application-properties", properties.as_str());
-    for headers in [&[key, trace][..], &[key, trace, of_caller][..]] {
-        let result = chat(&fixture, headers).await;
-        assert!(result.text().ends_with("out of bounds."), "{result:?}");
-    }
-    let requests = server.received_requests();
-    let has_trace: Vec<_> = requests
-        .iter()
-        .map(|request| request.field("traceparent").is_some())
-        .collect();
-    assert_eq!(has_trace, [true, false]);
-}
-
 /// A server that requires a sign-in, and is its own authorization server.
 async fn protected_tools() -> (FakeHttpServer, String) {
     let server = FakeHttpServer::start(ScriptedResponder::new(|request| {
