@@ -6,6 +6,7 @@ mod chat;
 pub(crate) mod chat_answer;
 mod chat_buttons;
 mod chat_decisions;
+mod chat_streams;
 mod crashes;
 mod dial;
 mod faults;

@@ -23,9 +23,9 @@ use super::process::ServiceProcess;
 /// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, `note` hangs the first time, and
 /// `fail` hangs the first time and fails then, which ends the request.
 #[derive(Debug, Default)]
-struct ShopCalls {
-    orders: usize,
-    notes: usize,
+pub(super) struct ShopCalls {
+    pub(super) orders: usize,
+    pub(super) notes: usize,
     ordered: Arc<Notify>,
 }
 
@@ -77,7 +77,7 @@ async fn start_shop() -> (FakeServer<ShopCalls>, Value) {
 }
 
 /// The model makes these calls, and says what `stall_order` returned.
-fn rules(calls: &[&str]) -> Value {
+pub(super) fn rules(calls: &[&str]) -> Value {
     let calls = calls.iter();
     let calls: Vec<_> = calls
         .map(|name| json!({"name": name, "arguments": {}}))
@@ -92,19 +92,24 @@ fn rules(calls: &[&str]) -> Value {
 
 /// Two processes of the orchestrator, whose agent makes these calls. `stall_order` needs the approval of the chat, and
 /// `stall_note` may be repeated.
-struct ReplicaPair {
-    shop: FakeServer<ShopCalls>,
-    ops: OpsFixture,
-    first: ServiceProcess,
-    second: ServiceProcess,
+pub(super) struct ReplicaPair {
+    pub(super) shop: FakeServer<ShopCalls>,
+    pub(super) ops: OpsFixture,
+    pub(super) first: ServiceProcess,
+    pub(super) second: ServiceProcess,
 }
 
 impl ReplicaPair {
     async fn start(lease: &str, calls: &[&str]) -> Self {
+        Self::scripted(lease, rules(calls)).await
+    }
+
+    /// The same with a model that follows these rules.
+    pub(super) async fn scripted(lease: &str, rules: Value) -> Self {
         let (shop, tools) = start_shop().await;
         let ops = OpsFixture::start(|setup| {
             setup
-                .with_script(rules(calls))
+                .with_script(rules)
                 .part("tool_sets", json!([tools]))
                 .distributed()
                 .without("orchestrator")
@@ -144,7 +149,7 @@ async fn begin_in_background(ops: &OpsFixture, process: &ServiceProcess) -> Stri
 }
 
 /// Polls a response at this process until it says that the call was made.
-async fn wait_until_ordered(ops: &OpsFixture, process: &ServiceProcess, path: &str) {
+pub(super) async fn wait_until_ordered(ops: &OpsFixture, process: &ServiceProcess, path: &str) {
     let done = eventually("the end of the response", async || {
         let found = ops.fixture.get_from(process, path).send(&|_| ()).await;
         let found: Value = found.unwrap().json().await.unwrap();
@@ -176,7 +181,7 @@ fn meta(timeout: Duration) -> Meta {
 }
 
 /// The outcome of a question without a press, as the replicas report it.
-async fn chat_outcome(ops: &OpsFixture, question: &StoredMessage) -> String {
+pub(super) async fn chat_outcome(ops: &OpsFixture, question: &StoredMessage) -> String {
     let meta = meta(Duration::from_secs(10));
     let reply = ops.fixture.bus().call(&meta, &about(question)).await;
     reply.unwrap().outcome

@@ -400,6 +400,12 @@ async fn a_stream_in_the_background_is_resumed_at_the_replica_that_finishes_its_
         let index = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
         assert_eq!(event["item"], output[index], "{event}");
     }
+    // No item that the client saw before the kill has lost its place to another one.
+    let begins = begun.iter().chain(&rest);
+    for event in begins.filter(|event| event["type"] == "response.output_item.added") {
+        let index = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
+        assert_eq!(event["item"]["id"], output[index]["id"], "{event}");
+    }
     assert_eq!(shop.shared().lock().orders, 2);
     fixture.stop().await;
 }

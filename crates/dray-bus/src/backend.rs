@@ -263,6 +263,11 @@ impl Backend {
         }))
     }
 
+    /// The writes of a key as they are sent: a bucket's stream captures them, and core subscribers get them as well.
+    pub(crate) async fn key_watch(&self, bucket: &str, key: &str) -> Result<Subscription> {
+        self.subscribe(&format!("$KV.{bucket}.{key}"), None).await
+    }
+
     /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision.
     pub(crate) async fn key_put(
         &self,

@@ -1,10 +1,12 @@
 //! Keys with optimistic concurrency: a write names the revision that it replaces (compare-and-set).
 //!
-//! Listing reads one entry after the other, in the order of revisions, because services may not create the consumers
-//! that watching needs (messaging-reliability A-4).
+//! Listing reads one entry after the other, in the order of revisions, because services may not create consumers
+//! (messaging-reliability A-4). For the same reason a watch is a subscription to the writes of one key, and not to its
+//! values.
 
 use bytes::Bytes;
 
+use crate::backend::Subscription;
 use crate::bus_core::Bus;
 use crate::error::TransportError;
 
@@ -46,6 +48,23 @@ pub struct KeyListing {
     pub entries: Vec<(String, KeyValueEntry)>,
     /// Whether more keys match than were returned.
     pub truncated: bool,
+}
+
+/// Notices of the writes of one key. Dropping it ends them.
+#[derive(Debug)]
+pub struct KeyWatch {
+    subscription: Subscription,
+}
+
+impl KeyWatch {
+    /// Waits for the next write of the key. Returns `false` once there are no more notices.
+    ///
+    /// A notice is only a hint to read the key: a read may be faster than the write, a write may be refused, and notices
+    /// of an outage of the bus are lost. Values are buffered until they are waited for, so call it again soon. It is
+    /// cancellation safe.
+    pub async fn changed(&mut self) -> bool {
+        self.subscription.next().await.is_some()
+    }
 }
 
 /// The reason why a key was not read or written.
@@ -220,6 +239,17 @@ impl KeyValue {
             listing.entries.push((change.key, entry));
         }
         Ok(listing)
+    }
+
+    /// Begins to watch a key. Needs the permission [`Permissions::watches_keys`](crate::Permissions::watches_keys).
+    ///
+    /// # Errors
+    /// An invalid key, or the bus.
+    pub async fn watch(&self, key: &str) -> Result<KeyWatch, KeyError> {
+        check_key(key)?;
+        let watching = self.bus.inner.backend.key_watch(&self.bucket, key);
+        let subscription = watching.await.map_err(KeyError::Transport)?;
+        Ok(KeyWatch { subscription })
     }
 
     async fn put(&self, key: &str, value: Option<Bytes>, expected: u64) -> Result<u64, KeyError> {

@@ -73,7 +73,7 @@ pub use error::{
 };
 pub use events::{EventFilter, EventStream, ObservedEvent};
 pub use headers::MessageHeaders;
-pub use key_value::{KeyError, KeyListing, KeyValue, KeyValueChange};
+pub use key_value::{KeyError, KeyListing, KeyValue, KeyValueChange, KeyWatch};
 pub use ledger::{Ledger, LedgerError, LedgerKey};
 pub use meta::{InvalidEnvelope, Meta};
 pub use options::NatsOptions;

@@ -281,6 +281,13 @@ impl Permissions {
             .allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}"))
     }
 
+    /// Watches the keys of a bucket that begin with `prefix`.
+    #[must_use]
+    pub fn watches_keys(mut self, bucket: &str, prefix: &str) -> Self {
+        self.allow_subscribe(format!("$KV.{bucket}.{prefix}.>"), None);
+        self
+    }
+
     fn reads_key(self, bucket: &str, key: &str) -> Self {
         self.allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.{key}"))
     }

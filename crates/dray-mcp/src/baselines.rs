@@ -25,6 +25,7 @@ use serde::Deserialize;
 use crate::auth::Caller;
 use crate::content::ContentAccess;
 use crate::http::{MAX_REQUEST_BYTES, unread_body};
+use crate::message_check::as_sentence;
 use crate::subscriptions::{self, ResourceWatch};
 use crate::{McpServer, failure};
 
@@ -145,7 +146,8 @@ impl Service<RoleServer> for StdioServer {
                 () = context.ct.cancelled() => {}
             }
         }
-        self.0.handle_request(request, context).await
+        let handled = self.0.handle_request(request, context).await;
+        handled.map_err(as_sentence)
     }
 
     async fn handle_notification(

@@ -53,8 +53,15 @@ pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
     let (message, data) = (fault_text(fault), Some(fault_json(fault)));
     match fault.code {
         FaultCode::NotFound => ErrorData::resource_not_found(message, data),
-        FaultCode::InvalidArgument => ErrorData::invalid_params(message, data),
-        _ => ErrorData::internal_error(message, data),
+        // The request as it is can only fail again, as with an invalid argument.
+        FaultCode::InvalidArgument
+        | FaultCode::Denied
+        | FaultCode::TooLarge
+        | FaultCode::Unsupported => ErrorData::invalid_params(message, data),
+        FaultCode::RateLimited
+        | FaultCode::Timeout
+        | FaultCode::Unavailable
+        | FaultCode::Internal => ErrorData::internal_error(message, data),
     }
 }
 
@@ -75,6 +82,16 @@ pub(crate) fn invalid(message: impl Into<String>, advice: impl Into<String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_failure_of_this_side_is_an_internal_error() {
+        let code = |code: FaultCode| protocol_error(&Fault::new(code, "No.")).code.0;
+        let codes = FaultCode::ALL_CODES.map(code);
+        let expected = [
+            -32602, -32002, -32602, -32602, -32602, -32603, -32603, -32603, -32603,
+        ];
+        assert_eq!(codes, expected);
+    }
 
     #[test]
     fn a_missing_binding_names_the_options_of_this_server() {

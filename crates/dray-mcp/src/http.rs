@@ -12,11 +12,12 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use dray_http_server::{ConnectionLimits, serve};
 use futures_util::future::BoxFuture;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use http_body_util::LengthLimitError;
 use rmcp::ServerHandler;
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorData, JsonRpcMessage};
+use rmcp::service::{RoleServer, TxJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -26,7 +27,10 @@ use url::Url;
 use crate::accept::name_accepted_types;
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::baselines::read_http_baselines;
-use crate::message_check::{RejectedMessage, check_message, check_value_count};
+use crate::message_check::{
+    RejectedMessage, as_sentence, check_counted_message, check_cursor, has_too_many_values,
+    too_many_values,
+};
 use crate::sessions::{SessionLimit, limit_sessions};
 use crate::{McpServer, ServiceClient};
 
@@ -35,11 +39,19 @@ const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
+/// Content type of messages.
+const JSON_TYPE: &str = "application/json";
 /// First words of the responses with which the library refuses a message for its shape.
 const MESSAGE_REFUSALS: [&[u8]; 2] = [
     b"fail to deserialize",
     b"Bad Request: Session ID is required",
 ];
+
+/// The number of values of a body that the check of its token has counted. An extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedValues {
+    pub(crate) are_too_many: bool,
+}
 
 /// Address, tokens and names of the endpoint.
 #[derive(Clone, Debug)]
@@ -185,11 +197,23 @@ async fn answer_unreadable(request: Request, next: Next) -> Response {
         Ok(body) => body,
         Err(error) => return unread_body(&error),
     };
-    if let Some(rejected) = check_value_count(&body) {
-        return message_response(StatusCode::BAD_REQUEST, rejected);
+    // Counted before, where tokens are checked.
+    let counted = parts.extensions.get::<CountedValues>();
+    if counted.map_or_else(
+        || has_too_many_values(&body),
+        |counted| counted.are_too_many,
+    ) {
+        return message_response(StatusCode::BAD_REQUEST, too_many_values());
+    }
+    if let Some(rejected) = check_cursor(&body) {
+        // The status of an error in a request that the library has read.
+        return message_response(StatusCode::OK, rejected);
     }
     let request = Request::from_parts(parts, Body::from(body.clone()));
     let response = next.run(request).await;
+    if response.status() == StatusCode::NOT_FOUND {
+        return with_sentence(response).await;
+    }
     let is_message_refused = match response.status() {
         StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::BAD_REQUEST => {
             // The library gives a type to the responses that are messages of the protocol.
@@ -207,10 +231,31 @@ async fn answer_unreadable(request: Request, next: Next) -> Response {
     if !MESSAGE_REFUSALS.iter().any(|words| text.starts_with(words)) {
         return Response::from_parts(parts, Body::from(text));
     }
-    match check_message(&body) {
+    match check_counted_message(&body) {
         Some(rejected) => message_response(StatusCode::BAD_REQUEST, rejected),
         None => Response::from_parts(parts, Body::from(text)),
     }
+}
+
+/// A response for an unknown method, with a sentence as message. Other responses stay as they are.
+async fn with_sentence(response: Response) -> Response {
+    let content_type = response.headers().get(CONTENT_TYPE);
+    if content_type.is_none_or(|content_type| content_type != JSON_TYPE) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, MAX_REQUEST_BYTES).await;
+    let body = body.unwrap_or_default();
+    let Ok(JsonRpcMessage::Error(mut message)) =
+        serde_json::from_slice::<TxJsonRpcMessage<RoleServer>>(&body)
+    else {
+        return Response::from_parts(parts, Body::from(body));
+    };
+    message.error = as_sentence(message.error);
+    let message = TxJsonRpcMessage::<RoleServer>::Error(message);
+    let body = serde_json::to_vec(&message).unwrap_or_default();
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(body))
 }
 
 /// The response to a request whose body is too long or breaks off.
@@ -231,7 +276,7 @@ pub(crate) fn unread_body(error: &axum::Error) -> Response {
 
 fn message_response(status: StatusCode, rejected: RejectedMessage) -> Response {
     let message = serde_json::to_string(&rejected.into_response()).unwrap_or_default();
-    (status, [(CONTENT_TYPE, "application/json")], message).into_response()
+    (status, [(CONTENT_TYPE, JSON_TYPE)], message).into_response()
 }
 
 /// Adds the check of tokens, and the public metadata of the protected resource (RFC 9728).

@@ -2,9 +2,12 @@
 //! silently, answers some without their id, and takes an `initialize` with invalid parameters for a request without a
 //! session.
 
+use std::borrow::Cow;
+
+use dray_types::json_values::JsonValueCounter;
 use rmcp::model::{
-    ClientNotification, ClientRequest, ErrorData, InitializeRequestParams, JsonRpcMessage,
-    RequestId,
+    ClientNotification, ClientRequest, ErrorCode, ErrorData, InitializeRequestParams,
+    JsonRpcMessage, RequestId,
 };
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use serde::Deserialize;
@@ -56,14 +59,33 @@ struct RequestEnvelope {
     _method: IgnoredAny,
 }
 
+/// A list request, with the parameter that the library ignores if it has another type.
+#[derive(Deserialize)]
+struct ListRequest<'a> {
+    id: RequestId,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    params: ListParams,
+}
+
+#[derive(Deserialize)]
+struct ListParams {
+    cursor: Option<Value>,
+}
+
 /// The response to bytes that are not a message of the protocol. `None` for a message, and for a notification that the
 /// library does not know, because it ignores these.
 pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
-    if let Some(rejected) = check_value_count(bytes) {
-        return Some(rejected);
+    if has_too_many_values(bytes) {
+        return Some(too_many_values());
     }
+    check_counted_message(bytes)
+}
+
+/// As [`check_message`], for bytes whose values were counted before.
+pub(crate) fn check_counted_message(bytes: &[u8]) -> Option<RejectedMessage> {
     let problem = match serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(bytes) {
-        Ok(message) => return check_initialize(message),
+        Ok(message) => return check_cursor(bytes).or_else(|| check_initialize(message)),
         Err(problem) => problem,
     };
     let is_json =
@@ -92,23 +114,39 @@ pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
     })
 }
 
+/// Whether a message has too many values to be parsed.
+pub(crate) fn has_too_many_values(bytes: &[u8]) -> bool {
+    JsonValueCounter::default().add(bytes) > MAX_MESSAGE_VALUES
+}
+
 /// The response to a message with too many values, which is not parsed: it gets no id.
-pub(crate) fn check_value_count(bytes: &[u8]) -> Option<RejectedMessage> {
-    let (mut values, mut is_in_string, mut is_escaped) = (0_usize, false, false);
-    for byte in bytes {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_in_string => is_escaped = true,
-            b'"' => is_in_string = !is_in_string,
-            // Each value but the first follows one of these.
-            b',' | b'[' | b'{' if !is_in_string => values += 1,
-            _ => {}
-        }
-    }
-    (values > MAX_MESSAGE_VALUES).then(|| {
-        let words = format!("The message has more than {MAX_MESSAGE_VALUES} values.");
-        RejectedMessage::new(ErrorData::invalid_request(words, None), None)
+pub(crate) fn too_many_values() -> RejectedMessage {
+    let words = format!("The message has more than {MAX_MESSAGE_VALUES} values.");
+    RejectedMessage::new(ErrorData::invalid_request(words, None), None)
+}
+
+/// The response to a list request whose cursor is not a string. The library takes such a cursor for none, and would send
+/// the first page again.
+pub(crate) fn check_cursor(bytes: &[u8]) -> Option<RejectedMessage> {
+    let request: ListRequest<'_> = serde_json::from_slice(bytes).ok()?;
+    let is_mistyped = request.params.cursor.is_some_and(|cursor| {
+        // An absent cursor and `null` ask for the first page.
+        !matches!(cursor, Value::String(_) | Value::Null)
+    });
+    (request.method.ends_with("/list") && is_mistyped).then(|| {
+        let words = "`cursor` is not a string. Omit it for the first page.";
+        RejectedMessage::new(ErrorData::invalid_params(words, None), Some(request.id))
     })
+}
+
+/// An error of the library as a sentence. For a method that the version of the protocol does not have, the library puts
+/// only the name of the method into the message.
+pub(crate) fn as_sentence(mut error: ErrorData) -> ErrorData {
+    let is_name = !error.message.contains(char::is_whitespace);
+    if error.code == ErrorCode::METHOD_NOT_FOUND && is_name {
+        error.message = format!("The method `{}` is not offered here.", error.message).into();
+    }
+    error
 }
 
 /// The response to an `initialize` that the library does not recognise as one: the names of the parameters that are
@@ -199,6 +237,36 @@ mod tests {
         // Commas and brackets inside a string do not count.
         let text = format!("\"{}\"", r#",[{\""#.repeat(200_000));
         assert!(check_message(request(&text).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn a_cursor_that_is_not_a_string_is_refused() {
+        let list = |method: &str, params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
+        };
+        for method in [
+            "tools/list",
+            "resources/list",
+            "resources/templates/list",
+            "prompts/list",
+        ] {
+            for cursor in ["5", "{}", "[]", "true"] {
+                let text = list(method, &format!(r#"{{"cursor":{cursor}}}"#));
+                let response = rejection(&text);
+                assert_eq!(response["id"], 7, "{text}: {response}");
+                assert_eq!(response["error"]["code"], -32602, "{text}: {response}");
+                let message = response["error"]["message"].as_str().unwrap();
+                assert!(message.contains("`cursor`"), "{text}: {message}");
+            }
+        }
+        for text in [
+            list("tools/list", r#"{"cursor":null}"#),
+            list("tools/list", r#"{"cursor":"x"}"#),
+            list("tools/list", "{}"),
+            list("tools/call", r#"{"name":"x","cursor":5}"#),
+        ] {
+            assert!(check_message(text.as_bytes()).is_none(), "{text}");
+        }
     }
 
     #[test]

@@ -1,9 +1,17 @@
-//! The progress of responses in the background: the checkpoint from which another replica can finish each.
+//! The progress of responses: the checkpoint from which another replica can finish each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord};
+use crate::records::{
+    CallerRecords, RecordError, RecordKind, RevisedRecord, STORE_TIMEOUT, unavailable_failure,
+};
+use crate::responses::{BackgroundRun, note_run};
 
 /// Attempts to write a record that another process may write at the same time.
 const MAX_ATTEMPTS: usize = 3;
@@ -17,13 +25,67 @@ struct ProgressRecord {
     token: Option<String>,
 }
 
-/// A run of a response in the background.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A run of a response that another replica can finish.
+#[derive(Clone, Debug, Default)]
 pub struct ResponseRun {
     /// Id of the response, as the API shows it.
     pub(crate) id: String,
     /// Number of times that a replica has taken it over.
     pub(crate) takeovers: u32,
+    /// For a response whose client is connected; `None` in the background, and after a takeover.
+    pub(crate) connected: Option<Arc<ConnectedRun>>,
+}
+
+/// A response whose client is connected and knows its id. It has no checkpoint before its first question in a chat: its
+/// rounds must not wait for the store, and without a question it ends with its connection.
+#[derive(Debug)]
+pub(crate) struct ConnectedRun {
+    /// The record by which another replica finds the response.
+    record: BackgroundRun,
+    /// Whether the response is stored, which happens while its turn runs.
+    is_stored: watch::Sender<bool>,
+    has_checkpoints: AtomicBool,
+}
+
+impl ConnectedRun {
+    /// A run without checkpoints, whose response is not stored.
+    pub(crate) fn new(record: BackgroundRun) -> Self {
+        Self {
+            record,
+            is_stored: watch::Sender::new(false),
+            has_checkpoints: AtomicBool::new(false),
+        }
+    }
+
+    /// The response is stored from now on.
+    pub(crate) fn note_stored(&self) {
+        self.is_stored.send_replace(true);
+    }
+
+    async fn wait_until_stored(&self) -> Result<(), RequestFailure> {
+        let mut is_stored = self.is_stored.subscribe();
+        let stored = is_stored.wait_for(|is_stored| *is_stored);
+        let stored = timeout(STORE_TIMEOUT, stored).await;
+        stored.map_or_else(|_| Err(unavailable_failure()), |_| Ok(()))
+    }
+
+    /// Whether it has checkpoints. Agents that hand the turn over to each other share this.
+    pub(crate) fn has_checkpoints(&self) -> bool {
+        self.has_checkpoints.load(Ordering::SeqCst)
+    }
+}
+
+impl ResponseRun {
+    /// Whether its client waits for it on a connection.
+    pub(crate) const fn has_client(&self) -> bool {
+        self.connected.is_some()
+    }
+
+    /// Whether its rounds have checkpoints.
+    pub(crate) fn has_checkpoints(&self) -> bool {
+        let connected = self.connected.as_ref();
+        connected.is_none_or(|connected| connected.has_checkpoints())
+    }
 }
 
 /// Checkpoints of all callers. Cheap to clone.
@@ -36,6 +98,26 @@ impl ProgressStore {
     /// Checkpoints in these records.
     pub(crate) const fn new(records: CallerRecords) -> Self {
         Self { records }
+    }
+
+    /// Begins the checkpoints of a response, unless it has them.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the store or the bus fails; the response has no checkpoint then.
+    pub(crate) async fn begin(&self, run: &ResponseRun) -> Result<(), RequestFailure> {
+        let connected = run.connected.as_ref();
+        let Some(connected) = connected.filter(|connected| !connected.has_checkpoints()) else {
+            return Ok(());
+        };
+        // A replica forgets a run without a response.
+        connected.wait_until_stored().await?;
+        // Without this record no replica would look for the response.
+        note_run(&self.records, &run.id, &connected.record).await?;
+        // Set before the first checkpoint is written: one whose outcome is not known must be removed, too, before a
+        // call that must not be repeated.
+        connected.has_checkpoints.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Sets the checkpoint of a response, or removes it.

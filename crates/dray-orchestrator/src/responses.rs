@@ -5,6 +5,7 @@
 //! every replica reports such a response as failed, and its tools are not called again. Each change of a record is a
 //! compare-and-set, so a response ends once: by its own process, by a cancellation, or by the end of its lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
@@ -12,6 +13,7 @@ use dray_types::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::progress::ConnectedRun;
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
 mod conversation_items;
@@ -29,7 +31,7 @@ pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequ
 pub(crate) use history::History;
 pub(crate) use recorded::RecordedEvents;
 pub(crate) use running::RunningResponse;
-pub(crate) use runs::{BackgroundRun, RunState};
+pub(crate) use runs::{BackgroundRun, RunState, note_run};
 pub(crate) use takeover::{TakenResponse, is_over};
 
 /// Most bytes that are kept of one response: its request, its items and the state of its turn.
@@ -98,7 +100,7 @@ pub(crate) struct ResponseDocument {
     pub(crate) input: Vec<Value>,
     /// The answer as a message of chat completions, with the state of the turn.
     pub(crate) answer: Option<Value>,
-    /// For a response that runs in the background: the data with which another replica can finish it.
+    /// While the response runs: the data with which another replica can finish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<StoredRequest>,
 }
@@ -131,6 +133,10 @@ pub(crate) struct ResponseRecord {
     pub(crate) status: ResponseStatus,
     /// Whether the response runs without its client.
     pub(crate) in_background: bool,
+    /// Whether the client of a response in the foreground knows its id before the end, so that another replica may
+    /// finish it.
+    #[serde(default)]
+    is_known_to_client: bool,
     document: ContentRef,
     history: Vec<HistoryEntry>,
     conversation: Option<String>,
@@ -149,12 +155,21 @@ pub(crate) struct ResponseRecord {
     has_events: bool,
 }
 
+impl ResponseRecord {
+    /// Whether another replica may finish the response, if it has a checkpoint.
+    const fn can_be_taken_over(&self) -> bool {
+        self.in_background || self.is_known_to_client
+    }
+}
+
 /// The parameters of a new response.
 #[derive(Debug)]
 pub(crate) struct NewResponse<'a> {
     pub(crate) principal: &'a str,
     pub(crate) id: &'a str,
     pub(crate) in_background: bool,
+    /// For a response in the foreground that another replica may finish.
+    pub(crate) connected: Option<Arc<ConnectedRun>>,
     /// Whether its events are kept.
     pub(crate) has_events: bool,
     pub(crate) conversation: Option<String>,
@@ -228,6 +243,7 @@ impl ResponseStore {
         let record = ResponseRecord {
             status: ResponseStatus::InProgress,
             in_background: new.in_background,
+            is_known_to_client: new.connected.is_some(),
             // The document is stored first, because a record must never name content that is not stored.
             document: self.store(document).await?,
             history: new.history.entries,
@@ -244,10 +260,14 @@ impl ResponseStore {
             .records
             .create(RecordKind::Response, &principal, &id, &record);
         let revision = created.await?;
+        if let Some(connected) = &new.connected {
+            connected.note_stored();
+        }
         Ok(RunningResponse {
             store: self.clone(),
             principal,
             id,
+            connected: new.connected,
             record: RevisedRecord {
                 value: record,
                 revision,
@@ -264,8 +284,8 @@ impl ResponseStore {
         self.record_or_report(principal, id, true).await
     }
 
-    /// Like [`ResponseStore::record`]. Without `reports` a response in the background is left to the next request: its
-    /// lease may have ended since it was looked at, and another replica can finish it.
+    /// Like [`ResponseStore::record`]. Without `reports` a response that another replica can finish is left to the next
+    /// request: its lease may have ended since it was looked at.
     async fn record_or_report(
         &self,
         principal: &str,
@@ -285,7 +305,7 @@ impl ResponseStore {
                 return Err(missing_failure("response", id));
             }
             // Clocks of replicas may differ by less than the lease, which is six renewals long.
-            let is_left = record.in_background && !reports;
+            let is_left = record.can_be_taken_over() && !reports;
             if record.status != ResponseStatus::InProgress || now < record.lease_ms || is_left {
                 return Ok(found);
             }
@@ -356,17 +376,17 @@ impl ResponseStore {
         Ok((response, document))
     }
 
-    /// Ends a response that runs in the background. A response that has ended is not changed.
+    /// Ends a response that runs without a client. A response that has ended is not changed.
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is
-    /// connected.
+    /// Those of [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is connected,
+    /// unless another replica has taken it over.
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;
             // OpenAI's API has the same rule: a response with a connection ends with the connection.
-            if !record.value.in_background {
+            if !record.value.in_background && record.value.takeovers == 0 {
                 return Err(RequestFailure::new(
                     400,
                     "Only responses with 'background' can be cancelled. Close the connection of this one.",

@@ -21,6 +21,7 @@ use crate::client_files::ClientFiles;
 use crate::config::Config;
 use crate::http::{self, CurrentSurface};
 use crate::metrics::OrchestratorMetrics;
+use crate::records::RecordKind;
 
 /// The running service.
 #[derive(Debug)]
@@ -106,6 +107,10 @@ impl Service for Orchestrator {
             .publishes_event::<v1::TurnCallEnded>()
             .publishes_audit::<v1::ApprovalAudit>()
             .lists_keys(crate::records::RECORD_BUCKET)
+            .watches_keys(
+                crate::records::RECORD_BUCKET,
+                RecordKind::ResponseEvents.as_str(),
+            )
     }
 
     fn store_access() -> StoreAccess {

@@ -53,6 +53,7 @@ mod plain;
 mod prepare;
 mod question_forms;
 mod relay;
+mod replayed_calls;
 mod report;
 mod rounds;
 mod session;

@@ -6,7 +6,8 @@
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`], [`Period`] and [`FileSetting`] for
 //! configuration, [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log,
 //! [`file_lock`] for a file that several processes write, [`reload`] for settings that change while a process runs,
-//! [`UnreachableCause`] for a connection that fails, [`terminal`] and [`invisible`] for text of other parties.
+//! [`UnreachableCause`] for a connection that fails, [`terminal`] and [`invisible`] for text of other parties,
+//! [`json_values`] for the size of a JSON text before it is parsed.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock, the lock and files that settings
 //! name. What is checked here once is carried in the type and never checked again. Wire forms are in `dray-proto`.
@@ -33,6 +34,7 @@ mod file_setting;
 pub mod hex;
 pub mod id;
 pub mod invisible;
+pub mod json_values;
 pub mod kind;
 pub mod period;
 pub mod redact;

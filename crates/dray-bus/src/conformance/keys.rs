@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::{BusFixture, on_both};
 use crate::{KeyError, TransportError};
 
@@ -14,6 +16,7 @@ on_both!(
     keys_of_one_bucket_do_not_affect_each_other,
     a_listing_of_a_prefix_omits_deleted_keys,
     changes_are_read_in_order_from_a_revision,
+    a_watch_gets_a_notice_of_each_write_of_its_key,
 );
 
 async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
@@ -154,4 +157,25 @@ async fn changes_are_read_in_order_from_a_revision(fixture: BusFixture) {
     let change = keys.next("a", first + 1).await.unwrap().unwrap();
     assert_eq!((change.key.as_str(), change.value), ("a.1", None));
     assert_eq!(keys.next("a", change.revision + 1).await.unwrap(), None);
+}
+
+async fn a_watch_gets_a_notice_of_each_write_of_its_key(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    let other = fixture.another().await.key_value("dray_ledger");
+    let mut watch = other.watch("a.b").await.unwrap();
+    keys.create("a.c", "other".into()).await.unwrap();
+    keys.create("a", "other".into()).await.unwrap();
+    let revision = keys.create("a.b", "one".into()).await.unwrap();
+    assert!(watch.changed().await);
+    assert_eq!(watch.changed().now_or_never(), None, "of other keys");
+    assert_eq!(keys.get("a.b").await.unwrap().unwrap().revision, revision);
+    keys.update("a.b", "two".into(), revision).await.unwrap();
+    assert!(watch.changed().await);
+    let entry = keys.get("a.b").await.unwrap().unwrap();
+    keys.delete("a.b", entry.revision).await.unwrap();
+    assert!(watch.changed().await);
+    assert!(matches!(
+        other.watch("a.*").await,
+        Err(KeyError::InvalidKey(_))
+    ));
 }

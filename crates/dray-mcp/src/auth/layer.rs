@@ -19,8 +19,8 @@ use super::challenge;
 use super::scope::{Scope, ScopeSet, required_scopes};
 use super::session_id::SessionIdSigner;
 use super::{Authenticator, Caller};
-use crate::http::unread_body;
-use crate::message_check::check_value_count;
+use crate::http::{CountedValues, unread_body};
+use crate::message_check::has_too_many_values;
 use crate::options::ToolName;
 use crate::sessions::SESSION_ID;
 use crate::{transfer, transfer_tasks};
@@ -126,7 +126,10 @@ pub(crate) async fn check_request(
             Ok(bytes) => bytes,
             Err(error) => return unread_body(&error),
         };
-        if let Err(refused) = layer.check_scopes(&caller, &bytes) {
+        let are_too_many = has_too_many_values(&bytes);
+        parts.extensions.insert(CountedValues { are_too_many });
+        // A message with too many values is refused before it is parsed.
+        if !are_too_many && let Err(refused) = layer.check_scopes(&caller, &bytes) {
             return refused;
         }
         Body::from(bytes)
@@ -155,10 +158,6 @@ fn bearer_token(parts: &Parts) -> Option<&str> {
 
 /// The scopes that a message of the protocol needs. Lists and the handshake need none beyond a token.
 fn message_scopes(body: &[u8]) -> ScopeSet {
-    if check_value_count(body).is_some() {
-        // Such a token is refused before it is parsed.
-        return ScopeSet::default();
-    }
     let Ok(message) = serde_json::from_slice::<Value>(body) else {
         // A body that is not JSON needs no scope, because the protocol refuses it.
         return ScopeSet::default();

@@ -116,6 +116,41 @@ async fn the_version_without_sessions_has_no_initialize() {
 }
 
 #[tokio::test]
+async fn a_method_that_the_version_does_not_have_is_named_in_a_sentence() {
+    let fixture = HttpFixture::new().await;
+    for (method, params) in [
+        ("ping", json!({})),
+        ("resources/subscribe", json!({"uri": "dray://receipt/d1"})),
+        ("resources/unsubscribe", json!({"uri": "dray://receipt/d1"})),
+    ] {
+        let response = call(fixture.address, Some(STATIC_TOKEN), method, params).await;
+        let words = format!("The method `{method}` is not offered here.");
+        check_error(&response, 404, -32601, &words);
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_that_is_not_a_string_is_refused_in_both_eras() {
+    let fixture = HttpFixture::new().await;
+    for cursor in [json!(5), json!({}), json!(["a"])] {
+        let params = json!({"cursor": cursor});
+        let response = call(
+            fixture.address,
+            Some(STATIC_TOKEN),
+            "tools/list",
+            params.clone(),
+        )
+        .await;
+        let message = check_error(&response, 200, -32602, "`cursor`");
+        assert_eq!(message["id"], 1, "{message}");
+        let list = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": params});
+        let response = send_body(&fixture, &list.to_string()).await;
+        let message = check_error(&response, 200, -32602, "`cursor`");
+        assert_eq!(message["id"], 5, "{message}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_breaks_off_or_is_too_long_is_an_error_of_the_request() {
     let fixture = HttpFixture::new().await;
     let long = " ".repeat((1 << 20) + 1);

@@ -12,8 +12,8 @@ use dray_types::TenantId;
 use super::{Config, McpServer, McpWorkloadToken};
 use crate::http::SurfaceOptions;
 
-/// Time between two looks at the events of a response that another process makes.
-const EVENT_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two looks at the events of a response that another process makes, beside the notices of the bus.
+const EVENT_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Config {
     /// The settings for reading manifests.

@@ -134,7 +134,7 @@ pub struct ChatRequest {
     pub approval_form: ApprovalForm,
     /// Whether the client gets questions of tools as calls of `INPUT_TOOL`, which it declared; otherwise as text.
     pub takes_input_calls: bool,
-    /// The response in the background that the turn makes, which another replica may have to finish.
+    /// The response that the turn makes, which another replica may have to finish.
     pub background: Option<ResponseRun>,
 }
 

@@ -171,6 +171,10 @@ fn check_parameters(parameters: &Map<String, Value>) -> Result<(), InvalidStruct
     Ok(())
 }
 
+/// The reason why a tool of another type is refused.
+pub(crate) const TOOL_TYPE_REASON: &str = "only tools of type 'function' are supported. Declare another tool of the client as a \
+     function; tools of the server, such as a web search, are named in the agent's manifest";
+
 fn check_tools(tools: &[Value]) -> Result<(), RequestFailure> {
     if tools.len() > MAX_TOOLS {
         let message = format!("There are more than {MAX_TOOLS} tools.");
@@ -186,7 +190,7 @@ fn check_tools(tools: &[Value]) -> Result<(), RequestFailure> {
         if tool.get("type").is_none_or(|kind| kind != "function") {
             return Err(unsupported_failure(
                 format!("{path}.type"),
-                "only tools of type 'function' are supported",
+                TOOL_TYPE_REASON,
             ));
         }
         let name = tool.pointer("/function/name").and_then(Value::as_str);

@@ -76,8 +76,7 @@ pub struct SurfaceOptions {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
-    /// Time between two looks of a resumed stream at the events of its response, which another process may record.
-    /// Those of this process are noticed immediately.
+    /// Time between two looks of a resumed stream at the events of its response, for notices of the bus that are lost.
     pub look_interval: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,

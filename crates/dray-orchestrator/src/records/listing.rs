@@ -1,6 +1,7 @@
 //! Records beyond a single one whose revision is known: lists, changes, and deletions of any revision.
 
 use dray_agent::failure::RequestFailure;
+use dray_bus::KeyWatch;
 use serde::de::DeserializeOwned;
 
 use super::{CallerRecords, RecordKind, StoredValue, bus_failure};
@@ -31,6 +32,21 @@ impl CallerRecords {
         };
         let deleted = self.delete(kind, principal, id, found.revision).await;
         deleted.map_err(RequestFailure::from)
+    }
+
+    /// Begins to watch a record.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn watch(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<KeyWatch, RequestFailure> {
+        let watch = self.keys.watch(&self.key(kind, principal, id)).await;
+        watch.map_err(|error| bus_failure(&error))
     }
 
     /// The first change of a record of this principal at revision `from` or later. One request to the bus.

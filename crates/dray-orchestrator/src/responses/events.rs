@@ -2,6 +2,7 @@
 //! them. A client that lost its connection, or whose process has ended, reads them from there.
 
 use dray_agent::failure::RequestFailure;
+use dray_bus::KeyWatch;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,8 +14,10 @@ const MAX_LOG_BYTES: u64 = 32 << 20;
 /// Most batches of one response; each takes about 110 bytes of a record of at most 200 KB.
 pub(crate) const MAX_BATCHES: usize = 1_500;
 /// Numbers that are left out when another process continues: the process that has ended may have sent events that it
-/// did not record, and a number must not mean two events.
-pub(crate) const TAKEOVER_GAP: u64 = 10_000;
+/// did not record, and a number must not mean two events. It sends more than these only if it recorded nothing for hours,
+/// because the store failed or the log was full. Two takeovers stay below 2^31, which some clients have as the largest
+/// number.
+pub(crate) const TAKEOVER_GAP: u64 = 1_000_000;
 
 /// The stored form of the list of a response's events.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -213,6 +216,20 @@ impl ResponseStore {
         let kind = RecordKind::ResponseEvents;
         let found = self.records.get(kind, principal, id).await?;
         Ok(found.map(|found| found.value))
+    }
+
+    /// Begins to watch the list of the events of a response.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn watch_events(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<KeyWatch, RequestFailure> {
+        let kind = RecordKind::ResponseEvents;
+        self.records.watch(kind, principal, id).await
     }
 
     /// The events of a batch; `None` when the store has dropped them.

@@ -1,5 +1,4 @@
-//! Wakes the readers of a response's events in the process that records them. Readers in other processes poll at
-//! intervals.
+//! Wakes the readers of a response's events. In the process that records them no notice of the bus is needed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,5 +1,6 @@
 //! A response that runs in this process: its lease, and its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
@@ -8,7 +9,7 @@ use super::{
     ConversationRecord, HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseRecord,
     ResponseStatus, ResponseStore,
 };
-use crate::progress::ProgressStore;
+use crate::progress::{ConnectedRun, ProgressStore};
 use crate::records::{RecordError, RecordKind, RevisedRecord};
 
 /// The record of a response that runs in this process.
@@ -17,6 +18,8 @@ pub(crate) struct RunningResponse {
     pub(super) store: ResponseStore,
     pub(super) principal: String,
     pub(super) id: String,
+    /// For a response in the foreground that another replica may finish.
+    pub(super) connected: Option<Arc<ConnectedRun>>,
     pub(super) record: RevisedRecord<ResponseRecord>,
 }
 
@@ -77,6 +80,14 @@ impl RunningResponse {
         Ok(())
     }
 
+    /// Whether it has a checkpoint, and a record by which other replicas find it.
+    fn has_progress(&self) -> bool {
+        let connected = self.connected.as_ref();
+        self.record.value.in_background
+            || self.record.value.takeovers > 0
+            || connected.is_some_and(|connected| connected.has_checkpoints())
+    }
+
     /// Stores the end of the response. If the conversation can continue after it, it becomes a part of the
     /// conversation.
     ///
@@ -105,7 +116,7 @@ impl RunningResponse {
         self.record.value.status = status;
         self.record.value.expires_ms = store.expires_ms();
         self.end().await?;
-        if self.record.value.in_background {
+        if self.has_progress() {
             let progress = ProgressStore::new(store.records.clone());
             progress.delete(&self.principal, &self.id).await;
             // A record with events stays, so that a replica deletes both after their time.

@@ -1,16 +1,16 @@
-//! The responses in the background of all callers, so that a replica finds those whose process has ended although no
-//! client polls them.
+//! The responses of all callers that another replica can finish, so that it finds those whose process has ended although
+//! no client polls them.
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 
 use super::{ResponseRecord, ResponseStatus, ResponseStore, missing_failure};
-use crate::records::{RecordChange, RecordKind, StoredValue};
+use crate::records::{CallerRecords, RecordChange, RecordKind, StoredValue};
 
 /// Owner of the records of all runs. Ids of responses are random, so callers cannot collide.
 const RUN_OWNER: &str = "responses in the background";
 
-/// The stored form of one response in the background: its owner, and the data of its request that the turn needs. It
+/// The stored form of one response that another replica can finish: its owner, and the data of its request that the turn needs. It
 /// has no credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BackgroundRun {
@@ -39,13 +39,28 @@ pub(crate) enum RunState {
     Unreadable,
 }
 
+/// Records that a response runs that another replica can finish.
+///
+/// # Errors
+///
+/// 503 while the bus fails.
+pub(crate) async fn note_run(
+    records: &CallerRecords,
+    id: &str,
+    run: &BackgroundRun,
+) -> Result<(), RequestFailure> {
+    let created = records.create(RecordKind::BackgroundRun, RUN_OWNER, id, run);
+    created.await?;
+    Ok(())
+}
+
 impl ResponseStore {
     /// Now, in Unix milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         self.records.now_ms()
     }
 
-    /// Records that a response runs in the background.
+    /// As [`note_run`].
     ///
     /// # Errors
     ///
@@ -55,11 +70,7 @@ impl ResponseStore {
         id: &str,
         run: &BackgroundRun,
     ) -> Result<(), RequestFailure> {
-        let created = self
-            .records
-            .create(RecordKind::BackgroundRun, RUN_OWNER, id, run);
-        created.await?;
-        Ok(())
+        note_run(&self.records, id, run).await
     }
 
     /// Deletes the record of a run. If that fails, another replica deletes it later.

@@ -47,7 +47,7 @@ pub(crate) async fn is_over(
 }
 
 impl ResponseStore {
-    /// Whether another process may take over this response in the background, because its process has ended.
+    /// Whether another process may take over this response, because its process has ended.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl ResponseStore {
         Ok(found.filter(|found| {
             let record = &found.value;
             record.status == ResponseStatus::InProgress
-                && record.in_background
+                && record.can_be_taken_over()
                 && record.lease_ms <= now
                 && record.expires_ms > now
         }))
@@ -121,6 +121,7 @@ impl ResponseStore {
                 store: self.clone(),
                 principal: principal.to_owned(),
                 id: id.to_owned(),
+                connected: None,
                 record,
             },
             document,

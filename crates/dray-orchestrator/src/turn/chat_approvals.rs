@@ -39,7 +39,7 @@ pub(super) struct ChatApprovals<'a> {
     pub(super) policy: &'a ApprovalPolicy,
     /// How long the request stays open for a decision.
     pub(super) max_wait: Duration,
-    /// Id of the response in the background that asks.
+    /// Id of the response that asks, if another replica can finish it.
     pub(super) response: Option<&'a str>,
 }
 

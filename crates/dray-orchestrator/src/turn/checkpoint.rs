@@ -1,5 +1,6 @@
-//! Checkpoints of a response in the background. Before and after each round of tools the progress of the turn is
-//! stored, so that another replica can finish the response if this process dies.
+//! Checkpoints of a response. Before and after each round of tools the progress of the turn is stored, so that another
+//! replica can finish the response if this process dies. A response in the background has checkpoints from its first
+//! round on, one with a client from its first question in a chat on.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
@@ -45,10 +46,17 @@ impl Checkpoints<'_> {
         repeated: Option<&[ToolCall]>,
         in_chats: &[WaitingCall],
     ) -> Result<String, RequestFailure> {
+        if in_chats.is_empty() && !self.run.has_checkpoints() {
+            return Ok(String::new());
+        }
         let Some(repeated) = repeated else {
             self.close().await?;
             return Ok(String::new());
         };
+        if let Err(failure) = self.records.progress.begin(self.run).await {
+            tracing::warn!(%failure, "a response that asks a chat has no checkpoint");
+            return Ok(String::new());
+        }
         let stored = self.store(messages, repeated, in_chats).await;
         if stored.is_none() && !in_chats.is_empty() {
             // An earlier checkpoint would ask the model and the chats again, even about a call that was made.
@@ -59,7 +67,14 @@ impl Checkpoints<'_> {
 
     /// Stores the progress when all calls of a round have their results.
     pub(super) async fn end_round(&self, messages: &[Message]) {
-        self.store(messages, &[], &[]).await;
+        if self.run.has_checkpoints() {
+            self.store(messages, &[], &[]).await;
+        }
+    }
+
+    /// Whether a client waits for the response on a connection, and can continue the turn by another request.
+    pub(super) const fn has_client(&self) -> bool {
+        self.run.has_client()
     }
 
     /// Removes the checkpoint: from here on the response fails if this process ends.
@@ -68,6 +83,9 @@ impl Checkpoints<'_> {
     ///
     /// Those of [`Checkpoints::begin_round`].
     pub(super) async fn close(&self) -> Result<(), RequestFailure> {
+        if !self.run.has_checkpoints() {
+            return Ok(());
+        }
         self.records
             .progress
             .set(self.principal, self.run, None)

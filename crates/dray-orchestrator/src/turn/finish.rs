@@ -293,13 +293,13 @@ impl OpenTurn {
         outcome
     }
 
-    /// How long the request stays open for the decision of a chat. A response in the background has no connection that
+    /// How long the request stays open for the decision of a chat. A response without a client has no connection that
     /// would have to stay open.
     fn approval_wait(&self) -> Duration {
         let config = &self.parts.config;
         let wait = match &self.background {
-            Some(_) => config.approval_timeout,
-            None => config.approval_wait,
+            Some(run) if !run.has_client() => config.approval_timeout,
+            _ => config.approval_wait,
         };
         wait.as_duration()
     }

@@ -54,7 +54,7 @@ pub(super) struct OpenTurn {
     pub(super) response: ResponseOptions,
     /// The part of the turn that this request is.
     pub(super) part: hooks::TurnPart,
-    /// The response in the background that the turn makes.
+    /// The response that the turn makes, if another replica can finish it.
     pub(super) background: Option<ResponseRun>,
     /// The record with which the turn continues.
     pub(super) resumed: Option<ResumedRecord>,

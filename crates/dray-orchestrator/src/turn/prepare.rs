@@ -6,6 +6,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
+use super::replayed_calls::repair_calls;
 use super::tool_search::DeferredTools;
 use crate::http::{DETAIL_FIELD, PART_FIELD};
 use dray_tool_files::inline::INLINE_KEY;
@@ -52,6 +53,7 @@ impl OutgoingMessages {
         // Copies of each call start from the canonical messages, so no change accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
         self.deferred.show(&mut copies);
+        repair_calls(&mut copies);
         if self.stamps {
             clock::annotate_times(&mut copies);
         }

@@ -47,7 +47,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) agents: &'a TurnAgents,
     /// Chats whose people decide about calls.
     pub(super) chats: ChatApprovals<'a>,
-    /// Only for a response in the background.
+    /// Only for a response that another replica can finish.
     pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
 

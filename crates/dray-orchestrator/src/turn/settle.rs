@@ -326,7 +326,8 @@ async fn settle_chats<'a>(
         return Ok(settled);
     }
     let chats = rounds.chats;
-    if rounds.checkpoints.is_some() {
+    let checkpoints = rounds.checkpoints.as_ref();
+    if checkpoints.is_some_and(|checkpoints| !checkpoints.has_client()) {
         // No later request continues a response in the background, so each call is made once its chat permits it.
         let open = in_chats.into_iter();
         let open = open.map(|waiting| OpenQuestion::new(waiting, chats));

@@ -173,3 +173,17 @@ async fn usage_of_a_called_agent_counts_for_its_caller_and_its_calls_cannot_be_a
     );
     assert_eq!(endpoint.called().len(), before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_called_agent_ends_at_its_own_budget_and_its_caller_continues() {
+    let endpoint = CountingEndpoint::start().await;
+    let mut helper = helper(&endpoint);
+    helper["budget"] = json!({"max_tokens": 50});
+    let fixture = fixture(&helper, |_| {}).await;
+    let result = fixture.send_text("go").await;
+    let text = result.text();
+    assert!(text.starts_with("It says:"), "{result:?}");
+    assert!(text.contains("(50 tokens)"), "{result:?}");
+    assert_eq!(result.reason(), "stop", "{result:?}");
+    assert_eq!(endpoint.called(), ["deep"]);
+}

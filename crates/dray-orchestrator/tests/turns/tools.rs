@@ -211,6 +211,17 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
         "{last}"
     );
     assert_eq!(endpoint.0.shared().received(), 0);
+    // Endpoints refuse a request whose history has arguments that are not an object.
+    let asked = fixture.asked();
+    let messages = asked[2]["messages"].as_array().unwrap();
+    let mut calls = messages
+        .iter()
+        .filter_map(|message| message["tool_calls"][0]["function"].as_object());
+    let broken = calls.rfind(|call| call["name"] == "shop_a").unwrap();
+    assert_eq!(
+        broken["arguments"],
+        json!({"invalid_arguments": "{not json"}).to_string()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dray_types::json_values::JsonValueCounter;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
     ServerNotification,
@@ -39,35 +40,18 @@ const MAX_UNUSED_MESSAGES: usize = 200_000;
 /// Most bytes in [`COUNT_WINDOW`] that are not used.
 const MAX_UNUSED_BYTES: usize = 64 << 20;
 
-/// Counts the values of a JSON text without parsing it. The text may come in parts.
+/// Counts the values of a message before it is parsed. The message may come in parts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ValueCounter {
-    values: usize,
-    is_in_string: bool,
-    is_escaped: bool,
-}
+pub(super) struct ValueCounter(JsonValueCounter);
 
 impl ValueCounter {
-    /// Adds the next part of the text.
+    /// Adds the next part of the message.
     ///
     /// # Errors
     ///
-    /// The text has more than [`MAX_MESSAGE_VALUES`] values.
+    /// The message has more than [`MAX_MESSAGE_VALUES`] values.
     pub(super) fn add(&mut self, text: &[u8]) -> Result<(), WireError> {
-        for byte in text {
-            if self.is_escaped {
-                self.is_escaped = false;
-                continue;
-            }
-            match byte {
-                b'\\' if self.is_in_string => self.is_escaped = true,
-                b'"' => self.is_in_string = !self.is_in_string,
-                // Each value but the first follows one of these.
-                b',' | b'[' | b'{' if !self.is_in_string => self.values += 1,
-                _ => {}
-            }
-        }
-        if self.values > MAX_MESSAGE_VALUES {
+        if self.0.add(text) > MAX_MESSAGE_VALUES {
             return Err(WireError::Malformed("a message has too many values"));
         }
         Ok(())
@@ -288,15 +272,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn values_are_counted_outside_strings_and_across_parts() {
-        let mut counter = ValueCounter::default();
-        for part in [r#"{"a": [1, 2, "x, {\"#, r#"", [ "], "b": {}}"#] {
-            counter.add(part.as_bytes()).unwrap();
-        }
-        assert_eq!(counter.values, 6);
-    }
 
     #[test]
     fn a_message_with_too_many_values_is_refused() {

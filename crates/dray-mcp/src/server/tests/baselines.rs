@@ -4,9 +4,11 @@ use std::sync::atomic::AtomicUsize;
 
 use rmcp::model::{ProtocolVersion, ServerNotification, SubscriptionFilter};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::*;
 use crate::baselines::StdioServer;
+use crate::checked_lines::CheckedTransport;
 
 /// Handles requests for the state of a delivery, which ends with the first look. Counts the looks.
 async fn serve_ending_outcome(bus: &Bus, looks: Arc<AtomicUsize>) -> JoinSet<()> {
@@ -62,4 +64,43 @@ async fn a_subscription_over_stdio_is_acknowledged_after_the_first_look_and_repo
         panic!("the subscription ended without a change");
     };
     assert_eq!(updated.params.uri, "dray://receipt/d1");
+}
+
+#[tokio::test]
+async fn a_method_that_the_version_does_not_have_is_named_in_a_sentence_over_stdio() {
+    let directory = tempfile::tempdir().unwrap();
+    let (services, _s3) = services_without_peers(&directory.path().join("s3")).await;
+    let server = StdioServer(McpServer::new(services, None, ServerOptions::default()));
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let (reader, writer) = tokio::io::split(near);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let transport = CheckedTransport::new(reader, writer);
+        let serving = server.serve(transport).await.unwrap();
+        let _ = serving.waiting().await;
+    });
+    let (reader, mut writer) = tokio::io::split(far);
+    let mut lines = BufReader::new(reader).lines();
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    for (method, params) in [
+        ("resources/subscribe", json!({"uri": "dray://receipt/d1"})),
+        ("resources/unsubscribe", json!({"uri": "dray://receipt/d1"})),
+        // The library answers a `ping` that comes before any other request.
+        ("ping", json!({})),
+    ] {
+        let mut params = params;
+        params["_meta"] = meta.clone();
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let line = format!("{message}\n");
+        writer.write_all(line.as_bytes()).await.unwrap();
+        let response = lines.next_line().await.unwrap().unwrap();
+        let response: Value = serde_json::from_str(&response).unwrap();
+        assert_eq!(response["error"]["code"], -32601, "{response}");
+        let words = format!("The method `{method}` is not offered here.");
+        assert_eq!(response["error"]["message"], words, "{response}");
+    }
 }

@@ -25,7 +25,7 @@ use crate::http::run::AnswerRun;
 use crate::http::trace::trace_of;
 use crate::http::{body, credentials, models, plain_request, reply};
 use crate::permissions::CallerIdentity;
-use crate::progress::ResponseRun;
+use crate::progress::{ConnectedRun, ResponseRun};
 use crate::records::random_id;
 use crate::responses::{
     BackgroundRun, History, NewResponse, ResponseDocument, RunningResponse, StoredRequest,
@@ -105,21 +105,13 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let history = history(&surface, &principal, &request).await?;
     let id = random_id("resp_");
     let is_named = matches!(&manifest, ManifestSource::Named(_));
-    // Data from headers is not stored, so no other process could finish such a response.
-    let run = request.runs_in_background.then(|| {
-        let mut run = surface.options.background_run(&caller, &identity);
-        run.needs_client |= !is_named;
-        run
-    });
-    let stored = (request.runs_in_background && is_named).then(|| StoredRequest {
-        chat: request.chat.clone(),
-        instructions: request.instructions.clone(),
-        model: request.model.clone(),
-    });
+    let run = surface.options.background_run(&caller, &identity);
+    let succession = Succession::new(&request, run, is_named);
     let (mut chat, places) = chat_request(&mut request, &history, None, surface.options.dial)?;
-    chat.background = stored.is_some().then(|| ResponseRun {
+    chat.background = succession.stored.is_some().then(|| ResponseRun {
         id: id.clone(),
         takeovers: 0,
+        connected: succession.connected.clone(),
     });
     let checked_request = CheckedChatRequest {
         request: chat,
@@ -134,8 +126,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let begin = BeginningResponse {
         id,
         principal,
-        stored,
-        background: run,
+        succession,
         history,
         places,
         request,
@@ -210,14 +201,52 @@ pub(super) fn chat_request(
     Ok((chat, places))
 }
 
+/// What another replica needs to finish a response.
+#[derive(Default)]
+struct Succession {
+    /// The request.
+    stored: Option<StoredRequest>,
+    /// The record by which another replica finds a response in the background.
+    background: Option<BackgroundRun>,
+    /// The same for a response whose client is connected, which is recorded when it asks a chat.
+    connected: Option<Arc<ConnectedRun>>,
+}
+
+impl Succession {
+    /// The succession of a request, whose agent is of the operator when `is_named`: data from headers is not stored.
+    ///
+    /// Of responses in the foreground, only streams that are stored can be finished by another replica. Their clients
+    /// know the id before any tool is called, and no package repeats a request whose stream has begun. The client of
+    /// another request cannot ask for the result, and its package sends the request again when the connection breaks.
+    fn new(request: &ResponseRequest, mut run: BackgroundRun, is_named: bool) -> Self {
+        let is_connected = request.streams && request.is_stored && is_named;
+        if !request.runs_in_background && !is_connected {
+            return Self::default();
+        }
+        run.needs_client |= !is_named;
+        let stored = is_named.then(|| StoredRequest {
+            chat: request.chat.clone(),
+            instructions: request.instructions.clone(),
+            model: request.model.clone(),
+        });
+        let (background, connected) = if request.runs_in_background {
+            (Some(run), None)
+        } else {
+            (None, Some(Arc::new(ConnectedRun::new(run))))
+        };
+        Self {
+            stored,
+            background,
+            connected,
+        }
+    }
+}
+
 /// A response whose turn has begun.
 struct BeginningResponse {
     id: String,
     principal: String,
-    /// The stored request, with which another replica can finish the response.
-    stored: Option<StoredRequest>,
-    /// The record by which another replica finds the response.
-    background: Option<BackgroundRun>,
+    succession: Succession,
     history: History,
     places: Vec<Option<usize>>,
     request: ResponseRequest,
@@ -238,7 +267,7 @@ impl BeginningResponse {
             response: Some(writer.response("in_progress")),
             input: input.clone(),
             answer: None,
-            request: self.stored.take(),
+            request: self.succession.stored.take(),
         };
         let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
         let keep = self.keep(&surface, &document);
@@ -261,6 +290,7 @@ impl BeginningResponse {
             writer,
             running: running?,
             recorder,
+            unrecorded: None,
             input,
             places: self.places,
             drain: surface.options.drain,
@@ -290,13 +320,14 @@ impl BeginningResponse {
             principal: &self.principal,
             id: &self.id,
             in_background: request.runs_in_background,
+            connected: self.succession.connected.take(),
             has_events: request.runs_in_background && request.streams,
             conversation: request.conversation.clone(),
             history: std::mem::take(&mut self.history),
         };
         let responses = &surface.state.responses;
         let begun = responses.begin(new, document).await?;
-        if let Some(run) = &self.background {
+        if let Some(run) = &self.succession.background {
             // The run is noted after the response is stored, because a run without a response is forgotten.
             responses.note_run(&self.id, run).await?;
         }

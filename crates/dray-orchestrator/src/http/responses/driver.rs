@@ -9,13 +9,14 @@ use axum::body::Bytes;
 use dray_agent::event::{AnswerEnd, Event};
 use dray_agent::failure::RequestFailure;
 use dray_agent::wire::DONE_LINE;
+use dray_bus::KeyWatch;
 use serde_json::Value;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::recorder::EventRecorder;
+use super::recorder::{EventRecorder, EventsRecorded};
 use super::request::at_place;
 use super::writer::{ResponseWriter, write_response_event};
 use crate::http::reply::KEEP_ALIVE_LINE;
@@ -24,6 +25,8 @@ use crate::responses::{EventLog, ResponseDocument, ResponseStatus, RunningRespon
 
 /// Interval of the timer of responses that have no lease.
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long events may wait for their record before they are sent without it.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most events per write.
 const MAX_EVENTS_PER_WRITE: usize = 64;
 
@@ -61,6 +64,8 @@ pub(super) struct ResponseDriver {
     pub(super) running: Option<RunningResponse>,
     /// Records its events, when its stream can be resumed.
     pub(super) recorder: Option<EventRecorder>,
+    /// Set while events wait for their record before they are sent.
+    pub(super) unrecorded: Option<EventsRecorded>,
     pub(super) input: Vec<Value>,
     /// The input item of each message of the turn.
     pub(super) places: Vec<Option<usize>>,
@@ -99,6 +104,19 @@ impl RunningResponses {
     /// A recorder of events, which ends after its response.
     pub(super) fn recorder(&self, log: EventLog) -> EventRecorder {
         EventRecorder::new(log, &self.tasks)
+    }
+
+    /// Notifies `recorded` of the writes of a record until the guard is dropped.
+    pub(super) fn forward(&self, mut watch: KeyWatch, recorded: Arc<Notify>) -> DropGuard {
+        let token = CancellationToken::new();
+        let guard = token.clone().drop_guard();
+        self.tasks.spawn(async move {
+            // A task takes the notices although the client of the reader is slow: the bus would keep them.
+            while token.run_until_cancelled(watch.changed()).await == Some(true) {
+                recorded.notify_waiters();
+            }
+        });
+        guard
     }
 
     /// Runs a response to its end.
@@ -232,17 +250,21 @@ impl ResponseDriver {
         let mut last_write = Instant::now();
         loop {
             self.write(listener, waiting);
+            let is_unrecorded = self.unrecorded.is_some();
             // While the client is slow, no event is taken and the turn waits, but the lease is still renewed.
             let is_slow = !waiting.is_empty();
             tokio::select! {
-                () = listener.send(waiting), if is_slow => last_write = Instant::now(),
-                next = self.run.next(), if !is_slow => match next {
+                () = recorded(&mut self.unrecorded), if is_unrecorded => self.unrecorded = None,
+                () = listener.send(waiting), if is_slow && !is_unrecorded => {
+                    last_write = Instant::now();
+                }
+                next = self.run.next(), if !is_slow && !is_unrecorded => match next {
                     NextEvent::Event(event) => self.take(event),
                     NextEvent::Ended(ended) => return Outcome::Ended(ended),
                 },
                 () = token.cancelled() => return Outcome::Cancelled,
                 () = listener.left() => return Outcome::Cancelled,
-                () = listener.silent(last_write), if !is_slow => {
+                () = listener.silent(last_write), if !is_slow && !is_unrecorded => {
                     waiting.extend_from_slice(KEEP_ALIVE_LINE);
                 }
                 _ = lease.tick() => {
@@ -264,7 +286,9 @@ impl ResponseDriver {
     fn write(&mut self, listener: &Listener, waiting: &mut Vec<u8>) {
         let events = self.writer.take_events();
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(&events);
+            if let Some(unrecorded) = recorder.record(&events) {
+                self.unrecorded = Some(unrecorded);
+            }
         }
         listener.write(waiting, &events);
     }
@@ -326,6 +350,15 @@ impl ResponseDriver {
             request: None,
         };
         running.finish(status, &document).await
+    }
+}
+
+/// Waits until events are recorded, recording has failed, or it takes too long. Cancellation safe, but the time begins
+/// again.
+async fn recorded(waiting: &mut Option<EventsRecorded>) {
+    if let Some(recorded) = waiting {
+        // An error means that recording has failed.
+        let _ = timeout(RECORD_TIMEOUT, recorded).await;
     }
 }
 

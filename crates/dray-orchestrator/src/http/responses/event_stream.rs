@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Uri, header};
@@ -13,6 +14,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::DropGuard;
 
 use super::request::invalid;
 use super::takeover::{ResponseCaller, finish_abandoned};
@@ -22,6 +24,12 @@ use crate::http::routes::HttpSurface;
 use crate::http::unsupported_failure;
 use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 
+/// Longest time between two looks after the end of a response, and while the bus cannot be watched.
+const SHORT_INTERVAL: Duration = Duration::from_millis(250);
+/// Looks after a notice of the bus, which may come before the events can be read.
+const LOOKS_AFTER_NOTICE: u32 = 6;
+/// Time between two of these looks.
+const NOTICE_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of looks after the end of a response at which its last events may still be missing: its process records them
 /// after the end.
 const LOOKS_AFTER_END: u32 = 12;
@@ -75,8 +83,11 @@ struct EventReader {
     /// Number of the event to send next.
     next: u64,
     looks_after_end: u32,
-    /// Notifies when this process records events of the response.
+    looks_after_notice: u32,
+    /// Notifies when events of the response are recorded.
     recorded: Arc<Notify>,
+    /// Ends the notices of what other processes record; `None` without them.
+    watch: Option<DropGuard>,
     last_write: Instant,
     // The stream holds the permit until its end: the number of such streams is limited.
     _permit: OwnedSemaphorePermit,
@@ -109,6 +120,15 @@ pub(super) async fn resume_stream(
                       are, for an hour after its end; poll it without 'stream'";
         return Err(unsupported_failure("stream", reason));
     };
+    let recorded = responses.recorded_events().signal(id);
+    // The watch begins before the events are read, so that an event which is recorded meanwhile is noticed.
+    let watch = match responses.watch_events(&caller.principal, id).await {
+        Ok(watch) => Some(surface.running.forward(watch, Arc::clone(&recorded))),
+        Err(failure) => {
+            tracing::debug!(%failure, id, "the events of a response are not watched");
+            None
+        }
+    };
     let reader = EventReader {
         surface: Arc::clone(surface),
         caller,
@@ -116,7 +136,9 @@ pub(super) async fn resume_stream(
         position: log.position_of(query.first),
         next: query.first,
         looks_after_end: 0,
-        recorded: responses.recorded_events().signal(id),
+        looks_after_notice: 0,
+        recorded,
+        watch,
         last_write: Instant::now(),
         _permit: permit,
     };
@@ -167,10 +189,24 @@ impl EventReader {
                 return Some((KEEP_ALIVE_LINE.into(), false));
             }
             tokio::select! {
-                () = sleep(self.surface.options.look_interval) => {}
-                () = recorded => {}
+                () = sleep(self.next_interval()) => {}
+                () = recorded => self.looks_after_notice = LOOKS_AFTER_NOTICE,
             }
         }
+    }
+
+    /// Time until the next look, without a notice.
+    fn next_interval(&mut self) -> Duration {
+        let options = &self.surface.options;
+        let interval = options.look_interval.min(options.heartbeat);
+        if self.looks_after_notice > 0 {
+            self.looks_after_notice -= 1;
+            return NOTICE_INTERVAL.min(interval);
+        }
+        if self.looks_after_end > 0 || self.watch.is_none() {
+            return SHORT_INTERVAL.min(interval);
+        }
+        interval
     }
 
     async fn look(&mut self) -> Result<Option<LookResult>, RequestFailure> {

@@ -88,6 +88,10 @@ fn linked_file(url: &str, name: Option<&str>) -> Value {
     json!({"title": name, "url": url, "type": type_of_name(name)})
 }
 
+/// The reason why a file in the result of a function is refused.
+const RESULT_REASON: &str = "results of functions are text. Send a file or an image as a part of a message of the user after \
+     the result";
+
 /// The result of a call as text.
 pub(super) fn output_text(field: &str, output: Option<&Value>) -> Result<String, RequestFailure> {
     match output {
@@ -99,7 +103,7 @@ pub(super) fn output_text(field: &str, output: Option<&Value>) -> Result<String,
                 let text = part.get("text").and_then(Value::as_str);
                 let Some(text) = text.filter(|_| kind == Some("input_text")) else {
                     let field = format!("{field}.output.{number}.type");
-                    return Err(unsupported_failure(field, "results of functions are text"));
+                    return Err(unsupported_failure(field, RESULT_REASON));
                 };
                 whole.push_str(text);
             }

@@ -4,7 +4,7 @@ use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value, json};
 
 use super::request::invalid;
-use crate::http::plain_request::unsupported_failure;
+use crate::http::plain_request::{TOOL_TYPE_REASON, unsupported_failure};
 
 /// Additional data of a response: log probabilities.
 const LOGPROBS_INCLUDE: &str = "message.output_text.logprobs";
@@ -199,7 +199,7 @@ fn chat_tool(index: usize, tool: &Value) -> Result<Value, RequestFailure> {
     if kind.is_none_or(|kind| kind != "function") {
         return Err(unsupported_failure(
             format!("tools.{index}.type"),
-            "only tools of type 'function' are supported; the agent's manifest names all others",
+            TOOL_TYPE_REASON,
         ));
     }
     // `null` stands for what is left out; services of models refuse it.

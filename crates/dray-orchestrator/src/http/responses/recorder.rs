@@ -1,10 +1,14 @@
-//! Records the events of a response in the background beside its stream, so that a client can resume the stream. Events
-//! are sent before they are recorded: recording delays no one, and a response continues when it fails.
+//! Records the events of a response in the background beside its stream, so that a client can resume the stream.
+//!
+//! The begin and the end of an item are sent after they are recorded: the process that continues the response knows each
+//! item of which a client knows, and does not use its place for another one. Other events are sent before they are
+//! recorded, so a process that dies loses what it sent of a text in about half a second. A response continues when
+//! recording fails.
 
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
@@ -28,8 +32,19 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct EventRecorder {
     /// `None` once recording has ended early.
-    sender: Option<mpsc::Sender<Vec<Value>>>,
+    sender: Option<mpsc::Sender<EventGroup>>,
 }
+
+/// Events that are sent together.
+#[derive(Debug)]
+struct EventGroup {
+    events: Vec<Value>,
+    /// Notified, or dropped when recording fails, for events that are sent after they are recorded.
+    recorded: Option<oneshot::Sender<()>>,
+}
+
+/// Resolves when events are recorded, or recording has failed.
+pub(super) type EventsRecorded = oneshot::Receiver<()>;
 
 impl EventRecorder {
     /// A recorder whose task `tasks` counts.
@@ -41,30 +56,57 @@ impl EventRecorder {
         }
     }
 
-    /// Records events. Does not wait.
-    pub(super) fn record(&mut self, events: &[Value]) {
-        let Some(sender) = &self.sender else { return };
-        if !events.is_empty() && sender.try_send(events.to_vec()).is_err() {
+    /// Records events. Does not wait. Returns what must be waited for before they are sent.
+    pub(super) fn record(&mut self, events: &[Value]) -> Option<EventsRecorded> {
+        let sender = self.sender.as_ref().filter(|_| !events.is_empty())?;
+        let (recorded, waits) = if events.iter().any(is_begin_or_end) {
+            let (recorded, waits) = oneshot::channel();
+            (Some(recorded), Some(waits))
+        } else {
+            (None, None)
+        };
+        let events = events.to_vec();
+        if sender.try_send(EventGroup { events, recorded }).is_err() {
             // A log with a gap would look complete, so later events are not recorded.
             tracing::warn!("the events of a response are not recorded any more");
             self.sender = None;
+            return None;
         }
+        waits
     }
 }
 
-async fn record_groups(mut log: EventLog, mut groups: mpsc::Receiver<Vec<Value>>) {
-    while let Some(mut batch) = groups.recv().await {
+/// Whether an event begins or ends an item.
+fn is_begin_or_end(event: &Value) -> bool {
+    let kind = event.get("type").and_then(Value::as_str);
+    matches!(
+        kind,
+        Some("response.output_item.added" | "response.output_item.done")
+    )
+}
+
+async fn record_groups(mut log: EventLog, mut groups: mpsc::Receiver<EventGroup>) {
+    while let Some(group) = groups.recv().await {
+        let mut waiting: Vec<_> = group.recorded.into_iter().collect();
+        let mut batch = group.events;
         let batches = u32::try_from(log.len().min(MAX_BATCHES)).unwrap_or(u32::MAX);
         let until = Instant::now() + BATCH_INTERVAL + INTERVAL_STEP * batches;
-        while batch.len() < MAX_BATCH_EVENTS {
+        while waiting.is_empty() && batch.len() < MAX_BATCH_EVENTS {
             match timeout_at(until, groups.recv()).await {
-                Ok(Some(group)) => batch.extend(group),
+                Ok(Some(group)) => {
+                    batch.extend(group.events);
+                    waiting.extend(group.recorded);
+                }
                 // The response has ended, or the time of the batch has passed.
                 Ok(None) | Err(_) => break,
             }
         }
         if !append(&mut log, &batch).await {
             return;
+        }
+        for recorded in waiting {
+            // The response may have ended meanwhile.
+            let _ = recorded.send(());
         }
     }
 }

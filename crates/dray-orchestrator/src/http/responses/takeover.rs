@@ -44,7 +44,7 @@ pub(super) struct ResponseCaller {
     pub(super) principal: String,
 }
 
-/// What a replica can do about a response in the background.
+/// What a replica can do about a response whose process may have ended.
 pub(super) enum Abandonment {
     /// Nothing: its process runs, or it has ended.
     None,
@@ -113,6 +113,7 @@ pub(super) async fn finish_abandoned(
                 writer,
                 running: Some(takeover.running),
                 recorder,
+                unrecorded: None,
                 input: takeover.document.input,
                 places,
                 drain: surface.options.drain,
@@ -184,6 +185,7 @@ fn asked_again(
     chat.background = Some(ResponseRun {
         id: id.to_owned(),
         takeovers: taken.takeovers,
+        connected: None,
     });
     let RequestId(request_id) = RequestId::random();
     let checked_request = CheckedChatRequest {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dray_testkit::eventually;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::responses::{RESPONSES_PATH, get, in_background, post, replica, request, start, until};
 use super::scripted::{ScriptedStep, TestSurface, keys, text_step};
@@ -142,6 +143,67 @@ async fn a_resumed_stream_gets_what_its_own_process_records_without_waiting_for_
         "response.failed",
         "{whole:?}"
     );
+}
+
+#[tokio::test]
+async fn a_resumed_stream_gets_what_another_process_records_without_waiting_for_a_look() {
+    let permitted = Arc::new(Notify::new());
+    let script = vec![
+        text_step("Hel"),
+        ScriptedStep::Wait(Arc::clone(&permitted)),
+        text_step("lo."),
+        ScriptedStep::Hang,
+    ];
+    let fixture = start(script).await;
+    let change = |options: &mut crate::http::SurfaceOptions| {
+        options.clients = keys(&["one"]);
+        options.look_interval = Duration::from_hours(1);
+        options.heartbeat = Duration::from_hours(1);
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let shared = Arc::clone(&fixture.shared);
+    let other = TestSurface::replica(Vec::new(), change, shared, directory).await;
+    let body = request(&json!({"background": true, "stream": true}));
+    let delta = "response.output_text.delta";
+    let begun = events(&fixture, RESPONSES_PATH, Some(&body), delta).await;
+    let id = begun[0]["response"]["id"].as_str().unwrap();
+    let last = numbers(&begun).pop().unwrap();
+    let path = format!("{RESPONSES_PATH}/{id}?stream=true&starting_after={last}");
+    let rest = events(&other, &path, None, delta);
+    // The second text is recorded later than it is sent, so the reader waits for it.
+    let (rest, ()) = futures_util::future::join(tokio::time::timeout(TEST_TIMEOUT, rest), async {
+        permitted.notify_one()
+    })
+    .await;
+    let rest = rest.unwrap();
+    assert_eq!(rest.last().unwrap()["delta"], "lo.", "{rest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_item_that_a_client_knows_is_known_after_a_kill() {
+    let fixture = start(Vec::new()).await;
+    let script = vec![text_step("Hel"), ScriptedStep::Hang];
+    let (runtime, doomed) = replica(script, &fixture.shared);
+    let body = request(&json!({"background": true, "stream": true}));
+    let added = "response.output_item.added";
+    let begun = events(&doomed, RESPONSES_PATH, Some(&body), added).await;
+    runtime.shutdown_background();
+    fixture.shared.clock.advance(Duration::from_secs(31));
+    let id = begun[0]["response"]["id"].as_str().unwrap();
+    let path = format!("{RESPONSES_PATH}/{id}?stream=true");
+    let whole = events(&fixture, &path, None, "none").await;
+    let item = |events: &[Value]| {
+        let mut events = events.iter();
+        let added = events.find(|event| event["type"] == added);
+        added.map(|event| {
+            (
+                event["sequence_number"].clone(),
+                event["item"]["id"].clone(),
+            )
+        })
+    };
+    assert!(item(&begun).is_some(), "{begun:?}");
+    assert_eq!(item(&whole), item(&begun), "{whole:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,7 +20,7 @@ use dray_tool::EventSink;
 use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,6 +43,8 @@ use crate::responses::ResponseStore;
 #[derive(Clone, Debug)]
 pub(super) enum ScriptedStep {
     Send(Event),
+    /// Continues when it is notified.
+    Wait(Arc<Notify>),
     /// Never continues.
     Hang,
     Panic,
@@ -96,6 +98,7 @@ impl Agent for ScriptedAgent {
                         .map_err(|_| RequestFailure::unexpected())?;
                     self.sent.fetch_add(1, Ordering::SeqCst);
                 }
+                ScriptedStep::Wait(permitted) => permitted.notified().await,
                 ScriptedStep::Hang => std::future::pending().await,
                 ScriptedStep::Panic => panic!("as the script says"),
                 ScriptedStep::Fail(failure) => return Err(failure),

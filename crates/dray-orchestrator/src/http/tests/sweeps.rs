@@ -70,7 +70,7 @@ async fn write(fixture: &TestSurface, record: StoredRecord, value: &str) {
 async fn set_checkpoint(fixture: &TestSurface, path: &str) {
     let run = ResponseRun {
         id: id_of(path).to_owned(),
-        takeovers: 0,
+        ..ResponseRun::default()
     };
     let principal = CallerIdentity::Client("owner-of-one".to_owned()).key();
     let progress = &fixture.surface.state.progress;

@@ -15,6 +15,7 @@ async fn killed_response(fixture: &RecordFixture) -> (ResponseStore, QuestionChe
         principal: "client:a",
         id: RESPONSE_ID,
         in_background: true,
+        connected: None,
         has_events: false,
         conversation: None,
         history: crate::responses::History::default(),
