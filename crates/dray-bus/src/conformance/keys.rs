@@ -14,6 +14,7 @@ on_both!(
     keys_of_one_bucket_do_not_affect_each_other,
     a_listing_of_a_prefix_omits_deleted_keys,
     changes_are_read_in_order_from_a_revision,
+    a_key_is_written_in_order_while_no_other_key_changes,
 );
 
 async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
@@ -154,4 +155,26 @@ async fn changes_are_read_in_order_from_a_revision(fixture: BusFixture) {
     let change = keys.next("a", first + 1).await.unwrap().unwrap();
     assert_eq!((change.key.as_str(), change.value), ("a.1", None));
     assert_eq!(keys.next("a", change.revision + 1).await.unwrap(), None);
+}
+
+async fn a_key_is_written_in_order_while_no_other_key_changes(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    let first = keys.create("a", "one".into()).await.unwrap();
+    let second = keys
+        .write_in_order("b", Some("two".into()), 0, first)
+        .await
+        .unwrap();
+    assert_eq!(second, first + 1);
+    for (key, revision, bucket) in [("a", first, first), ("c", 0, first), ("b", first, second)] {
+        let written = keys
+            .write_in_order(key, Some("late".into()), revision, bucket)
+            .await;
+        assert!(matches!(written, Err(KeyError::Stale)), "{key}");
+    }
+    let third = keys.write_in_order("a", None, first, second).await.unwrap();
+    assert_eq!(keys.get("a").await.unwrap(), None);
+    keys.write_in_order("a", Some("again".into()), third, third)
+        .await
+        .unwrap();
+    assert_eq!(keys.get("a").await.unwrap().unwrap().value, "again");
 }
