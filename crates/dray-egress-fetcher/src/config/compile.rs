@@ -282,6 +282,7 @@ impl Config {
     fn sizes(&self, checks: &mut ProblemCollector) -> AdmissionLimits {
         AdmissionLimits {
             global: checks.count("max_concurrency", self.max_concurrency),
+            per_tenant: usize::MAX,
             per_host: checks.count("max_per_host", self.max_per_host),
             per_address: checks.count("max_per_address", self.max_per_address),
             per_app: checks.count("max_per_app", self.max_per_app),
