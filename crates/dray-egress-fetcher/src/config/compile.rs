@@ -135,6 +135,9 @@ impl Config {
             ipv6_first: self.ipv6_first,
         };
         checks.count("policy_replicas", self.policy_replicas);
+        if self.policy_bucket && self.policy_path.is_some() {
+            checks.add("policy_bucket", "must be false with policy_path");
+        }
         checks.0.extend(interval_problem(self.reload_interval));
         for (index, credential) in self.credentials.iter().enumerate() {
             credential.check(index, &mut checks);
