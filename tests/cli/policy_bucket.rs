@@ -123,7 +123,7 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_policy_is_not_written_and_an_invalid_bucket_is_replaced() {
     let fixture = PolicyBucketFixture::start().await;
-    let large = format!("#{}\n", "x".repeat(600 * 1024));
+    let large = format!("{DENY_ALL}#{}\n", "x".repeat(600 * 1024));
     for (name, text, code) in [
         ("10-base.toml", "default = \"maybe\"", 78),
         ("10 base.toml", DENY_ALL, 2),

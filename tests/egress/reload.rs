@@ -170,8 +170,8 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     let failed = BucketPolicyProcess::command(&nats, home.path()).output();
     let failed = failed.unwrap();
     assert!(!failed.status.success());
-    let message = String::from_utf8_lossy(&failed.stderr);
-    assert!(message.contains("has no policy file"), "{message}");
+    let message = String::from_utf8_lossy(&failed.stdout);
+    assert!(message.contains("has no policy file"), "{failed:?}");
     let first = keys.create(POLICY, deny.into()).await.unwrap();
     let mut command = BucketPolicyProcess::command(&nats, home.path());
     command.stderr(File::create(home.path().join("log")).unwrap());
