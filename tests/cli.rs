@@ -16,6 +16,7 @@ mod interruption;
 mod output;
 mod permissions;
 mod policy;
+mod policy_bucket;
 mod refusals;
 mod terminal;
 

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use dray_bus::test_bus;
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_testkit::nats::NatsServer;
 use dray_testkit::port::unassigned_address;
-use dray_types::{Clock, Secret, SessionId, TenantId};
+use dray_types::{Clock, Secret, SessionId, Sha256Digest, TenantId};
 
 use crate::support;
 use crate::support::service_process::ServiceProcess;
@@ -114,4 +116,91 @@ async fn the_proxy_takes_a_changed_key_of_tokens_and_names_what_needs_a_restart(
     proxy.process.wait_for_metric(STALE_METRIC, "0").await;
     assert_eq!(proxy.status(FIRST_KEY), "407");
     assert_eq!(proxy.status(SECOND_KEY), "403");
+}
+
+/// The policy in the bucket, as a process has it in force.
+struct BucketPolicyProcess {
+    nats: NatsServer,
+    home: tempfile::TempDir,
+    process: ServiceProcess,
+}
+
+impl BucketPolicyProcess {
+    fn command(nats: &NatsServer, home: &Path) -> Command {
+        let mut command = Command::new(support::dray());
+        command
+            .env_clear()
+            .env("HOME", home)
+            .env("DRAY_STATE__DIRECTORY", home.join("state"))
+            .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
+            .env("DRAY_EGRESS_FETCHER__ENABLED", "true")
+            .env("DRAY_EGRESS_FETCHER__POLICY_BUCKET", "true")
+            .args(["up", "--json", "--only", "egress-fetcher"])
+            .args(["--http", "127.0.0.1:0", "--nats", &nats.url()])
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The digest with which the service judges.
+    fn digest(&self) -> String {
+        let explained = Command::new(support::dray())
+            .env_clear()
+            .env("HOME", self.home.path())
+            .args(["policy", "explain", "https://files.example.org/", "--json"])
+            .args(["--nats", &self.nats.url()])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(explained.stdout).unwrap();
+        let reply: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(reply["steps"][9]["setting"], "egress-fetcher.policy_bucket");
+        reply["rules_digest"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restart_of_the_server() {
+    const POLICY: &str = "policy.toml";
+    let digest_of = |text: &str| Sha256Digest::of(text.as_bytes()).to_hex();
+    let (deny, allow) = ("default = \"deny\"\n", "default = \"allow\"\n");
+    let nats = NatsServer::start();
+    let keys = test_bus::connect_provisioned(&nats.url())
+        .await
+        .key_value("dray_egress_policy");
+    let home = tempfile::tempdir().unwrap();
+    let failed = BucketPolicyProcess::command(&nats, home.path()).output();
+    let failed = failed.unwrap();
+    assert!(!failed.status.success());
+    let message = String::from_utf8_lossy(&failed.stdout);
+    assert!(message.contains("has no policy file"), "{failed:?}");
+    let first = keys.create(POLICY, deny.into()).await.unwrap();
+    let mut command = BucketPolicyProcess::command(&nats, home.path());
+    command.stderr(File::create(home.path().join("log")).unwrap());
+    let mut service = BucketPolicyProcess {
+        process: ServiceProcess::spawn(&mut command).await,
+        nats,
+        home,
+    };
+    assert_eq!(service.digest(), digest_of(deny));
+    let stale = "dray_egress_policy_stale";
+    let second = keys.update(POLICY, "default = \"al".into(), first).await;
+    service.process.wait_for_metric(stale, "1").await;
+    assert_eq!(service.digest(), digest_of(deny));
+    let log = std::fs::read_to_string(service.home.path().join("log")).unwrap();
+    assert!(log.contains("policy.toml:1"), "{log}");
+    let third = keys.update(POLICY, allow.into(), second.unwrap()).await;
+    service.process.wait_for_metric(stale, "0").await;
+    assert_eq!(service.digest(), digest_of(allow));
+    service.nats.kill9();
+    service.process.wait_for_metric(stale, "1").await;
+    service.nats.restart();
+    service.process.wait_for_metric(stale, "0").await;
+    let third = third.unwrap();
+    dray_testkit::eventually("the bucket is writable again", async || {
+        keys.update(POLICY, deny.into(), third).await.ok()
+    })
+    .await;
+    dray_testkit::eventually("the policy of the bucket", async || {
+        (service.digest() == digest_of(deny)).then_some(())
+    })
+    .await;
 }

@@ -268,15 +268,20 @@ impl Backend {
         self.subscribe(&format!("$KV.{bucket}.{key}"), None).await
     }
 
-    /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision.
+    /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision. With
+    /// `expected_bucket` the last revision of all keys must be this one too.
     pub(crate) async fn key_put(
         &self,
         bucket: &str,
         key: &str,
         value: Option<Bytes>,
         expected: u64,
+        expected_bucket: Option<u64>,
     ) -> Result<u64> {
         let mut headers = MessageHeaders::new();
+        if let Some(bucket) = expected_bucket {
+            headers.append(crate::headers::EXPECTED_BUCKET_REVISION, bucket.to_string());
+        }
         // The server compares it with the last sequence on the subject; 0 means that the subject has no message.
         headers.append(EXPECTED_REVISION_HEADER, expected.to_string());
         let payload = value.unwrap_or_else(|| {

@@ -4,6 +4,8 @@
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// `Nats-Expected-Last-Subject-Sequence`: compare-and-set on a key.
 pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
+/// `Nats-Expected-Last-Sequence`: compare-and-set on a whole bucket.
+pub(crate) const EXPECTED_BUCKET_REVISION: &str = "Nats-Expected-Last-Sequence";
 /// `Dray-Schema`: message type and additive revision.
 pub const SCHEMA_HEADER: &str = "Dray-Schema";
 /// `Dray-Operation`: operation id, the same in every message that follows from one request.

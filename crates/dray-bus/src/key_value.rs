@@ -130,7 +130,7 @@ impl KeyValue {
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, KeyError> {
         check_key(key)?;
         // Usually the key was never written, and one request is enough.
-        match self.put(key, Some(value.clone()), 0).await {
+        match self.put(key, Some(value.clone()), 0, None).await {
             Err(KeyError::Stale) => {}
             other => return other,
         }
@@ -144,7 +144,7 @@ impl KeyValue {
         match last {
             // The mark of a deletion is the last message on the key's subject, so revision 0 is refused for it too.
             Some(entry) if entry.deleted => {
-                match self.put(key, Some(value), entry.revision).await {
+                match self.put(key, Some(value), entry.revision, None).await {
                     // Another caller created the key between the read and this write.
                     Err(KeyError::Stale) => Err(KeyError::Exists),
                     other => other,
@@ -160,7 +160,7 @@ impl KeyValue {
     /// [`KeyError::Stale`], an invalid key, or the bus.
     pub async fn update(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, KeyError> {
         check_key(key)?;
-        self.put(key, Some(value), revision).await
+        self.put(key, Some(value), revision, None).await
     }
 
     /// Writes a key whether or not it has a value. Of concurrent writers one wins; a later `get` returns its value.
@@ -184,7 +184,24 @@ impl KeyValue {
     /// [`KeyError::Stale`], an invalid key, or the bus.
     pub async fn delete(&self, key: &str, revision: u64) -> Result<(), KeyError> {
         check_key(key)?;
-        self.put(key, None, revision).await.map(|_| ())
+        self.put(key, None, revision, None).await.map(|_| ())
+    }
+
+    /// Writes a key, or deletes it (`None`), if it has exactly this revision (0: it has none) and no key of the bucket
+    /// was changed after `bucket_revision`. Returns the new revision, which is that of the bucket too. A server before
+    /// 2.11 does not compare a bucket revision of 0.
+    ///
+    /// # Errors
+    /// [`KeyError::Stale`], an invalid key, or the bus.
+    pub async fn write_in_order(
+        &self,
+        key: &str,
+        value: Option<Bytes>,
+        revision: u64,
+        bucket_revision: u64,
+    ) -> Result<u64, KeyError> {
+        check_key(key)?;
+        self.put(key, value, revision, Some(bucket_revision)).await
     }
 
     /// The first key, in the order of the last changes, that begins with `prefix` and was changed at revision `from` or
@@ -252,11 +269,17 @@ impl KeyValue {
         Ok(KeyWatch { subscription })
     }
 
-    async fn put(&self, key: &str, value: Option<Bytes>, expected: u64) -> Result<u64, KeyError> {
+    async fn put(
+        &self,
+        key: &str,
+        value: Option<Bytes>,
+        expected: u64,
+        expected_bucket: Option<u64>,
+    ) -> Result<u64, KeyError> {
         self.bus
             .inner
             .backend
-            .key_put(&self.bucket, key, value, expected)
+            .key_put(&self.bucket, key, value, expected, expected_bucket)
             .await
             .map_err(|error| match error {
                 TransportError::WrongRevision => KeyError::Stale,

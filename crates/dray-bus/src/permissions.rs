@@ -275,7 +275,14 @@ impl Permissions {
     /// Like [`Self::uses_keys`], and reads the keys of the bucket one after the other, without knowing their names.
     #[must_use]
     pub fn lists_keys(self, bucket: &str) -> Self {
-        self.uses_keys(bucket)
+        self.uses_keys(bucket).reads_bucket(bucket)
+    }
+
+    /// Reads the keys of a bucket one after the other, without knowing their names, and writes none.
+    #[must_use]
+    pub fn reads_bucket(self, bucket: &str) -> Self {
+        self.reads_key(bucket, ">")
+            .with_stream(&format!("KV_{bucket}"))
             // Reading by sequence names the subject in the request's body, so this right cannot
             // be limited to some keys.
             .allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}"))

@@ -42,6 +42,8 @@ pub const PLATFORM_STREAM: &str = "KV_dray_platform";
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Stream of the questions about hosts and their answers (egress-fetcher).
 pub const EGRESS_QUESTION_STREAM: &str = "KV_dray_egress_questions";
+/// Stream of the policy files of egress that are kept on the bus.
+pub const EGRESS_POLICY_STREAM: &str = "KV_dray_egress_policy";
 /// Stream of the stored responses of fetches.
 pub const EGRESS_CACHE_STREAM: &str = "KV_dray_egress_cache";
 /// Stream of the records that name the stored conversions of documents.
@@ -90,7 +92,7 @@ pub struct StreamSpec {
     pub retention: StreamRetention,
     /// The policy at its limit.
     pub discard: FullStreamPolicy,
-    /// Age at which messages are dropped.
+    /// Age at which messages are dropped; zero for no limit.
     pub max_age: Duration,
     /// How long a message id is remembered.
     pub duplicate_window: Duration,

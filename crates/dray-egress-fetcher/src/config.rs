@@ -147,6 +147,9 @@ pub struct Config {
     /// apps. They can only narrow this section, hold for fetches and the proxy, and are read again when they change.
     /// Absent for no rules.
     pub policy_path: Option<PathBuf>,
+    /// Takes the policy files from the key-value bucket `dray_egress_policy` of the bus, instead of `policy_path`: each
+    /// key is a file. `dray policy put` writes it.
+    pub policy_bucket: bool,
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
     /// its part of every quota, at least 1.
     pub policy_replicas: u32,
@@ -209,6 +212,7 @@ impl Default for Config {
             max_per_app: 16,
             max_queue: 256,
             policy_path: None,
+            policy_bucket: false,
             policy_replicas: 1,
             reload_interval: DEFAULT_RELOAD_INTERVAL,
             credentials: Vec::new(),

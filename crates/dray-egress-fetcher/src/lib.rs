@@ -20,7 +20,7 @@
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`freshness`], [`response_cache`] | which responses are stored, and how long they are used |
 //! | [`record`], [`audit`], [`metrics`] | what a fetch did, and how it is reported |
-//! | [`policy_files`] | reads the operator's policy files, even when they change |
+//! | [`policy_files`], [`policy_bucket`] | reads the operator's policy files, even when they change |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
@@ -65,6 +65,8 @@ pub mod label;
 pub mod limits;
 #[cfg(feature = "service")]
 pub mod metrics;
+#[cfg(feature = "service")]
+pub mod policy_bucket;
 #[cfg(feature = "service")]
 pub mod policy_files;
 pub mod proxy;

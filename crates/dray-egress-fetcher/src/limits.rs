@@ -21,6 +21,8 @@ pub use quota::{QuotaExceeded, QuotaLease, QuotaTable, TakenBytes};
 pub struct AdmissionLimits {
     /// Hops in the whole process. A tenant gets another slot while it holds fewer than are free.
     pub global: usize,
+    /// Hops of one tenant, which the rule of `global` bounds too.
+    pub per_tenant: usize,
     /// Hops to one host, for all tenants together.
     pub per_host: usize,
     /// Connections to one resolved address.
@@ -35,6 +37,7 @@ impl Default for AdmissionLimits {
     fn default() -> Self {
         Self {
             global: 64,
+            per_tenant: usize::MAX,
             per_host: 4,
             per_address: 8,
             per_app: 16,

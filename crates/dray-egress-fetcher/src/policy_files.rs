@@ -1,15 +1,18 @@
-//! Reads the policy files of the operator, at start and again whenever they change.
+//! Reads the policy files of the operator, at start and again whenever they change: from a file, a directory, or a
+//! bucket of the bus ([`crate::policy_bucket`]).
 //!
 //! The files are read every [`POLL_INTERVAL`] and compared by content, so that replaced symbolic links and modification
 //! times make no difference; `reload` decides when a change counts. Files that cannot be read or are invalid
 //! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_bus::KeyError;
 use dray_guard::RuleSet;
 use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText};
 use dray_types::reload::{ReloadState, ReloadStep};
@@ -18,13 +21,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
+use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket};
 
 /// Time between two reads.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Most files of a directory.
-const MAX_FILES: usize = 256;
+pub(crate) const MAX_FILES: usize = 256;
 /// Extension of the files of a directory that are read.
-const POLICY_EXTENSION: &str = "toml";
+pub(crate) const POLICY_EXTENSION: &str = "toml";
 
 /// The reason why a policy could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +50,12 @@ pub enum PolicyReadError {
         /// The reason why it is refused.
         problem: &'static str,
     },
+    /// The bucket could not be read.
+    #[error("could not read the bucket dray_egress_policy")]
+    Bus(#[source] KeyError),
+    /// The keys of the bucket are not the files of a policy.
+    #[error("the bucket dray_egress_policy {0}")]
+    BucketContent(String),
     /// The files are not a policy.
     #[error("{}", problem_lines(.0))]
     Invalid(Vec<PolicyFileProblem>),
@@ -61,6 +71,17 @@ fn problem_lines(problems: &[PolicyFileProblem]) -> String {
 pub struct PolicyBytes(Vec<(String, Vec<u8>)>);
 
 impl PolicyBytes {
+    /// Files with their names, in the order in which their rules are tried.
+    pub(crate) const fn from_files(files: Vec<(String, Vec<u8>)>) -> Self {
+        Self(files)
+    }
+
+    /// Names and contents of the files.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let files = self.0.iter();
+        files.map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+    }
+
     /// Reads a file, or the files `*.toml` of a directory in the order of their names.
     ///
     /// # Errors
@@ -170,10 +191,37 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
     Ok(bytes)
 }
 
+/// The place of the policy files.
+#[derive(Debug)]
+pub enum PolicySource {
+    /// A file, or a directory of files.
+    Path(PathBuf),
+    /// The bucket of the bus.
+    Bucket(PolicyBucket),
+}
+
+impl PolicySource {
+    async fn read(&mut self) -> Result<PolicyBytes, PolicyReadError> {
+        match self {
+            Self::Path(path) => read_policy(path).await,
+            Self::Bucket(bucket) => bucket.read().await,
+        }
+    }
+}
+
+impl fmt::Display for PolicySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Bucket(_) => write!(f, "bucket {POLICY_BUCKET}"),
+        }
+    }
+}
+
 /// Updates the rules of a [`Fetcher`] when the files change.
 #[derive(Debug)]
 pub struct PolicyWatcher {
-    path: PathBuf,
+    source: PolicySource,
     metrics: EgressMetrics,
     state: ReloadState<Sha256Digest>,
     digest: String,
@@ -186,14 +234,14 @@ impl PolicyWatcher {
     ///
     /// A service does not start without the policy that its configuration names (I-4).
     pub async fn open(
-        path: PathBuf,
+        mut source: PolicySource,
         fetcher: &Fetcher,
         metrics: EgressMetrics,
     ) -> Result<Self, PolicyReadError> {
-        let files = read_policy(&path).await?;
+        let files = source.read().await?;
         let rules = Arc::new(files.rules()?);
         let watcher = Self {
-            path,
+            source,
             metrics,
             state: ReloadState::new(files.fingerprint()),
             digest: rules.digest().to_owned(),
@@ -201,7 +249,7 @@ impl PolicyWatcher {
         watcher.metrics.rules_in_force(&watcher.digest, true);
         watcher.metrics.rules_stale(false);
         tracing::info!(
-            path = %watcher.path.display(), digest = watcher.digest, rules = rules.rule_count(),
+            source = %watcher.source, digest = watcher.digest, rules = rules.rule_count(),
             "egress policy files are in force"
         );
         fetcher.set_rules(rules);
@@ -220,10 +268,12 @@ impl PolicyWatcher {
     }
 
     /// Reads the files once, and applies them when they have changed and are stable.
-    async fn reload_changed(&mut self, fetcher: &Fetcher) {
-        let read = read_policy(&self.path).await;
+    pub(crate) async fn reload_changed(&mut self, fetcher: &Fetcher) {
+        let read = self.source.read().await;
         let state = match &read {
             Ok(files) => Ok(files.fingerprint()),
+            // Failures of a bus that is away differ from read to read, and each would be reported.
+            Err(PolicyReadError::Bus(_)) => Err("the bus failed".to_owned()),
             Err(error) => Err(error_text(error)),
         };
         match self.state.note(state) {
@@ -245,10 +295,16 @@ impl PolicyWatcher {
                 tracing::error!(
                     problem = error_text(&error),
                     digest = self.digest,
-                    "the egress policy files are invalid; the earlier rules stay in force"
+                    "the egress policy files cannot be used; the earlier rules stay in force"
                 );
             }
         }
+    }
+
+    /// Whether the last state that was read cannot be used.
+    #[cfg(test)]
+    pub(crate) const fn is_rejected(&self) -> bool {
+        self.state.is_rejected()
     }
 
     fn apply(&mut self, fetcher: &Fetcher, rules: RuleSet, fingerprint: Sha256Digest) {

@@ -19,7 +19,7 @@ const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
     Config: enabled, host_allowlist, allowed_ports, https_only, allow_downgrade, max_redirects, ipv6, ipv6_first,
     dns_servers, nat64_prefixes, extra_blocked_cidrs, extra_blocked_hosts, private_cidrs, protected, kubernetes_api,
     ca_bundle, upstream_proxy, http2, user_agent, contact, robots, audit_required, origin_required, audit_key,
-    audit_file, audit_syslog, policy_path, policy_replicas, cache, questions, reload_interval, proxy.listen,
+    audit_file, audit_syslog, policy_path, policy_bucket, policy_replicas, cache, questions, reload_interval, proxy.listen,
     proxy.connect_ports, proxy.http_ports, proxy.plain_ports, proxy.allow_encrypted_hello, proxy.max_tunnels,
     proxy.max_queue, proxy.max_unidentified, proxy.interception, proxy.tls
 ];

@@ -1,6 +1,5 @@
 //! The service: takes a call, fetches, audits, replies.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::interfaces::InterfaceWatch;
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
-use crate::policy_files::PolicyWatcher;
+use crate::policy_bucket::POLICY_BUCKET;
 use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::client_tls::{ClientTls, ClientTlsWatcher};
 use crate::proxy::{ForwardProxy, RunningProxy};
@@ -36,6 +35,7 @@ use crate::staging::{StagedFile, StagingArea};
 mod explain;
 mod network;
 mod own_addresses;
+mod policy;
 mod purge;
 mod questions;
 mod wire;
@@ -43,6 +43,7 @@ mod wire;
 pub(crate) use explain::step_name;
 use network::{network_access, tls_client};
 use own_addresses::OwnAddresses;
+use policy::watch_policy;
 use wire::{check_certificate_name, explain_job, fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
@@ -57,6 +58,7 @@ pub struct EgressFetcher {
     cache: Option<Arc<CacheStore>>,
     audit_queues: Vec<AuditQueue>,
     proxy: Option<RunningProxy>,
+    policy_setting: &'static str,
 }
 
 impl Service for EgressFetcher {
@@ -100,6 +102,7 @@ impl Service for EgressFetcher {
             .publishes_audit::<v1::EgressQuestionAudit>()
             .lists_keys(QUESTION_BUCKET)
             .uses_keys(CACHE_BUCKET)
+            .reads_bucket(POLICY_BUCKET)
     }
 
     fn store_access() -> StoreAccess {
@@ -189,9 +192,7 @@ impl EgressFetcher {
         let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
             .spawn(own_addresses.watch(Arc::clone(&fetcher), cx.stop.clone()));
-        if let Some(path) = &config.policy_path {
-            watch_policy(path, &fetcher, metrics, cx).await?;
-        }
+        watch_policy(config, &fetcher, metrics, cx).await?;
         let proxy = match compiled.proxy {
             Some(settings) => {
                 Some(start_proxy(settings, &fetcher, &auditor, cx, config.audit_required).await?)
@@ -211,6 +212,7 @@ impl EgressFetcher {
             questions,
             cache,
             audit_queues,
+            policy_setting: policy::setting_name(config),
         })
     }
 
@@ -347,21 +349,6 @@ pub(crate) fn credentials_of(config: &Config) -> CredentialStore {
             .filter_map(CredentialConfig::credential)
             .collect(),
     )
-}
-
-/// Reads the policy files and begins to watch them.
-async fn watch_policy(
-    path: &Path,
-    fetcher: &Arc<Fetcher>,
-    metrics: EgressMetrics,
-    cx: &ServiceContext,
-) -> Result<(), StartError> {
-    let watcher = PolicyWatcher::open(path.to_owned(), fetcher, metrics)
-        .await
-        .map_err(|error| StartError::with_source("egress-fetcher.policy_path is wrong", error))?;
-    cx.tasks
-        .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
-    Ok(())
 }
 
 /// Name of the proxy among the addresses on which services listen.

@@ -35,7 +35,7 @@ pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{
     PolicyAnswer, PolicyAnswerArgs, PolicyCommand, PolicyDiffArgs, PolicyExplainArgs,
-    PolicyQuestionsArgs, PolicyTestArgs,
+    PolicyPutArgs, PolicyQuestionsArgs, PolicyShowArgs, PolicyTestArgs,
 };
 pub(crate) use preview::{PreviewCommand, PreviewCreate, PreviewManageCommand, PreviewOwner};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};

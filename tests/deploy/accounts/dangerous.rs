@@ -114,6 +114,11 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("dray.egress.v1.probe", &[]),
     ("dray.question.v1.answer", QUESTION_ANSWERERS),
     ("$KV.dray_egress_questions.anything", &["egress-fetcher"]),
+    ("$KV.dray_egress_policy.anything", &["operator"]),
+    (
+        "$JS.API.DIRECT.GET.KV_dray_egress_policy",
+        &["egress-fetcher", "operator"],
+    ),
     ("dray.approval.v1.decide-in-chat", &["platform-delivery"]),
     ("dray.file.v1.resolve.more", &[]),
     ("dray.unknown.v1.verb", &[]),

@@ -17,6 +17,7 @@ on_both!(
     a_listing_of_a_prefix_omits_deleted_keys,
     changes_are_read_in_order_from_a_revision,
     a_watch_gets_a_notice_of_each_write_of_its_key,
+    a_key_is_written_in_order_while_no_other_key_changes,
 );
 
 async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
@@ -178,4 +179,26 @@ async fn a_watch_gets_a_notice_of_each_write_of_its_key(fixture: BusFixture) {
         other.watch("a.*").await,
         Err(KeyError::InvalidKey(_))
     ));
+}
+
+async fn a_key_is_written_in_order_while_no_other_key_changes(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    let first = keys.create("a", "one".into()).await.unwrap();
+    let second = keys
+        .write_in_order("b", Some("two".into()), 0, first)
+        .await
+        .unwrap();
+    assert_eq!(second, first + 1);
+    for (key, revision, bucket) in [("a", first, first), ("c", 0, first), ("b", first, second)] {
+        let written = keys
+            .write_in_order(key, Some("late".into()), revision, bucket)
+            .await;
+        assert!(matches!(written, Err(KeyError::Stale)), "{key}");
+    }
+    let third = keys.write_in_order("a", None, first, second).await.unwrap();
+    assert_eq!(keys.get("a").await.unwrap(), None);
+    keys.write_in_order("a", Some("again".into()), third, third)
+        .await
+        .unwrap();
+    assert_eq!(keys.get("a").await.unwrap().unwrap().value, "again");
 }

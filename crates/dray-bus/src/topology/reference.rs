@@ -76,7 +76,10 @@ fn stream_row(stream: &StreamSpec) -> String {
             super::FullStreamPolicy::New => "refuses new",
             super::FullStreamPolicy::Old => "drops the oldest",
         },
-        to_period(stream.max_age),
+        match stream.max_age {
+            Duration::ZERO => "unbounded".to_owned(),
+            age => to_period(age).to_string(),
+        },
         to_period(stream.duplicate_window),
         ByteSize::bytes(u64::from(stream.max_message_size)),
     )

@@ -8,9 +8,10 @@ use dray_types::TenantId;
 
 use super::{
     ADVISORY_STREAM, AUDIT_STREAM, CLIENT_STATE_STREAM, CONVERSION_STREAM, ConsumerSpec,
-    DEAD_LETTER_STREAM, DELIVERY_STREAM, EGRESS_CACHE_STREAM, EGRESS_QUESTION_STREAM, EVENT_STREAM,
-    FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM, SESSION_STREAM, SWEEPER_ADVISORY,
-    SWEEPER_WORK, StreamRetention, StreamSpec, TICKET_STREAM, Topology, UPLOAD_STREAM, WORK_STREAM,
+    DEAD_LETTER_STREAM, DELIVERY_STREAM, EGRESS_CACHE_STREAM, EGRESS_POLICY_STREAM,
+    EGRESS_QUESTION_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM,
+    SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec, TICKET_STREAM,
+    Topology, UPLOAD_STREAM, WORK_STREAM,
 };
 
 const MINUTE_SECONDS: u64 = 60;
@@ -27,15 +28,15 @@ struct StreamRow {
     duplicate_window_seconds: u64,
     /// Largest message, headers included.
     max_message_bytes: u32,
-    /// Share of the whole store, in percent.
-    store_percent: u64,
+    /// Share of the whole store, in thousandths.
+    store_permille: u64,
 }
 
 /// All shares together take at most 70 % of the store.
 ///
 /// The ledger accepts messages of 256 KiB, not 64: an entry contains the event that is to be published, and an event
 /// may have 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAM_ROWS: [StreamRow; 15] = [
+const STREAM_ROWS: [StreamRow; 16] = [
     StreamRow {
         name: WORK_STREAM,
         subjects: &["dray.work.>"],
@@ -43,7 +44,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 6 * HOUR_SECONDS,
         duplicate_window_seconds: 30 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 18,
+        store_permille: 180,
     },
     StreamRow {
         name: EVENT_STREAM,
@@ -52,7 +53,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 72 * HOUR_SECONDS,
         duplicate_window_seconds: 30 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 12,
+        store_permille: 120,
     },
     StreamRow {
         name: DEAD_LETTER_STREAM,
@@ -61,7 +62,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 14 * DAY_SECONDS,
         duplicate_window_seconds: 24 * HOUR_SECONDS,
         max_message_bytes: 512 * KIB_BYTES,
-        store_percent: 8,
+        store_permille: 80,
     },
     StreamRow {
         name: AUDIT_STREAM,
@@ -70,7 +71,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 30 * DAY_SECONDS,
         duplicate_window_seconds: 30 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
-        store_percent: 8,
+        store_permille: 80,
     },
     StreamRow {
         name: ADVISORY_STREAM,
@@ -82,7 +83,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 14 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 10,
     },
     StreamRow {
         name: LEDGER_STREAM,
@@ -91,7 +92,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 72 * HOUR_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 8,
+        store_permille: 80,
     },
     StreamRow {
         name: SESSION_STREAM,
@@ -100,7 +101,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 90 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
-        store_percent: 2,
+        store_permille: 20,
     },
     StreamRow {
         name: UPLOAD_STREAM,
@@ -109,7 +110,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 14 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 2,
+        store_permille: 20,
     },
     StreamRow {
         name: DELIVERY_STREAM,
@@ -118,7 +119,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 14 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 4,
+        store_permille: 40,
     },
     StreamRow {
         name: PLATFORM_STREAM,
@@ -127,7 +128,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 30 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 10,
     },
     StreamRow {
         name: TICKET_STREAM,
@@ -136,7 +137,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 3 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 10,
     },
     StreamRow {
         name: EGRESS_QUESTION_STREAM,
@@ -147,7 +148,17 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 64 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 10,
+    },
+    StreamRow {
+        name: EGRESS_POLICY_STREAM,
+        subjects: &["$KV.dray_egress_policy.>"],
+        when_full: FullStreamPolicy::New,
+        // A policy that expired would stop egress at the next start.
+        max_age_seconds: 0,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 512 * KIB_BYTES,
+        store_permille: 5,
     },
     StreamRow {
         name: EGRESS_CACHE_STREAM,
@@ -157,7 +168,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 8 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 5,
     },
     StreamRow {
         name: CONVERSION_STREAM,
@@ -166,7 +177,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 4 * KIB_BYTES,
-        store_percent: 1,
+        store_permille: 10,
     },
     StreamRow {
         name: CLIENT_STATE_STREAM,
@@ -176,7 +187,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
         max_age_seconds: 15 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_percent: 2,
+        store_permille: 20,
     },
 ];
 
@@ -259,7 +270,7 @@ impl StreamRow {
             max_age: Duration::from_secs(self.max_age_seconds),
             duplicate_window: Duration::from_secs(self.duplicate_window_seconds),
             max_message_size: self.max_message_bytes,
-            max_bytes: store_bytes / 100 * self.store_percent,
+            max_bytes: store_bytes / 1000 * self.store_permille,
             // A bucket keeps the last value of each key, one message per subject.
             max_per_subject: u64::from(is_bucket),
             replicas,
@@ -327,7 +338,8 @@ mod tests {
                 "{}",
                 spec.name
             );
-            assert!(spec.duplicate_window <= spec.max_age && spec.max_bytes > 0);
+            let keeps_ids = spec.max_age.is_zero() || spec.duplicate_window <= spec.max_age;
+            assert!(keeps_ids && spec.max_bytes > 0, "{}", spec.name);
         }
     }
 

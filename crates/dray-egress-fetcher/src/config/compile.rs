@@ -135,6 +135,9 @@ impl Config {
             ipv6_first: self.ipv6_first,
         };
         checks.count("policy_replicas", self.policy_replicas);
+        if self.policy_bucket && self.policy_path.is_some() {
+            checks.add("policy_bucket", "must be false with policy_path");
+        }
         checks.0.extend(interval_problem(self.reload_interval));
         for (index, credential) in self.credentials.iter().enumerate() {
             credential.check(index, &mut checks);
@@ -282,6 +285,7 @@ impl Config {
     fn sizes(&self, checks: &mut ProblemCollector) -> AdmissionLimits {
         AdmissionLimits {
             global: checks.count("max_concurrency", self.max_concurrency),
+            per_tenant: usize::MAX,
             per_host: checks.count("max_per_host", self.max_per_host),
             per_address: checks.count("max_per_address", self.max_per_address),
             per_app: checks.count("max_per_app", self.max_per_app),

@@ -45,6 +45,9 @@ pub struct ProxyConfig {
     /// Connections at the same time. A tenant gets another one only while it holds fewer than are free, so at most half
     /// of them.
     pub max_tunnels: u32,
+    /// Connections at the same time for one tenant, and streams of HTTP/2 for one tenant. Absent for half of them all:
+    /// a tenant never gets more, so that another one finds room.
+    pub max_per_tenant: Option<u32>,
     /// Connections at the same time for one session.
     pub max_per_session: u32,
     /// Connections at the same time to one host, and to one address.
@@ -87,6 +90,7 @@ impl Default for ProxyConfig {
             plain_ports: None,
             allow_encrypted_hello: false,
             max_tunnels: 4096,
+            max_per_tenant: None,
             max_per_session: 64,
             max_per_host: 1024,
             max_queue: 256,
@@ -176,6 +180,9 @@ impl ProxyConfig {
         let max_per_host = checks.count("proxy.max_per_host", self.max_per_host);
         let sizes = AdmissionLimits {
             global: checks.count("proxy.max_tunnels", self.max_tunnels),
+            per_tenant: self.max_per_tenant.map_or(usize::MAX, |count| {
+                checks.count("proxy.max_per_tenant", count)
+            }),
             per_host: max_per_host,
             per_address: max_per_host,
             per_app: checks.count("proxy.max_per_session", self.max_per_session),
@@ -363,6 +370,7 @@ mod tests {
             }),
             ("max_tunnels", |proxy| proxy.max_tunnels = 0),
             ("max_unidentified", |proxy| proxy.max_unidentified = 70_000),
+            ("max_per_tenant", |proxy| proxy.max_per_tenant = Some(0)),
         ] {
             assert_eq!(problems_with(change), [format!("proxy.{field}")]);
         }

@@ -254,7 +254,7 @@ impl SlotState {
         let sizes = &self.sizes;
         let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).running);
         let free = sizes.global.saturating_sub(self.running);
-        tenant < free
+        tenant < free.min(sizes.per_tenant)
             && app < sizes.per_app
             && count_of(&self.hosts, &claim.host) < sizes.per_host
             && claim

@@ -10,6 +10,7 @@ use super::*;
 fn sizes() -> AdmissionLimits {
     AdmissionLimits {
         global: 8,
+        per_tenant: usize::MAX,
         per_host: 2,
         per_address: 1,
         per_app: 3,

@@ -182,7 +182,7 @@ impl GaugeSet {
             ),
             rules_stale: gauge(
                 "dray_egress_policy_stale",
-                "1 while the policy files are wrong and the rules before stay in force, otherwise 0.",
+                "1 while the policy files are wrong or cannot be read and the rules before stay in force, otherwise 0.",
             ),
             edition: gauge(
                 "dray_egress_table_edition_info",

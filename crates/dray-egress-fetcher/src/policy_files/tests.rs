@@ -20,9 +20,13 @@ impl WatchedPolicy {
         make(directory.path());
         let fetcher = FetcherFixture::default().fetcher();
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
-        let watcher = PolicyWatcher::open(directory.path().join(name), &fetcher, metrics)
-            .await
-            .unwrap();
+        let watcher = PolicyWatcher::open(
+            PolicySource::Path(directory.path().join(name)),
+            &fetcher,
+            metrics,
+        )
+        .await
+        .unwrap();
         Self {
             directory,
             fetcher,
@@ -146,7 +150,7 @@ async fn an_invalid_policy_stops_the_start_and_the_error_names_the_line() {
     let fetcher = FetcherFixture::default().fetcher();
     let open = async || {
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
-        let opened = PolicyWatcher::open(path.clone(), &fetcher, metrics).await;
+        let opened = PolicyWatcher::open(PolicySource::Path(path.clone()), &fetcher, metrics).await;
         error_text(&opened.unwrap_err())
     };
     assert!(open().await.contains("could not read the policy file"));

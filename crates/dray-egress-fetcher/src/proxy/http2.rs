@@ -4,7 +4,12 @@
 #[cfg(feature = "service")]
 mod connection;
 mod head;
+#[cfg(feature = "service")]
+mod places;
 pub mod stream;
+
+#[cfg(feature = "service")]
+pub(super) use places::{StreamPlace, StreamPlaces};
 
 /// The name of HTTP/2 in TLS handshakes (RFC 9113, section 3.1).
 #[cfg(feature = "service")]

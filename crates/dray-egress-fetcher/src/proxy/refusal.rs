@@ -42,6 +42,9 @@ pub enum ProxyRefusal {
     /// More streams of HTTP/2 than the process serves.
     #[error("too many streams of HTTP/2")]
     TooManyStreams,
+    /// The tenant holds its share of the streams of HTTP/2.
+    #[error("too many streams of HTTP/2 for one tenant")]
+    TooManyTenantStreams,
     /// The `Host` field names another target.
     #[error("the Host field names another target")]
     HostMismatch,
@@ -105,7 +108,7 @@ impl ProxyRefusal {
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
-    pub const OWN_CODES: [&'static str; 21] = [
+    pub const OWN_CODES: [&'static str; 22] = [
         "malformed_request",
         "request_too_large",
         "request_timeout",
@@ -116,6 +119,7 @@ impl ProxyRefusal {
         "tenant_mismatch",
         "too_many_unidentified",
         "too_many_streams",
+        "too_many_tenant_streams",
         "host_mismatch",
         "not_tls",
         "malformed_client_hello",
@@ -144,6 +148,7 @@ impl ProxyRefusal {
             Self::Identity(IdentityError::OtherTenant) => "tenant_mismatch",
             Self::TooManyUnidentified => "too_many_unidentified",
             Self::TooManyStreams => "too_many_streams",
+            Self::TooManyTenantStreams => "too_many_tenant_streams",
             Self::HostMismatch => "host_mismatch",
             Self::Guard(code, _) => code.as_str(),
             Self::Quota(_) => Code::QuotaExceeded.as_str(),
@@ -167,7 +172,10 @@ impl ProxyRefusal {
     pub const fn rule(self) -> &'static str {
         match self {
             Self::Head(_) | Self::Socks(_) | Self::SlowRequest | Self::HostMismatch => "request",
-            Self::Identity(_) | Self::TooManyUnidentified | Self::TooManyStreams => "identity",
+            Self::Identity(_)
+            | Self::TooManyUnidentified
+            | Self::TooManyStreams
+            | Self::TooManyTenantStreams => "identity",
             Self::Hello(_)
             | Self::NoHello
             | Self::ServerNameMissing
@@ -202,6 +210,7 @@ impl ProxyRefusal {
             | Self::Identity(_)
             | Self::TooManyUnidentified
             | Self::TooManyStreams
+            | Self::TooManyTenantStreams
             | Self::NoAuthority
             | Self::WebSocket
             | Self::HostMismatch => FetchPhase::Policy.as_str(),
@@ -217,9 +226,10 @@ impl ProxyRefusal {
             Self::Head(_) | Self::Socks(_) | Self::HostMismatch => StatusCode::BAD_REQUEST,
             Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
             Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Self::TooManyUnidentified | Self::TooManyStreams | Self::Unaudited => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::TooManyUnidentified
+            | Self::TooManyStreams
+            | Self::TooManyTenantStreams
+            | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoAuthority => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Guard(code, _) => guard_status(code),
             Self::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -254,7 +264,9 @@ impl ProxyRefusal {
             | Self::ClientTls
             | Self::NoHttp1
             | Self::WebSocket => "http_request_denied",
-            Self::TooManyUnidentified | Self::TooManyStreams => "connection_limit_reached",
+            Self::TooManyUnidentified | Self::TooManyStreams | Self::TooManyTenantStreams => {
+                "connection_limit_reached"
+            }
             Self::Unaudited => "proxy_internal_error",
             Self::NoAuthority => "proxy_configuration_error",
         }

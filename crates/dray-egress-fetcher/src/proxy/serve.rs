@@ -9,9 +9,8 @@ use dray_bus::Meta;
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{RequestKind, RuleDecision};
 use dray_service::ReplaceableValue;
-use dray_types::{Clock, Deadline};
+use dray_types::{Clock, Deadline, TenantId};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +22,7 @@ use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, check_beginning,
     head_length, parse_head, tunnel_url,
 };
+use super::http2::{StreamPlace, StreamPlaces};
 use super::identify::{ClientRequest, IdentifiedClient};
 use super::listener::UnidentifiedPermit;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
@@ -53,27 +53,6 @@ pub struct ForwardProxy {
     authority: Option<Arc<InterceptionAuthority>>,
     client_tls: Option<ClientTls>,
     streams: StreamPlaces,
-}
-
-/// Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection
-/// may have many. Streams without an identity have places of their own, so that they take none from clients that have
-/// one.
-#[derive(Debug)]
-struct StreamPlaces {
-    identified: Semaphore,
-    unidentified: Semaphore,
-}
-
-impl StreamPlaces {
-    /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an
-    /// identity.
-    fn new(settings: &ProxySettings) -> Self {
-        let sizes = settings.sizes;
-        Self {
-            identified: Semaphore::new(sizes.global + sizes.queue),
-            unidentified: Semaphore::new(settings.max_unidentified),
-        }
-    }
 }
 
 /// The conditions of one tunnel.
@@ -147,14 +126,13 @@ impl ForwardProxy {
         self.clock.now_ms()
     }
 
-    /// A place for a stream of HTTP/2; `None` while there are too many in this process.
-    pub(super) fn enter_stream(&self, is_identified: bool) -> Option<SemaphorePermit<'_>> {
-        let places = if is_identified {
-            &self.streams.identified
-        } else {
-            &self.streams.unidentified
-        };
-        places.try_acquire().ok()
+    /// A place for a stream of HTTP/2 of this tenant, or without an identity.
+    pub(super) fn enter_stream(
+        &self,
+        tenant: Option<TenantId>,
+    ) -> Result<StreamPlace<'_>, ProxyRefusal> {
+        let max_per_tenant = self.settings().sizes.per_tenant;
+        self.streams.enter(tenant, max_per_tenant)
     }
 
     /// The settings in force. A connection may take them several times; it keeps its times and limits from its

@@ -8,6 +8,7 @@ use dray_proto::v1;
 use dray_service::config::ValueOrigins;
 use dray_types::{Deadline, Fault};
 
+use super::policy::PATH_SETTING;
 use super::{EgressFetcher, with_trace};
 use crate::fetch::{FetchJob, PolicyExplanation};
 use crate::record::FetchRecord;
@@ -64,13 +65,30 @@ impl EgressFetcher {
             None => v1::StepVerdict::Allowed,
         };
         v1::ExplainReply {
-            steps: reported_steps(&steps, &self.cx.origins, &decided_by, &quota),
+            steps: self.reported_steps(&steps, &decided_by, &quota),
             verdict: verdict.into(),
             fault: refusal.map(|refusal| with_trace(refusal.fault, meta).into()),
             complete,
             rules_digest,
             reported_by,
         }
+    }
+
+    fn reported_steps(
+        &self,
+        log: &StepLog,
+        decided_by: &str,
+        quota: &str,
+    ) -> Vec<v1::JudgementStep> {
+        let origins = &self.cx.origins;
+        let mut steps = reported_steps(log, origins, decided_by, quota);
+        // The table of the steps has the setting for files of a path.
+        let of_files = format!("{SECTION_NAME}.{PATH_SETTING}");
+        for step in steps.iter_mut().filter(|step| step.setting == of_files) {
+            step.setting = format!("{SECTION_NAME}.{}", self.policy_setting);
+            origins.of(self.policy_setting).clone_into(&mut step.origin);
+        }
+        steps
     }
 }
 

@@ -32,6 +32,21 @@ pub(crate) enum PolicyCommand {
     ///
     /// For example: `dray policy diff /etc/dray/egress-policy new-policy --since 7d`
     Diff(PolicyDiffArgs),
+    /// Show the policy in the bucket of the bus: its revision, digest and files.
+    ///
+    /// `egress-fetcher` uses it with `policy_bucket = true`. The identity needs the rights of `operator`. With --to, the files
+    /// are written to a directory, to be edited.
+    ///
+    /// For example: `dray policy show --to policy`
+    Show(PolicyShowArgs),
+    /// Replace the policy in the bucket of the bus by a file, or by the files `*.toml` of a directory.
+    ///
+    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is that of the
+    /// policy which they are based on, as `dray policy show` prints it; 0 for a bucket that was never written. If the
+    /// bucket has another one, or gets another one meanwhile, the command fails.
+    ///
+    /// For example: `dray policy put policy --revision 41`
+    Put(PolicyPutArgs),
     /// List the questions that wait for a person: may a session reach a host? Rules with the outcome `ask` ask them.
     ///
     /// The questions are those of the tenant of --tenant, in a running system.
@@ -42,6 +57,24 @@ pub(crate) enum PolicyCommand {
     ///
     /// For example: `dray policy answer egq_0f… allow --for 1h`
     Answer(PolicyAnswerArgs),
+}
+
+/// `dray policy show`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyShowArgs {
+    /// Directory for the files. It must not exist, or be empty.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) to: Option<PathBuf>,
+}
+
+/// `dray policy put`
+#[derive(Debug, Args)]
+pub(crate) struct PolicyPutArgs {
+    /// Policy file, or directory of files.
+    pub(crate) path: PathBuf,
+    /// Revision of the bucket that the files are based on.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) revision: u64,
 }
 
 /// `dray policy questions`
@@ -82,7 +115,8 @@ pub(crate) struct PolicyAnswerArgs {
 pub(crate) struct PolicyTestArgs {
     /// File with the expectations.
     pub(crate) file: PathBuf,
-    /// Policy file, or directory of files, instead of `egress-fetcher.policy_path`.
+    /// Policy file, or directory of files, or `bucket` for the bucket of the bus, instead of
+    /// `egress-fetcher.policy_path` or `policy_bucket`.
     #[arg(long, value_name = "PATH")]
     pub(crate) policy: Option<PathBuf>,
 }
@@ -90,9 +124,9 @@ pub(crate) struct PolicyTestArgs {
 /// `dray policy diff`
 #[derive(Debug, Args)]
 pub(crate) struct PolicyDiffArgs {
-    /// Present policy: a file or a directory, or `none` for no policy.
+    /// Present policy: a file or a directory, `bucket` for the bucket of the bus, or `none` for no policy.
     pub(crate) old: PathBuf,
-    /// New policy: a file or a directory, or `none` for no policy.
+    /// New policy: a file or a directory, `bucket` for the bucket of the bus, or `none` for no policy.
     pub(crate) new: PathBuf,
     /// How far back the audit stream is read.
     #[arg(long, value_name = "TIME", default_value = "7d")]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use dray_bus::Permissions;
 use dray_bus::permissions::accounts_file;
+use dray_egress_fetcher::policy_bucket::POLICY_BUCKET;
 use dray_proto::v1;
 use dray_service::config::ConfigSources;
 use dray_store::StoreAccess;
@@ -181,9 +182,11 @@ fn console_operator() -> Permissions {
 fn operator_permissions() -> Permissions {
     Permissions::client(
         "operator",
-        "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.",
+        "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.\n\
+         `dray policy show`, `put`: the policy that egress-fetcher takes from the bus.",
     )
     .operates()
+    .lists_keys(POLICY_BUCKET)
 }
 
 fn provisioner_permissions() -> Permissions {

@@ -22,6 +22,7 @@ pub(crate) mod manual;
 pub(crate) mod mcp;
 mod mcp_install;
 mod policy;
+pub(crate) mod policy_bucket;
 pub(crate) mod policy_explain;
 pub(crate) mod policy_files;
 pub(crate) mod policy_questions;

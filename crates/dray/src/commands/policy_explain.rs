@@ -8,7 +8,7 @@ use dray_types::Fault;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyCommand, PolicyExplainArgs};
-use crate::commands::{policy, policy_files, policy_questions};
+use crate::commands::{policy, policy_bucket, policy_files, policy_questions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, fault_json, print_line};
 
@@ -22,7 +22,9 @@ pub(crate) async fn run(
 ) -> Result<(), CommandFailure> {
     let explain = match command {
         PolicyCommand::Explain(explain) => explain,
-        PolicyCommand::Test(test) => return policy_files::test(global, test),
+        PolicyCommand::Test(test) => return policy_files::test(global, test).await,
+        PolicyCommand::Show(show) => return policy_bucket::show(global, show).await,
+        PolicyCommand::Put(put) => return policy_bucket::put(global, put).await,
         PolicyCommand::Diff(diff) => return policy_files::diff(global, diff).await,
         PolicyCommand::Questions(list) => return policy_questions::list(global, list).await,
         PolicyCommand::Answer(answer) => return policy_questions::answer(global, answer).await,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dray_bus::EventFilter;
 use dray_egress_fetcher::audit::replay_event;
-use dray_egress_fetcher::policy_files::{PolicyBytes, PolicyReadError};
+use dray_egress_fetcher::policy_files::PolicyBytes;
 use dray_guard::ruleset::PolicyText;
 use dray_guard::ruleset::expectation::{ConfiguredLimits, ExpectationResult, ExpectationTable};
 use dray_guard::ruleset::replay::{PolicyReplay, ReplayChange};
@@ -17,7 +17,7 @@ use dray_types::Clock;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyDiffArgs, PolicyTestArgs};
-use crate::commands::shown;
+use crate::commands::{policy_bucket, shown};
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line};
 
@@ -25,21 +25,29 @@ use crate::outcome::{CommandFailure, print_line};
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// The argument that stands for no policy.
 const NO_POLICY: &str = "none";
+/// Names the bucket of the bus.
+const BUCKET_POLICY: &str = "bucket";
 
 /// Reads the files of a policy; `none` means no policy.
-fn read_rules(path: &Path) -> Result<Option<RuleSet>, CommandFailure> {
+async fn read_rules(
+    global: &GlobalOptions,
+    path: &Path,
+) -> Result<Option<RuleSet>, CommandFailure> {
     if path == Path::new(NO_POLICY) {
         return Ok(None);
     }
+    if path == Path::new(BUCKET_POLICY) {
+        return policy_bucket::rules(global).await.map(Some);
+    }
     let rules = PolicyBytes::read(path).and_then(|files| files.rules());
-    rules.map(Some).map_err(|error| match error {
-        PolicyReadError::Invalid(_) => CommandFailure::Configuration(error.to_string()),
-        other => CommandFailure::Usage(ErrorChain(&other).to_string()),
-    })
+    rules.map(Some).map_err(policy_bucket::read_failure)
 }
 
 /// Checks a policy against a table of expectations.
-pub(crate) fn test(global: &GlobalOptions, test: &PolicyTestArgs) -> Result<(), CommandFailure> {
+pub(crate) async fn test(
+    global: &GlobalOptions,
+    test: &PolicyTestArgs,
+) -> Result<(), CommandFailure> {
     let loaded = context::load_config(&context::config_sources(global)?)?;
     let config: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
     let compiled = config.compile().map_err(|problems| {
@@ -49,13 +57,15 @@ pub(crate) fn test(global: &GlobalOptions, test: &PolicyTestArgs) -> Result<(), 
             .collect();
         CommandFailure::Configuration(problems.join("\n"))
     })?;
-    let path = test.policy.as_ref().or(config.policy_path.as_ref());
-    let path = path.ok_or_else(|| {
+    let bucket = config.policy_bucket.then_some(Path::new(BUCKET_POLICY));
+    let path = test.policy.as_deref().or(config.policy_path.as_deref());
+    let path = path.or(bucket).ok_or_else(|| {
         CommandFailure::Usage(
-            "no policy is named: give --policy, or set egress-fetcher.policy_path".to_owned(),
+            "no policy is named: give --policy, or set egress-fetcher.policy_path or policy_bucket"
+                .to_owned(),
         )
     })?;
-    let rules = read_rules(path)?.ok_or_else(|| {
+    let rules = read_rules(global, path).await?.ok_or_else(|| {
         CommandFailure::Usage("--policy: there is nothing to test without a policy".to_owned())
     })?;
     let text = std::fs::read(&test.file).map_err(CommandFailure::local(format!(
@@ -116,7 +126,8 @@ pub(crate) async fn diff(
     global: &GlobalOptions,
     diff: &PolicyDiffArgs,
 ) -> Result<(), CommandFailure> {
-    let (old, new) = (read_rules(&diff.old)?, read_rules(&diff.new)?);
+    let old = read_rules(global, &diff.old).await?;
+    let new = read_rules(global, &diff.new).await?;
     let system = SystemConnection::open_bus(global).await?;
     let since_ms = Clock::system()
         .now_ms()

@@ -84,6 +84,10 @@ impl StreamLog {
         if expected.is_some_and(|expected| expected.parse() != Ok(last.unwrap_or(0))) {
             return Err(TransportError::WrongRevision);
         }
+        let expected = message.headers.get(headers::EXPECTED_BUCKET_REVISION);
+        if expected.is_some_and(|expected| expected.parse() != Ok(self.last_sequence)) {
+            return Err(TransportError::WrongRevision);
+        }
         let stored = StoredMessage {
             sequence: self.last_sequence + 1,
             subject: message.subject.clone(),
@@ -152,8 +156,11 @@ impl StreamLog {
         }
     }
 
-    /// Drops messages that are older than the maximum age of the stream.
+    /// Drops messages that are older than the maximum age of the stream. An age of zero is no limit, as on a server.
     pub(super) fn expire(&mut self, now_ms: u64) {
+        if self.spec.max_age.is_zero() {
+            return;
+        }
         let age = whole_millis(self.spec.max_age);
         while let Some((&sequence, stored)) = self.messages.first_key_value() {
             if now_ms.saturating_sub(stored.time_ms) < age {

@@ -7,7 +7,7 @@
 //!
 //! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait
 //! for a slow target, and no target can take the window of another stream. All streams of the process have as many
-//! places as connections of HTTP/1.1 have. A connection that has not identified a client within the time for a head is
+//! places as connections of HTTP/1.1 have, and a tenant has a share of them. A connection that has not identified a client within the time for a head is
 //! closed.
 
 use std::future::poll_fn;
@@ -19,13 +19,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use http::Request;
-use http::header::PROXY_AUTHORIZATION;
+use http::header::{HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER};
+use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::places::StreamPlace;
 use super::stream::serve_as_http1;
 use crate::metrics::UNKNOWN_PROTOCOL;
 use crate::proxy::certificate::ClientCertificate;
@@ -157,15 +157,17 @@ impl ForwardProxy {
                         continue;
                     }
                     let token = token_of(request.headers().get(PROXY_AUTHORIZATION));
-                    let is_identified = self.identity_of(token, certificate.clone()).is_ok();
-                    if is_identified {
+                    let identity = self.identity_of(token, certificate.clone()).ok();
+                    if identity.is_some() {
                         unidentified = None;
                     }
-                    let Some(place) = self.enter_stream(is_identified) else {
-                        self.refuse_stream(&mut respond);
-                        continue;
-                    };
-                    streams.push(self.serve_stream(request, respond, certificate.clone(), place));
+                    match self.enter_stream(identity.map(|identity| identity.tenant)) {
+                        Ok(place) => {
+                            let certificate = certificate.clone();
+                            streams.push(self.serve_stream(request, respond, certificate, place));
+                        }
+                        Err(refusal) => self.refuse_stream(refusal, &mut respond),
+                    }
                 }
                 () = sleep_until(idle_until), if streams.is_empty() => {
                     if stage != ConnectionStage::Open {
@@ -181,11 +183,17 @@ impl ForwardProxy {
         while streams.next().await.is_some() {}
     }
 
-    /// Refuses a stream for which the process has no place. Its client may repeat the request (RFC 9113, section 8.7).
-    fn refuse_stream(&self, respond: &mut SendResponse<Bytes>) {
-        let refusal = ProxyRefusal::TooManyStreams;
+    /// Refuses a stream for which there is no place. The client of a tenant that holds its share gets a response, since
+    /// repeating the request immediately, which a reset allows (RFC 9113, section 8.7), would not help.
+    fn refuse_stream(&self, refusal: ProxyRefusal, respond: &mut SendResponse<Bytes>) {
         self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
-        respond.send_reset(Reason::REFUSED_STREAM);
+        if refusal != ProxyRefusal::TooManyTenantStreams {
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        // Without a body, which a client with a closed window would not take.
+        if let Err(error) = respond.send_response(bodyless_response(refusal), true) {
+            tracing::debug!(%error, "a client of the proxy did not take a refusal");
+        }
     }
 
     /// Serves one stream to its end, and then gives its place back.
@@ -194,7 +202,7 @@ impl ForwardProxy {
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         certificate: Option<ClientCertificate>,
-        _place: SemaphorePermit<'_>,
+        _place: StreamPlace<'_>,
     ) {
         let rest_timeout = REST_TIMEOUT.min(self.settings().idle_timeout);
         let serve = |io| self.serve_certified(io, certificate, None);
@@ -205,6 +213,20 @@ impl ForwardProxy {
         let refusal = ProxyRefusal::SlowRequest;
         self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
     }
+}
+
+/// The response of a refusal, with the code in `Proxy-Status` alone.
+fn bodyless_response(refusal: ProxyRefusal) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = refusal.status();
+    let headers = response.headers_mut();
+    if let Ok(status) = HeaderValue::from_str(&refusal.proxy_status()) {
+        headers.insert(HeaderName::from_static("proxy-status"), status);
+    }
+    if let Some(seconds) = refusal.retry_after() {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    response
 }
 
 /// Waits until an instant, or for ever.

@@ -48,6 +48,7 @@ fn own_codes_are_listed() {
         ProxyRefusal::Identity(IdentityError::OtherTenant),
         ProxyRefusal::TooManyUnidentified,
         ProxyRefusal::TooManyStreams,
+        ProxyRefusal::TooManyTenantStreams,
         ProxyRefusal::HostMismatch,
         ProxyRefusal::Hello(HelloError::NotTls),
         ProxyRefusal::Hello(HelloError::TooLong),

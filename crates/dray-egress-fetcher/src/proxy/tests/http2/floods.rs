@@ -158,6 +158,21 @@ async fn a_client_that_ignores_the_end_of_its_connection_gets_no_stream() {
     assert_eq!(fixture.proxy.fake_network.dialled().len(), 1);
 }
 
+/// Clients of two tenants, by their certificates.
+const TWO_TENANTS: &str = r#"[
+    {"names": ["spiffe://example.org/agents/umbrella"], "tenant": "umbrella"},
+    {"names": ["spiffe://example.org/agents/one"], "tenant": "acme", "app": "analyst"}
+]"#;
+
+async fn umbrella_client(fixture: &CertifiedProxy) -> Http2Client {
+    let name = "spiffe://example.org/agents/umbrella";
+    Http2Client::start_as(fixture, client_certificate(&fixture.clients, name)).await
+}
+
+fn umbrella_token() -> String {
+    mint_of("umbrella", "chat-1")
+}
+
 /// Streams cost memory, and a connection may have many: the bound is that of the process.
 #[tokio::test]
 async fn streams_of_all_connections_together_have_a_bound() {
@@ -165,6 +180,7 @@ async fn streams_of_all_connections_together_have_a_bound() {
         ("max_tunnels", "1"),
         ("max_queue", "1"),
         ("max_unidentified", "8"),
+        ("tls.clients", TWO_TENANTS),
     ];
     let fixture = open_proxy(&set).await;
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
@@ -177,10 +193,13 @@ async fn streams_of_all_connections_together_have_a_bound() {
     let (tunnel, _up) = one.connect(&authority, &token).await;
     assert_eq!(tunnel.await.unwrap().status(), 200);
     let _server = servers.recv().await.unwrap();
-    // One more waits for its slot. Streams without an identity have places of their own; their response comes after it.
-    let (_waiting, _up) = one.connect(&authority, &token).await;
+    // A stream of another tenant waits for its slot. Streams without an identity have places of their own; their response
+    // comes after it.
+    let umbrella = umbrella_client(&fixture).await;
+    let (_waiting, _up) = umbrella.connect(&authority, &umbrella_token()).await;
     let url = format!("http://{TARGET_HOST}/");
-    assert_eq!(one.get(&url, "wrong").await.unwrap().head.status(), 407);
+    let unidentified = umbrella.get(&url, "wrong").await.unwrap();
+    assert_eq!(unidentified.head.status(), 407);
     for client in [&one, &other] {
         let refused = client.get(&url, &token).await;
         let reason = refused.err().unwrap().reason();
@@ -188,4 +207,68 @@ async fn streams_of_all_connections_together_have_a_bound() {
     }
     let labels = ["code=\"too_many_streams\""];
     assert_eq!(fixture.proxy.metric("connections_total", &labels), 2);
+}
+
+#[tokio::test]
+async fn a_tenant_leaves_places_for_streams_of_other_tenants() {
+    let set = [
+        ("max_tunnels", "4"),
+        ("max_queue", "4"),
+        ("open_timeout", "3s"),
+        ("tls.clients", TWO_TENANTS),
+    ];
+    let fixture = open_proxy(&set).await;
+    let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
+    let one = Http2Client::start(&fixture).await;
+    let other = umbrella_client(&fixture).await;
+    let authority = format!("{NAME}:80");
+    let (mut open, mut refused) = (Vec::new(), 0);
+    for session in 0..16 {
+        let token = fixture.proxy.token_of(&format!("chat-{session}"), None);
+        let (tunnel, up) = one.connect(&authority, &token).await;
+        open.push((tunnel, up));
+    }
+    // Two have slots, two wait for one, and the others are refused immediately.
+    for (tunnel, _) in open.split_off(4) {
+        let response = tunnel.await.unwrap();
+        assert_eq!(response.status(), 503);
+        let headers = response.headers();
+        let status = headers["proxy-status"].to_str().unwrap();
+        assert!(status.contains("too_many_tenant_streams"), "{status}");
+        assert!(headers.contains_key("retry-after"));
+        refused += 1;
+    }
+    let labels = ["code=\"too_many_tenant_streams\""];
+    assert_eq!(fixture.proxy.metric("connections_total", &labels), refused);
+    let (tunnel, _up) = other.connect(&authority, &umbrella_token()).await;
+    assert_eq!(tunnel.await.unwrap().status(), 200);
+    let mut served = Vec::new();
+    for _ in 0..3 {
+        served.push(servers.recv().await.unwrap());
+    }
+    drop((open, served));
+}
+
+#[tokio::test]
+async fn the_places_of_a_tenant_are_configurable_and_free_again_after_a_stream() {
+    let fixture = open_proxy(&[("max_per_tenant", "1"), ("tls.clients", TWO_TENANTS)]).await;
+    let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
+    let client = Http2Client::start(&fixture).await;
+    let (authority, token) = (format!("{NAME}:80"), fixture.proxy.token());
+    let (tunnel, mut up) = client.connect(&authority, &token).await;
+    let tunnel = tunnel.await.unwrap();
+    assert_eq!(tunnel.status(), 200);
+    let (second, _up) = client.connect(&authority, &token).await;
+    assert_eq!(second.await.unwrap().status(), 503);
+    let umbrella = umbrella_client(&fixture).await;
+    let (other, _other_up) = umbrella.connect(&authority, &umbrella_token()).await;
+    assert_eq!(other.await.unwrap().status(), 200);
+    up.send_data(Bytes::new(), true).unwrap();
+    drop(servers.recv().await.unwrap());
+    assert_eq!(read_stream(tunnel.into_body()).await.unwrap(), b"");
+    dray_testkit::eventually("the place is free", async || {
+        let (third, _up) = client.connect(&authority, &token).await;
+        (third.await.unwrap().status() == 200).then_some(())
+    })
+    .await;
 }

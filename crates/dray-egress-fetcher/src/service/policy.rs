@@ -1,0 +1,48 @@
+//! The policy files of the service: where they are, and the task that follows them.
+
+use std::sync::Arc;
+
+use dray_service::{ServiceContext, StartError};
+
+use crate::config::Config;
+use crate::fetch::Fetcher;
+use crate::metrics::EgressMetrics;
+use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket};
+use crate::policy_files::{PolicySource, PolicyWatcher};
+
+/// Name of the setting for files of a path, which the table of the steps has.
+pub(super) const PATH_SETTING: &str = "policy_path";
+
+/// The setting that says where the policy files are.
+pub(super) const fn setting_name(config: &Config) -> &'static str {
+    if config.policy_bucket {
+        "policy_bucket"
+    } else {
+        PATH_SETTING
+    }
+}
+
+/// Reads the policy files, where there are some, and begins to watch them.
+pub(super) async fn watch_policy(
+    config: &Config,
+    fetcher: &Arc<Fetcher>,
+    metrics: EgressMetrics,
+    cx: &ServiceContext,
+) -> Result<(), StartError> {
+    let source = match &config.policy_path {
+        Some(path) => PolicySource::Path(path.clone()),
+        None if config.policy_bucket => {
+            PolicySource::Bucket(PolicyBucket::new(cx.bus.key_value(POLICY_BUCKET)))
+        }
+        None => return Ok(()),
+    };
+    let watcher = PolicyWatcher::open(source, fetcher, metrics)
+        .await
+        .map_err(|error| {
+            let setting = setting_name(config);
+            StartError::with_source(format!("egress-fetcher.{setting} cannot be used"), error)
+        })?;
+    cx.tasks
+        .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
+    Ok(())
+}

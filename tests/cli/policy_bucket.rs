@@ -1,0 +1,179 @@
+//! `dray policy show` and `put`: the policy in the bucket of a real server, also under the rights of the deployment.
+
+use std::path::Path;
+use std::process::Output;
+
+use dray_bus::{KeyValue, test_bus};
+use dray_testkit::nats::NatsServer;
+use serde_json::Value;
+
+use super::{CliHome, line};
+
+const DENY_ALL: &str = "default = \"deny\"\n";
+const ALLOW_ALL: &str = "default = \"allow\"\n";
+const ROLE: &str = "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"files\"\noutcome = \"allow\"\n\
+                    hosts = [\"files.example.org\"]\n";
+
+/// A server with the buckets, and a directory for policy files.
+struct PolicyBucketFixture {
+    home: CliHome,
+    server: NatsServer,
+    keys: KeyValue,
+    directory: tempfile::TempDir,
+}
+
+impl PolicyBucketFixture {
+    async fn start() -> Self {
+        let server = NatsServer::start();
+        let bus = test_bus::connect_provisioned(&server.url()).await;
+        Self {
+            home: CliHome::new(),
+            server,
+            keys: bus.key_value("dray_egress_policy"),
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).unwrap();
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let url = self.server.url();
+        let mut command = vec!["policy"];
+        command.extend(arguments);
+        command.extend(["--nats", &url, "--json"]);
+        self.home.run(&command)
+    }
+
+    fn put(&self, revision: u64) -> Output {
+        let path = self.path().display().to_string();
+        self.run(&["put", &path, "--revision", &revision.to_string()])
+    }
+
+    fn show(&self) -> Value {
+        let shown = self.run(&["show"]);
+        assert!(shown.status.success(), "{shown:?}");
+        line(&shown)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let shown = self.show();
+        let files = shown["files"].as_array().unwrap().iter();
+        files
+            .map(|file| file["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
+    let fixture = PolicyBucketFixture::start().await;
+    let shown = fixture.show();
+    assert_eq!(
+        (&shown["revision"], &shown["rules"]),
+        (&0.into(), &Value::Null)
+    );
+    fixture.write("10-base.toml", DENY_ALL);
+    fixture.write("20-roles.toml", ROLE);
+    let first = fixture.put(0);
+    assert!(first.status.success(), "{first:?}");
+    let first = line(&first);
+    assert_eq!(
+        (&first["revision"], &first["written"]),
+        (&2.into(), &2.into())
+    );
+    let shown = fixture.show();
+    assert_eq!(shown["rules_digest"], first["rules_digest"]);
+    // Based on an earlier revision: nothing is written.
+    fixture.write("10-base.toml", ALLOW_ALL);
+    for outdated in [0, 1, 3] {
+        let refused = fixture.put(outdated);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert_eq!(line(&refused)["fault"]["detail"], "policy_revision");
+    }
+    assert_eq!(fixture.show(), shown);
+    // Only what differs is written, and a file that is gone is deleted.
+    std::fs::remove_file(fixture.path().join("20-roles.toml")).unwrap();
+    let second = line(&fixture.put(2));
+    assert_eq!(
+        (&second["revision"], &second["written"], &second["deleted"]),
+        (&4.into(), &1.into(), &1.into())
+    );
+    assert_eq!(fixture.names(), ["10-base.toml"]);
+    // A deleted file can be written again.
+    fixture.write("20-roles.toml", ROLE);
+    assert_eq!(line(&fixture.put(4))["revision"], 5);
+    assert_eq!(line(&fixture.put(5))["revision"], 5, "nothing differs");
+    let copy = fixture.path().join("copy");
+    let copied = fixture.run(&["show", "--to", &copy.display().to_string()]);
+    assert!(copied.status.success(), "{copied:?}");
+    assert_eq!(
+        std::fs::read_to_string(copy.join("20-roles.toml")).unwrap(),
+        ROLE
+    );
+    let again = fixture.run(&["show", "--to", &copy.display().to_string()]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_policy_is_not_written_and_an_invalid_bucket_is_replaced() {
+    let fixture = PolicyBucketFixture::start().await;
+    let large = format!("{DENY_ALL}#{}\n", "x".repeat(600 * 1024));
+    for (name, text, code) in [
+        ("10-base.toml", "default = \"maybe\"", 78),
+        ("10 base.toml", DENY_ALL, 2),
+        ("10-large.toml", large.as_str(), 2),
+    ] {
+        fixture.write(name, text);
+        let refused = fixture.put(0);
+        assert_eq!(refused.status.code(), Some(code), "{name}: {refused:?}");
+        std::fs::remove_file(fixture.path().join(name)).unwrap();
+    }
+    assert_eq!(fixture.put(0).status.code(), Some(2), "no file");
+    assert_eq!(fixture.show()["revision"], 0);
+    for (name, content) in [
+        ("broken.toml", "default = \"al"),
+        ("no-extension", DENY_ALL),
+    ] {
+        fixture.keys.create(name, content.into()).await.unwrap();
+    }
+    let shown = fixture.show();
+    let problem = shown["problem"].as_str().unwrap();
+    assert!(problem.contains("no-extension"), "{problem}");
+    let tested = fixture.run(&["diff", "bucket", "none"]);
+    assert_eq!(tested.status.code(), Some(78), "{tested:?}");
+    fixture.write("10-base.toml", DENY_ALL);
+    let put = fixture.put(2);
+    assert!(put.status.success(), "{put:?}");
+    assert_eq!(fixture.names(), ["10-base.toml"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_and_a_difference_read_the_bucket() {
+    let fixture = PolicyBucketFixture::start().await;
+    fixture.write("10-base.toml", ROLE);
+    assert!(fixture.put(0).status.success());
+    let table = fixture.path().join("expectations");
+    let text = "[[expect]]\nurl = \"https://files.example.org/\"\noutcome = \"allow\"\nrule = \"a/files\"\n";
+    std::fs::write(&table, text).unwrap();
+    let table = table.display().to_string();
+    for source in [
+        ["--policy", "bucket"],
+        ["--set", "egress-fetcher.policy_bucket=true"],
+    ] {
+        let tested = fixture.run(&[&["test", table.as_str()][..], &source[..]].concat());
+        assert!(tested.status.success(), "{tested:?}");
+        assert_eq!(
+            line(&tested)["rules_digest"],
+            fixture.show()["rules_digest"]
+        );
+    }
+    let path = fixture.path().display().to_string();
+    let compared = fixture.run(&["diff", "bucket", &path]);
+    assert!(compared.status.success(), "{compared:?}");
+}
