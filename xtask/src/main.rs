@@ -129,7 +129,7 @@ enum XtaskCommand {
         #[arg(long)]
         write: bool,
     },
-    /// Create the files of a release: the program, a bill of materials, its provenance, their digests and signatures.
+    /// Create the files of a release: the program, its image, bills of materials, the provenance, digests and signatures.
     ///
     /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
     /// with the profile `dist`, which takes several times as long as a release build.
@@ -139,7 +139,8 @@ enum XtaskCommand {
         cargo xtask dist --signing-key release.pem\n                                    \
         sign each file (docs/releases.md)\n  \
         cargo xtask dist --target x86_64-unknown-linux-musl\n                                    \
-        a static program; the target is installed with rustup")]
+        a static program; the target is installed with rustup\n  \
+        cargo xtask dist --update-base    take the versions that Debian offers now for the base of the image")]
     Dist(dist::DistOptions),
     /// Write the skeleton of a new platform, backend, tool or format, and print the remaining manual steps.
     ///

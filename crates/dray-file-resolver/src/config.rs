@@ -1,13 +1,13 @@
 //! The configuration of the resolver: the section, its aliases and its checks.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use dray_service::config::{ConfigProblem, Section, VariableAlias, parse};
-use dray_types::{ByteSize, Period, Secret, TenantId};
+use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
+use dray_types::{ByteSize, FileSetting, Period, Secret, TenantId};
 
 use crate::dial::{CallerCredentials, is_header_value};
 use crate::downloads::DownloadLimits;
@@ -24,7 +24,7 @@ pub struct Config {
     /// else. Without it, `files/…` references cannot be loaded.
     pub dial_url: Option<String>,
     /// PEM file with the authorities that sign DIAL Core's certificate, instead of the public ones.
-    pub dial_ca_file: Option<PathBuf>,
+    pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core, TLS included. Default `5s`.
     pub dial_connect_timeout: Period,
     /// Longest silence of DIAL Core in the middle of a response. Default `30s`.
@@ -52,6 +52,10 @@ pub struct Config {
     pub reading: ReadingConfig,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
     pub tenants: BTreeMap<String, TenantCredentials>,
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
+    /// section apply to later calls, except `dial_url`, `download_lifetime`, `download_entries`, `reading.workers`,
+    /// `reading.worker`, the two settings of downloads in `reading` and this one. Default `2s`.
+    pub reload_interval: Period,
 }
 
 /// Credentials that the work of one tenant sends to DIAL Core.
@@ -84,6 +88,7 @@ impl Default for Config {
             download_entries: 4096,
             reading: ReadingConfig::default(),
             tenants: BTreeMap::new(),
+            reload_interval: DEFAULT_RELOAD_INTERVAL,
         }
     }
 }
@@ -114,6 +119,7 @@ impl Section for Config {
         let mut problems = self.endpoint_problems();
         problems.extend(self.download_problems());
         problems.extend(self.reading.problems());
+        problems.extend(interval_problem(self.reload_interval));
         let mut require = |is_valid: bool, field: &str, message: &str| {
             if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
@@ -314,6 +320,10 @@ mod tests {
             "download_lifetime",
         );
         check(|config| config.download_entries = 0, "download_entries");
+        check(
+            |config| config.reload_interval = Period::default(),
+            "reload_interval",
+        );
         let tenant = |name: &str, key: &str| {
             let credentials = TenantCredentials {
                 api_key: Secret::new(key),

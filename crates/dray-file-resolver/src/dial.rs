@@ -57,8 +57,10 @@ pub(crate) fn dial_client(url: &str, config: &Config) -> Result<DialClient, dray
         // only to its hosts.
         authorities: config
             .dial_ca_file
-            .clone()
-            .map_or(TrustedAuthorities::Public, TrustedAuthorities::Only),
+            .as_deref()
+            .map_or(TrustedAuthorities::Public, |path| {
+                TrustedAuthorities::Only(path.to_owned())
+            }),
         limits: config.timeouts(),
         read_retries: 0,
         max_json_bytes: MAX_METADATA_BYTES,

@@ -39,6 +39,7 @@ pub mod loader;
 pub mod metrics;
 pub mod output;
 pub mod reading;
+mod reload;
 pub mod reply;
 pub mod resolver;
 pub mod service;

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use opentelemetry::metrics::Meter;
 
 use dray_bus::{Meta, Permissions};
+use dray_dial::DialClient;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
-use dray_service::{Request, Router, Service, ServiceContext, ServicePlan, StartError};
+use dray_service::{
+    ReplaceableValue, Request, Router, Service, ServiceContext, ServicePlan, StartError,
+};
 use dray_store::StoreAccess;
 use dray_types::{ErrorChain, Fault, Secret};
 
@@ -23,6 +26,7 @@ use crate::downloads::{DownloadIndex, SharedDownloads};
 use crate::error::ResolveError;
 use crate::metrics::ResolverMetrics;
 use crate::reading::ReadingContext;
+use crate::reload::{SettingsReload, reload_metrics};
 use crate::resolver::{ReplyLimits, ResolveJob, ResolveOutcome, ToolCallResolver};
 
 /// Sizes that resolved arguments have to fit, in replies and in events: a message without the space for headers, names
@@ -35,6 +39,13 @@ const REPLY_LIMITS: ReplyLimits = ReplyLimits {
 /// The running service.
 #[derive(Debug)]
 pub struct FileResolver {
+    /// A request takes them once, so a change of the configuration does not reach it.
+    settings: ReplaceableValue<ResolverSettings>,
+}
+
+/// The settings in force, with what is made from them.
+#[derive(Debug)]
+pub(crate) struct ResolverSettings {
     resolver: ToolCallResolver,
     reading: ReadingContext,
     config: Config,
@@ -50,15 +61,10 @@ impl Service for FileResolver {
     }
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
-        let dial = match &config.dial_url {
-            None => {
-                tracing::warn!("dial_url is not set: references to DIAL files will be refused");
-                None
-            }
-            Some(url) => Some(dial_client(url, &config).map_err(|error| {
-                StartError::with_source("could not create the DIAL client", error)
-            })?),
-        };
+        if config.dial_url.is_none() {
+            tracing::warn!("dial_url is not set: references to DIAL files will be refused");
+        }
+        let dial = create_dial_client(&config)?;
         let reading = ReadingContext::start(&config.reading, cx, dial.clone())?;
         let resolver = ToolCallResolver {
             bus: cx.bus.clone(),
@@ -73,11 +79,14 @@ impl Service for FileResolver {
             ),
             metrics: ResolverMetrics::new(&cx.meter),
         };
-        Ok(Self {
+        let settings = ReplaceableValue::new(ResolverSettings {
             resolver,
             reading,
             config,
-        })
+        });
+        let reload = SettingsReload::follow(settings.clone(), cx);
+        cx.tasks.spawn(reload.run(cx.stop.clone()));
+        Ok(Self { settings })
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -116,6 +125,7 @@ impl Service for FileResolver {
 
     fn instruments(meter: &Meter) {
         ResolverMetrics::new(meter);
+        reload_metrics(meter);
     }
 }
 
@@ -145,9 +155,10 @@ impl FileResolver {
             credentials: credentials.map(caller_credentials).unwrap_or_default(),
             reply_limits: REPLY_LIMITS,
         };
-        let outcome = match self.resolver.resolve(job).await {
+        let settings = self.settings.get();
+        let outcome = match settings.resolver.resolve(job).await {
             Ok(ResolveOutcome::Resolved(resolved)) if presign => {
-                let linked = self.link(&meta, resolved).await;
+                let linked = settings.link(&meta, resolved).await;
                 v1::resolve_reply::Outcome::Resolved(linked.map_err(report_error)?)
             }
             Ok(ResolveOutcome::Resolved(resolved)) => {
@@ -173,7 +184,8 @@ impl FileResolver {
                 InvalidMessage::Missing("claim"),
             )));
         };
-        self.presign(&meta, claim).await.map_err(report_error)
+        let settings = self.settings.get();
+        settings.presign(&meta, claim).await.map_err(report_error)
     }
 
     /// Lists the finished content of the caller's tenant.
@@ -182,7 +194,37 @@ impl FileResolver {
         request: Request<v1::ListArtifactsRequest>,
     ) -> Result<v1::ListArtifactsReply, Fault> {
         let Request { meta, body } = request;
-        artifacts::list(&self.resolver.store, &meta, &body).await
+        artifacts::list(&self.settings.get().resolver.store, &meta, &body).await
+    }
+}
+
+impl ResolverSettings {
+    /// The configuration with which these settings were made.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The same service with another configuration. What is kept for later calls stays, and so do connections to DIAL Core
+    /// whose settings are equal.
+    pub(crate) fn with_config(&self, config: Config) -> Result<Self, StartError> {
+        let dial_settings = |config: &Config| {
+            let timeouts = (config.dial_connect_timeout, config.dial_read_timeout);
+            (config.dial_ca_file.clone(), timeouts)
+        };
+        let dial = if dial_settings(&self.config) == dial_settings(&config) {
+            self.resolver.dial.clone()
+        } else {
+            create_dial_client(&config)?
+        };
+        Ok(Self {
+            reading: self.reading.with_settings(&config.reading, dial.clone())?,
+            resolver: ToolCallResolver {
+                dial,
+                limits: config.limits(),
+                ..self.resolver.clone()
+            },
+            config,
+        })
     }
 
     /// Adds a link to resolved arguments that are in the store.
@@ -222,6 +264,13 @@ impl FileResolver {
             expires_at_ms: link.expires_at_ms,
         })
     }
+}
+
+/// The client of DIAL Core. None without an address.
+fn create_dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
+    let client = config.dial_url.as_ref();
+    let client = client.map(|url| dial_client(url, config)).transpose();
+    client.map_err(|error| StartError::with_source("could not create the DIAL client", error))
 }
 
 pub(crate) fn caller_credentials(credentials: v1::DialCredentials) -> CallerCredentials {

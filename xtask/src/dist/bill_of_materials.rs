@@ -147,10 +147,6 @@ impl BillOfMaterials {
             .values()
             .map(|package| self.edges(package))
             .collect();
-        let created = step::program_step("date")
-            .args(["--utc", "+%Y-%m-%dT%H:%M:%SZ", "--date"])
-            .arg(format!("@{}", commit.seconds))
-            .output()?;
         Ok(json!({
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
             "bomFormat": "CycloneDX",
@@ -158,7 +154,7 @@ impl BillOfMaterials {
             "serialNumber": serial_number(program, commit),
             "version": 1,
             "metadata": {
-                "timestamp": created.trim(),
+                "timestamp": timestamp(commit)?,
                 "lifecycles": [{"phase": "build"}],
                 "tools": {"components": [{"type": "application", "name": "cargo xtask dist"}]},
                 "component": application,
@@ -178,9 +174,18 @@ impl BillOfMaterials {
     }
 }
 
-/// A UUID of version 8 (RFC 9562) that only this program and commit have.
-fn serial_number(program: &FileDigest, commit: &SourceCommit) -> String {
-    let digest = Sha256::digest(format!("{}\n{}", program.sha256, commit.hash));
+/// The time of a commit (RFC 3339).
+pub(super) fn timestamp(commit: &SourceCommit) -> anyhow::Result<String> {
+    let time = step::program_step("date")
+        .args(["--utc", "+%Y-%m-%dT%H:%M:%SZ", "--date"])
+        .arg(format!("@{}", commit.seconds))
+        .output()?;
+    Ok(time.trim().to_owned())
+}
+
+/// A UUID of version 8 (RFC 9562) that only this product and commit have.
+pub(super) fn serial_number(product: &FileDigest, commit: &SourceCommit) -> String {
+    let digest = Sha256::digest(format!("{}\n{}", product.sha256, commit.hash));
     let mut digits = hexadecimal(&digest);
     digits.truncate(32);
     // The digit of the version, then the two bits of the variant.

@@ -1,12 +1,13 @@
 //! `cargo xtask dist`: the files of a release, created so that a second build results in the same bytes.
 //!
-//! The archive contains the program, its completions and its manual pages. The other files are a software bill of
-//! materials (`CycloneDX` 1.6), a provenance statement (in-toto Statement v1 with SLSA Provenance v1) and `SHA256SUMS`.
-//! Each of them is signed if the caller has a key.
+//! The archive contains the program, its completions and its manual pages; the image contains the program and a base
+//! without a shell. The other files are software bills of materials (`CycloneDX` 1.6), a provenance statement (in-toto
+//! Statement v1 with SLSA Provenance v1) and `SHA256SUMS`. Each of them is signed if the caller has a key.
 
 mod archive;
 mod bill_of_materials;
 mod digest;
+mod image;
 mod program;
 mod provenance;
 mod signature;
@@ -15,9 +16,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use serde_json::Value;
 
+use self::archive::GzipLevel;
 use self::bill_of_materials::BillOfMaterials;
 use self::digest::FileDigest;
+use self::image::{BaseList, ImageBase, ImageOptions};
 use self::program::{ProgramBuild, SourceCommit};
 use self::signature::SigningKey;
 use crate::step;
@@ -47,10 +51,15 @@ pub(crate) struct DistOptions {
     /// in `NAME.sig`, as `cosign verify-blob` reads it.
     #[arg(long, value_name = "FILE")]
     signing_key: Option<PathBuf>,
+    #[command(flatten)]
+    image: ImageOptions,
 }
 
 /// Creates all files of a release, and prints their digests.
 pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()> {
+    if options.image.update_base {
+        return BaseList::update_versions(&options.image.list_path(root));
+    }
     let out = match &options.out {
         Some(out) => out.clone(),
         None => root.join("target/dist-files"),
@@ -63,18 +72,13 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         Some(target) => target.clone(),
         None => program::host_target()?,
     };
+    // Before the build, which takes longer than the packages.
+    let base = options.image.open_base(root, &target)?;
     let build = ProgramBuild {
         target: target.clone(),
         commit,
     };
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => build.run(root, &root.join("target/dist-build"))?,
-    };
-    program::check_libraries(&program)?;
-    if options.program.is_none() {
-        program::check_symbols(&program)?;
-    }
+    let program = open_program(root, options, &build, base.as_ref())?;
     if options.verify {
         verify(root, &build, &program)?;
     }
@@ -83,8 +87,18 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         fs::remove_dir_all(&out)?;
     }
     fs::create_dir_all(&out)?;
-    let stem = format!("dray-{}-{target}", env!("CARGO_PKG_VERSION"));
-    write_files(root, &out, &stem, &program, &build, &options.builder)?;
+    let release = ReleaseFiles {
+        root,
+        out: &out,
+        program: &program,
+        level: match options.program {
+            Some(_) => GzipLevel::Fast,
+            None => GzipLevel::Best,
+        },
+        build: &build,
+        builder: &options.builder,
+    };
+    release.write(base.as_ref())?;
     eprint!("{}", fs::read_to_string(out.join(digest::LIST_NAME))?);
     eprintln!("the files are in {}", out.display());
     match key {
@@ -96,6 +110,27 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         None => eprintln!("nothing is signed; --signing-key FILE signs every file"),
     }
     Ok(())
+}
+
+/// Builds the program, or takes the one that the options name, and checks it.
+fn open_program(
+    root: &Path,
+    options: &DistOptions,
+    build: &ProgramBuild,
+    base: Option<&ImageBase>,
+) -> anyhow::Result<PathBuf> {
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => build.run(root, &root.join("target/dist-build"))?,
+    };
+    program::check_libraries(&program)?;
+    if options.program.is_none() {
+        program::check_symbols(&program)?;
+    }
+    if let Some(base) = base {
+        base.check_program(&program)?;
+    }
+    Ok(program)
 }
 
 /// Opens the key for signatures.
@@ -113,29 +148,73 @@ fn open_key(path: &Path, out: &Path) -> anyhow::Result<SigningKey> {
     Ok(key)
 }
 
-fn write_files(
-    root: &Path,
-    out: &Path,
-    stem: &str,
-    program: &Path,
-    build: &ProgramBuild,
-    builder: &str,
-) -> anyhow::Result<()> {
-    let archive = out.join(format!("{stem}.tar.gz"));
-    archive::write_archive(root, &archive, stem, program, &build.commit)?;
-    let program_digest = FileDigest::of(program)?.named("dray");
-    let bill = BillOfMaterials::read(root, &build.target)?;
-    write_json(
-        &out.join(format!("{stem}.cdx.json")),
-        &bill.document(&program_digest, &build.commit)?,
-    )?;
-    let subjects = [FileDigest::of(&archive)?, program_digest];
-    let statement = provenance::statement(root, &subjects, build, builder)?;
-    write_json(&out.join(format!("{stem}.provenance.json")), &statement)?;
-    digest::write_list(out)
+/// What the files of a release are made from.
+struct ReleaseFiles<'a> {
+    root: &'a Path,
+    out: &'a Path,
+    program: &'a Path,
+    level: GzipLevel,
+    build: &'a ProgramBuild,
+    builder: &'a str,
 }
 
-fn write_json(path: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
+impl ReleaseFiles<'_> {
+    /// Writes all files, with an image if there is a base for it.
+    fn write(&self, base: Option<&ImageBase>) -> anyhow::Result<()> {
+        let archive = self.path("tar.gz");
+        let commit = &self.build.commit;
+        archive::write_archive(
+            self.root,
+            &archive,
+            &self.stem(),
+            self.program,
+            commit,
+            self.level,
+        )?;
+        let program_digest = FileDigest::of(self.program)?.named("dray");
+        let bill = BillOfMaterials::read(self.root, &self.build.target)?;
+        let bill = bill.document(&program_digest, commit)?;
+        write_json(&self.path("cdx.json"), &bill)?;
+        let mut subjects = vec![FileDigest::of(&archive)?, program_digest];
+        let mut packages = Vec::new();
+        if let Some(base) = base {
+            subjects.extend(self.write_image(base, bill)?);
+            packages = image::package_materials(base);
+        }
+        let statement =
+            provenance::statement(self.root, &subjects, self.build, self.builder, packages)?;
+        write_json(&self.path("provenance.json"), &statement)?;
+        digest::write_list(self.out)
+    }
+
+    /// Writes the image and its bill of materials. Returns the digests of the file and of the image in it.
+    fn write_image(&self, base: &ImageBase, bill: Value) -> anyhow::Result<[FileDigest; 2]> {
+        let file = self.path("image.tar");
+        let image = base.write_image(&file, self.program, &self.build.commit, self.level)?;
+        let bill = image::image_bill(bill, &image, base, &self.build.commit);
+        write_json(&self.path("image.cdx.json"), &bill)?;
+        eprintln!(
+            "the image is {} with the digest sha256:{}",
+            image.name, image.sha256
+        );
+        let digest = FileDigest {
+            name: image.name,
+            sha256: image.sha256,
+        };
+        Ok([FileDigest::of(&file)?, digest])
+    }
+
+    /// What the names of the files begin with.
+    fn stem(&self) -> String {
+        format!("dray-{}-{}", env!("CARGO_PKG_VERSION"), self.build.target)
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        self.out.join(format!("{}.{extension}", self.stem()))
+    }
+}
+
+fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -193,6 +272,7 @@ mod tests {
             allow_dirty: false,
             builder: String::new(),
             signing_key: Some(key.clone()),
+            image: ImageOptions::default(),
         };
         // The directory is not a repository, so every later step would fail with another error.
         let run = || format!("{:#}", run_dist(directory.path(), &options).unwrap_err());

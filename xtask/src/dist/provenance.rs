@@ -14,7 +14,7 @@ const BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:v1";
 /// Repository in the reference to the source. The repository has no public URL.
 const SOURCE_URI: &str = "urn:drayage:source";
 
-/// The statement about these files.
+/// The statement about these files. `packages` are the materials of the image, each with its URI and digest.
 ///
 /// The statement contains no start and no end time, so that two builds of a commit have equal statements.
 pub(super) fn statement(
@@ -22,13 +22,19 @@ pub(super) fn statement(
     subjects: &[FileDigest],
     build: &ProgramBuild,
     builder: &str,
+    packages: Vec<Value>,
 ) -> anyhow::Result<Value> {
     let compiler = step::program_step("rustc")
         .arg("-vV")
         .inside(root)
         .output()?;
     let lock = FileDigest::of(&root.join("Cargo.lock"))?;
-    Ok(document(subjects, build, builder, &compiler, &lock))
+    let mut materials = vec![
+        json!({"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}}),
+        json!({"name": lock.name, "digest": {"sha256": lock.sha256}}),
+    ];
+    materials.extend(packages);
+    Ok(document(subjects, build, builder, &compiler, &materials))
 }
 
 fn document(
@@ -36,7 +42,7 @@ fn document(
     build: &ProgramBuild,
     builder: &str,
     compiler: &str,
-    lock: &FileDigest,
+    materials: &[Value],
 ) -> Value {
     let subjects: Vec<Value> = subjects
         .iter()
@@ -59,10 +65,7 @@ fn document(
                     "compiler": compiler.lines().collect::<Vec<_>>(),
                     "SOURCE_DATE_EPOCH": build.commit.seconds,
                 },
-                "resolvedDependencies": [
-                    {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
-                    {"name": lock.name, "digest": {"sha256": lock.sha256}},
-                ],
+                "resolvedDependencies": materials,
             },
             "runDetails": {"builder": {"id": builder}},
         },
@@ -88,14 +91,11 @@ mod tests {
             },
         };
         let subjects = [file("dray.tar.gz", "1"), file("dray", "2")];
-        let lock = file("Cargo.lock", "3");
-        let document = document(
-            &subjects,
-            &build,
-            "urn:builder",
-            "rustc 1\nhost: h\n",
-            &lock,
-        );
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let package =
+            json!({"uri": "pkg:deb/debian/libc6@1", "digest": {"sha256": "3".repeat(64)}});
+        let packages = vec![package.clone()];
+        let document = statement(&root, &subjects, &build, "urn:builder", packages).unwrap();
         let value_at = |pointer: &str| document.pointer(pointer).unwrap().clone();
         assert_eq!(
             value_at("/subject/1"),
@@ -108,15 +108,16 @@ mod tests {
             )),
             "c".repeat(40)
         );
+        let compiler = value_at(&format!("{definition}/internalParameters/compiler/0"));
+        assert!(compiler.as_str().unwrap().starts_with("rustc "));
+        let lock = FileDigest::of(&root.join("Cargo.lock")).unwrap();
         assert_eq!(
-            value_at(&format!("{definition}/internalParameters/compiler")),
-            json!(["rustc 1", "host: h"])
-        );
-        assert_eq!(
-            value_at(&format!(
-                "{definition}/resolvedDependencies/1/digest/sha256"
-            )),
-            "3".repeat(64)
+            value_at(&format!("{definition}/resolvedDependencies")),
+            json!([
+                {"uri": SOURCE_URI, "digest": {"gitCommit": "c".repeat(40)}},
+                {"name": "Cargo.lock", "digest": {"sha256": lock.sha256}},
+                package,
+            ])
         );
         assert_eq!(value_at("/predicate/runDetails/builder/id"), "urn:builder");
     }

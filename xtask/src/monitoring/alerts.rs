@@ -163,8 +163,9 @@ pub(super) const ALERT_RULES: [AlertRule; 18] = [
         name: "DrayStaleSettings",
         expression: "max(dray_delivery_config_stale) > 0 or max(dray_transfer_config_stale) > 0 or \
                      max(dray_orchestrator_config_stale) > 0 or max(dray_egress_config_stale) > 0 or \
-                     max(dray_bus_config_stale) > 0 or max(dray_store_config_stale) > 0 or \
-                     max(dray_egress_policy_stale) > 0 or max(dray_egress_proxy_tls_stale) > 0",
+                     max(dray_resolver_config_stale) > 0 or max(dray_bus_config_stale) > 0 or \
+                     max(dray_store_config_stale) > 0 or max(dray_egress_policy_stale) > 0 or \
+                     max(dray_egress_proxy_tls_stale) > 0",
         // An operator may be in the middle of several changes.
         hold: "5m",
         severity: AlertSeverity::Warning,

@@ -1,6 +1,6 @@
 //! The configuration of reading documents.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use dray_reading::policy::Policy;
 use dray_reading::summary::{Endpoint, OpenAi, Summarizer, SummaryLimits};
 use dray_service::StartError;
 use dray_service::config::ConfigProblem;
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, FileSetting, Period, Secret};
 
 /// Reading documents (read-attachment 6 and 12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ pub struct SummaryConfig {
     /// Bearer token.
     pub key: Secret,
     /// PEM file with more certificate authorities.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<FileSetting>,
     /// Longest wait for one answer. Default `300s`.
     pub timeout: Period,
     /// Model calls for one document. Default 64.
@@ -235,7 +235,7 @@ impl SummaryConfig {
             key: (!self.key.expose().is_empty()).then(|| self.key.clone()),
             timeout: self.timeout.as_duration(),
             window_bytes: self.window.as_usize(),
-            authorities: self.ca_file.clone(),
+            authorities: self.ca_file.as_deref().map(Path::to_path_buf),
             ..Endpoint::new(url, &self.model)
         };
         let model = OpenAi::new(endpoint)

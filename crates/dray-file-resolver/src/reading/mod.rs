@@ -41,6 +41,7 @@ pub(crate) struct ReadingContext {
     store: Store,
     clock: Clock,
     dial: Option<DialClient>,
+    worker: Worker,
     reader: Reader,
     /// Outside documents that were read recently, by conversation.
     downloads: DownloadIndex,
@@ -63,32 +64,13 @@ impl ReadingContext {
             0 => worker,
             workers => worker.with_concurrency(workers),
         };
-        // Without a root, `check_workspace` refuses every path, so this value is never used.
-        let primary = config
-            .roots
-            .first()
-            .map_or(Path::new("/"), PathBuf::as_path);
-        let mut roots = Roots::new(primary).strict(config.workspace_strict);
-        for root in config.roots.iter().skip(1) {
-            roots
-                .add(root)
-                .map_err(|error| StartError::with_source("reading.roots cannot be used", error))?;
-        }
-        let mut reader = Reader::new(config.policy(), roots, worker);
-        if let Some(model) = config.summary.model()? {
-            reader = reader
-                .with_summarizer(model)
-                .with_summary_limits(config.summary.limits());
-        }
-        if let Some(ocr) = config.ocr.settings() {
-            reader = reader.with_ocr(ocr);
-        }
         Ok(Self {
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             clock: cx.clock.clone(),
             dial,
-            reader,
+            reader: create_reader(config, worker.clone())?,
+            worker,
             downloads: DownloadIndex::shared_with(
                 cx.clock.clone(),
                 DownloadLimits {
@@ -101,9 +83,52 @@ impl ReadingContext {
         })
     }
 
+    /// The same with other settings. Its conversions count towards the same limit, and it finds the same downloads.
+    pub(crate) fn with_settings(
+        &self,
+        config: &ReadingConfig,
+        dial: Option<DialClient>,
+    ) -> Result<Self, StartError> {
+        Ok(Self {
+            bus: self.bus.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            dial,
+            reader: create_reader(config, self.worker.clone())?,
+            worker: self.worker.clone(),
+            downloads: self.downloads.clone(),
+            config: config.clone(),
+        })
+    }
+
     /// The reader, with the cache of a tenant.
     fn reader(&self, tenant: &TenantId) -> Reader {
         let cache = cache::ConversionCache::new(&self.bus, &self.store, &self.clock, tenant);
         self.reader.clone().with_cache(Arc::new(cache))
     }
+}
+
+/// The reader of these settings.
+fn create_reader(config: &ReadingConfig, worker: Worker) -> Result<Reader, StartError> {
+    // Without a root, `check_workspace` refuses every path, so this value is never used.
+    let primary = config
+        .roots
+        .first()
+        .map_or(Path::new("/"), PathBuf::as_path);
+    let mut roots = Roots::new(primary).strict(config.workspace_strict);
+    for root in config.roots.iter().skip(1) {
+        roots
+            .add(root)
+            .map_err(|error| StartError::with_source("reading.roots cannot be used", error))?;
+    }
+    let mut reader = Reader::new(config.policy(), roots, worker);
+    if let Some(model) = config.summary.model()? {
+        reader = reader
+            .with_summarizer(model)
+            .with_summary_limits(config.summary.limits());
+    }
+    if let Some(ocr) = config.ocr.settings() {
+        reader = reader.with_ocr(ocr);
+    }
+    Ok(reader)
 }

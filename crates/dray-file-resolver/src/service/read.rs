@@ -14,7 +14,7 @@ impl FileResolver {
         self: Arc<Self>,
         request: Request<v1::ReadAttachmentRequest>,
     ) -> Result<v1::ReadAttachmentReply, Fault> {
-        self.reading.read_attachment(request).await
+        self.settings.get().reading.read_attachment(request).await
     }
 
     /// Builds the description of a conversation's files for the model.
@@ -22,7 +22,7 @@ impl FileResolver {
         self: Arc<Self>,
         request: Request<v1::BuildContextRequest>,
     ) -> Result<v1::BuildContextReply, Fault> {
-        self.reading.build_context(request).await
+        self.settings.get().reading.build_context(request).await
     }
 
     /// Runs the model's tool `read_files`.
@@ -30,7 +30,7 @@ impl FileResolver {
         self: Arc<Self>,
         request: Request<v1::ReadFilesRequest>,
     ) -> Result<v1::ReadFilesReply, Fault> {
-        self.reading.read_files(request).await
+        self.settings.get().reading.read_files(request).await
     }
 
     /// Replaces file ids by URLs.
@@ -38,7 +38,7 @@ impl FileResolver {
         self: Arc<Self>,
         request: Request<v1::SubstituteIdsRequest>,
     ) -> Result<v1::SubstituteIdsReply, Fault> {
-        self.reading.substitute_ids(request).await
+        self.settings.get().reading.substitute_ids(request).await
     }
 
     /// Runs the model's tool `sandbox_fetch_user_file`.
@@ -46,6 +46,6 @@ impl FileResolver {
         self: Arc<Self>,
         request: Request<v1::FetchUserFileRequest>,
     ) -> Result<v1::FetchUserFileReply, Fault> {
-        self.reading.fetch_user_file(request).await
+        self.settings.get().reading.fetch_user_file(request).await
     }
 }

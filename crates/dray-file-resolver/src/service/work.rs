@@ -32,14 +32,17 @@ impl FileResolver {
         let Request { mut meta, body } = request;
         check_names(&body)?;
         check_owner(&body, &meta.tenant)?;
-        let now = self.resolver.clock.now_ms();
-        let work_deadline = Deadline::after(now, self.config.work_deadline.as_duration());
+        let settings = self.settings.get();
+        let now = settings.resolver.clock.now_ms();
+        let work_deadline = Deadline::after(now, settings.config.work_deadline.as_duration());
         let call_deadline = meta.deadline;
         // The work may last longer than the call that submits it.
         meta.deadline = work_deadline.max(call_deadline);
         let remaining_time = call_deadline.earlier(REPORT_MARGIN).remaining(now);
-        let published =
-            tokio::time::timeout(remaining_time, self.resolver.bus.publish_work(&meta, &body));
+        let published = tokio::time::timeout(
+            remaining_time,
+            settings.resolver.bus.publish_work(&meta, &body),
+        );
         match published.await {
             Ok(Ok(published)) => Ok(v1::ToolCallAccepted {
                 operation_id: meta.operation.to_string(),
@@ -62,7 +65,8 @@ impl FileResolver {
         let Request { meta, body } = request;
         let operation = OperationId::new(body.operation_id)
             .map_err(|error| InvalidMessage::field("operation_id", error))?;
-        let ledger = self.resolver.bus.ledger();
+        let settings = self.settings.get();
+        let ledger = settings.resolver.bus.ledger();
         let found = ledger
             .find::<v1::ToolCallRequested>(&meta.tenant, &operation)
             .await?;
@@ -95,18 +99,19 @@ impl FileResolver {
             let event = rejected_event(operation_id, &work, fault.clone(), None);
             return Err(WorkFailure::with_event(fault, &event));
         }
+        let settings = self.settings.get();
         let job = ResolveJob {
             epoch,
             work_until: meta.deadline.earlier(REPORT_MARGIN),
             tool: work.tool.clone(),
             arguments: work.arguments.clone(),
             options: work.options.clone().unwrap_or_default(),
-            credentials: self.config.credentials(&meta.tenant),
+            credentials: settings.config.credentials(&meta.tenant),
             reply_limits: REPLY_LIMITS,
             meta,
         };
         let outcome = tokio::select! {
-            outcome = self.resolver.resolve(job) => outcome.map_err(report_error)?,
+            outcome = settings.resolver.resolve(job) => outcome.map_err(report_error)?,
             // The lease was lost or the process stops; the work is delivered again.
             () = cancel.cancelled() => return Err(cancelled_fault().into()),
         };

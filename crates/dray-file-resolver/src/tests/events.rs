@@ -15,7 +15,7 @@ use super::fixture::{ResolverFixture, fetched, noise};
 
 const TENANT_KEYS: &[(&str, &str)] = &[("file-resolver.tenants.acme.api_key", "key")];
 
-fn call(arguments: &str) -> v1::ToolCallRequested {
+pub(super) fn call(arguments: &str) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
         tool_call_id: "call-1".to_owned(),
         tool: "tool".to_owned(),
@@ -42,7 +42,7 @@ async fn next(events: &mut EventStream, meta: &Meta) -> ObservedEvent {
     found.await.expect("no event within 20 s")
 }
 
-async fn find_resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
+pub(super) async fn find_resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
     let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
@@ -51,7 +51,7 @@ async fn find_resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRe
     event.decode().unwrap()
 }
 
-async fn find_rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
+pub(super) async fn find_rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
     let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),

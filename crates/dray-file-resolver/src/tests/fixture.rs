@@ -28,6 +28,7 @@ use crate::external::ExternalFetch;
 use crate::loader::{FileLoader, LoadScope};
 
 pub(super) const TEST_TENANT: &str = "acme";
+const CONFIGURATION_FILE: &str = "dray.toml";
 
 pub(super) struct ResolverFixture {
     pub(super) core: DialCore,
@@ -82,6 +83,9 @@ impl ResolverFixture {
             .set("limits.free_disk_percent", "0")
             .bus(bus.clone())
             .store(store.clone());
+        let file = directory.path().join(CONFIGURATION_FILE);
+        std::fs::write(&file, "").unwrap();
+        all.sources = all.sources.file(file);
         for (key, value) in settings {
             all = all.set(*key, *value);
         }
@@ -96,6 +100,23 @@ impl ResolverFixture {
             running,
             s3: Some(s3),
         }
+    }
+
+    /// Replaces the configuration file, which is empty at the start.
+    pub(super) fn configure(&self, text: &str) {
+        std::fs::write(self.directory.path().join(CONFIGURATION_FILE), text).unwrap();
+    }
+
+    /// Waits until a line of the metrics begins with `name` and ends with `value`.
+    pub(super) async fn wait_for_metric(&self, name: &str, value: u64) {
+        dray_testkit::eventually(name, async || {
+            let metrics = self.running.metrics().unwrap();
+            let mut lines = metrics.lines();
+            lines
+                .any(|line| line.starts_with(name) && line.ends_with(&format!(" {value}")))
+                .then_some(())
+        })
+        .await;
     }
 
     pub(super) fn meta(&self) -> Meta {

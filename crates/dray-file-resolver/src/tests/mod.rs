@@ -5,6 +5,7 @@ mod external;
 mod failures;
 mod fixture;
 mod log;
+mod reloaded;
 mod request_cache;
 mod resolve;
 mod rules;

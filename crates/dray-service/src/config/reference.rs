@@ -41,10 +41,11 @@ secret can be read from a file: add `_file` to its key or `_FILE` to its variabl
 text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
 in the environment. Names that begin with a dot are skipped.
 
-A change needs a restart, except in four sections, whose services read file and directory again while they run:
+A change needs a restart, except in five sections, whose services read file and directory again while they run:
 `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
 ([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
-([orchestrator.md](orchestrator.md#changing-settings)) and `egress-fetcher`
+([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver`
+([file-resolver.md](file-resolver.md#changing-settings)) and `egress-fetcher`
 ([egress.md](egress.md#changing-credentials-and-limits)). Files with authorities or keys that settings of these sections name
 by their path count as a part of the setting: it changes when their content does. The log names settings that need a restart
 when they change. Policy files, and certificates and identities of listeners, are read again as their pages say.

@@ -2,6 +2,7 @@
 
 use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_testkit::tls::Authority;
+use dray_types::FileSetting;
 
 use super::*;
 
@@ -19,7 +20,7 @@ fn authorities_come_from_a_pem_file_when_one_is_given() {
             std::fs::write(&path, pem).unwrap();
         }
         let config = Config {
-            dial_ca_file: Some(path.clone()),
+            dial_ca_file: Some(FileSetting::read(&path)),
             ..Config::default()
         };
         let error = dial_client("https://dial.example", &config).unwrap_err();
@@ -50,7 +51,13 @@ async fn tls_trusts_the_given_authorities_and_no_others() {
         dial_client(&url, &config).unwrap()
     };
     let credentials = CallerCredentials::default();
-    let trusted = read(&open(Some(path)), "files/b/a.txt", &credentials, FILE_LIMIT).await;
+    let trusted = read(
+        &open(Some(FileSetting::read(path))),
+        "files/b/a.txt",
+        &credentials,
+        FILE_LIMIT,
+    )
+    .await;
     assert_eq!(trusted.unwrap(), b"over tls");
     let public = read(&open(None), "files/b/a.txt", &credentials, FILE_LIMIT).await;
     assert!(

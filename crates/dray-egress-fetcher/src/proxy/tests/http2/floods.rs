@@ -221,7 +221,7 @@ async fn a_tenant_leaves_places_for_streams_of_other_tenants() {
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let one = Http2Client::start(&fixture).await;
     let other = umbrella_client(&fixture).await;
-    let authority = format!("{NAME}:80");
+    let authority = format!("{TARGET_HOST}:80");
     let (mut open, mut refused) = (Vec::new(), 0);
     for session in 0..16 {
         let token = fixture.proxy.token_of(&format!("chat-{session}"), None);
@@ -254,7 +254,7 @@ async fn the_places_of_a_tenant_are_configurable_and_free_again_after_a_stream()
     let fixture = open_proxy(&[("max_per_tenant", "1"), ("tls.clients", TWO_TENANTS)]).await;
     let mut servers = fixture.proxy.be_server(PUBLIC_ADDRESS, 80);
     let client = Http2Client::start(&fixture).await;
-    let (authority, token) = (format!("{NAME}:80"), fixture.proxy.token());
+    let (authority, token) = (format!("{TARGET_HOST}:80"), fixture.proxy.token());
     let (tunnel, mut up) = client.connect(&authority, &token).await;
     let tunnel = tunnel.await.unwrap();
     assert_eq!(tunnel.status(), 200);
