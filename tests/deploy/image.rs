@@ -1,8 +1,8 @@
 //! The image that `cargo xtask dist` makes, in the engines of Docker and of Podman.
 //!
-//! The program is the binary under test without its symbols; one test, because its files take many seconds. The packages of
-//! the base are made here, from the C library of this machine, so that the test needs no package archive; versions and
-//! digests of the shipped list are not tested.
+//! The program is the binary under test without its symbols; one test, because its files take many seconds. The
+//! packages of the base are made here, from the C library of this machine, so that the test needs no package archive;
+//! versions and digests of the shipped list are not tested.
 
 use std::fs;
 use std::os::unix::fs::symlink;

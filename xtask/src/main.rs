@@ -129,7 +129,8 @@ enum XtaskCommand {
         #[arg(long)]
         write: bool,
     },
-    /// Create the files of a release: the program, its image, bills of materials, the provenance, digests and signatures.
+    /// Create the files of a release: the program, its image, bills of materials, the provenance, digests and
+    /// signatures.
     ///
     /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
     /// with the profile `dist`, which takes several times as long as a release build.

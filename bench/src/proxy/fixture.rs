@@ -136,8 +136,8 @@ impl ProxyFixture {
     }
 }
 
-/// `dray up` with the egress fetcher alone, and with TLS if there is a certificate. Its log, with a line for each event,
-/// goes into a file.
+/// `dray up` with the egress fetcher alone, and with TLS if there is a certificate. Its log, with a line for each
+/// event, goes into a file.
 pub(super) fn dray_command(
     dray: &Path,
     home: &Path,

@@ -205,7 +205,8 @@ async fn record_answer(
     Ok(reply.question.unwrap_or_default())
 }
 
-/// The milliseconds of a request; 0 for as long as the operator allows. A time that is not offered counts as the shortest.
+/// The milliseconds of a request; 0 for as long as the operator allows. A time that is not offered counts as the
+/// shortest.
 fn answer_time_ms(value: &str) -> u64 {
     let [(_, shortest, _), ..] = ANSWER_TIMES;
     let mut times = ANSWER_TIMES.iter();

@@ -52,9 +52,9 @@ pub struct Config {
     pub reading: ReadingConfig,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
     pub tenants: BTreeMap<String, TenantCredentials>,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of this
-    /// section apply to later calls, except `dial_url`, `download_lifetime`, `download_entries`, `reading.workers`,
-    /// `reading.worker`, the two settings of downloads in `reading` and this one. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
+    /// this section apply to later calls, except `dial_url`, `download_lifetime`, `download_entries`,
+    /// `reading.workers`, `reading.worker`, the two settings of downloads in `reading` and this one. Default `2s`.
     pub reload_interval: Period,
 }
 

@@ -204,8 +204,8 @@ impl ResolverSettings {
         &self.config
     }
 
-    /// The same service with another configuration. What is kept for later calls stays, and so do connections to DIAL Core
-    /// whose settings are equal.
+    /// The same service with another configuration. What is kept for later calls stays, and so do connections to DIAL
+    /// Core whose settings are equal.
     pub(crate) fn with_config(&self, config: Config) -> Result<Self, StartError> {
         let dial_settings = |config: &Config| {
             let timeouts = (config.dial_connect_timeout, config.dial_read_timeout);

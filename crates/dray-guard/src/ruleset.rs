@@ -3,8 +3,8 @@
 //! A policy is one or several TOML files with roles. A role names *who* (tenants, sessions, apps), its rules name
 //! *what* (hosts, ports, methods, paths) with an outcome, and its limits set *how much*. A list `deny` applies to
 //! everyone and comes first. The rules can only narrow what [`crate::policy`] and [`crate::judge`] allow: they are one
-//! more step of a judgement, and nothing here opens anything. A list `intercept` names the hosts whose tunnels the proxy
-//! looks into.
+//! more step of a judgement, and nothing here opens anything. A list `intercept` names the hosts whose tunnels the
+//! proxy looks into.
 //!
 //! | module | what it does |
 //! |---|---|

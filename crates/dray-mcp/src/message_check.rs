@@ -82,7 +82,7 @@ pub(crate) fn check_message(bytes: &[u8]) -> Option<RejectedMessage> {
     check_counted_message(bytes)
 }
 
-/// As [`check_message`], for bytes whose values were counted before.
+/// Like [`check_message`], for bytes whose values were counted before.
 pub(crate) fn check_counted_message(bytes: &[u8]) -> Option<RejectedMessage> {
     let problem = match serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(bytes) {
         Ok(message) => return check_cursor(bytes).or_else(|| check_initialize(message)),
@@ -125,8 +125,8 @@ pub(crate) fn too_many_values() -> RejectedMessage {
     RejectedMessage::new(ErrorData::invalid_request(words, None), None)
 }
 
-/// The response to a list request whose cursor is not a string. The library takes such a cursor for none, and would send
-/// the first page again.
+/// The response to a list request whose cursor is not a string. The library takes such a cursor for none, and would
+/// send the first page again.
 pub(crate) fn check_cursor(bytes: &[u8]) -> Option<RejectedMessage> {
     let request: ListRequest<'_> = serde_json::from_slice(bytes).ok()?;
     let is_mistyped = request.params.cursor.is_some_and(|cursor| {

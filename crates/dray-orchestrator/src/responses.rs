@@ -380,8 +380,8 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is connected,
-    /// unless another replica has taken it over.
+    /// Those of [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is
+    /// connected, unless another replica has taken it over.
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;

@@ -1,5 +1,5 @@
-//! Continues deliveries whose wait is over. Ends deliveries that are cancelled, whose deadline has passed, or whose work
-//! is a dead letter.
+//! Continues deliveries whose wait is over. Ends deliveries that are cancelled, whose deadline has passed, or whose
+//! work is a dead letter.
 
 mod abandoned;
 mod cancelled;

@@ -36,8 +36,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(self.examine(directory, false).await?.0)
     }
 
-    /// Like [`Self::directory_identity`], and returns from the same request the probe of the sandbox from that directory;
-    /// `None` if [`Self::probe`] would fail.
+    /// Like [`Self::directory_identity`], and returns from the same request the probe of the sandbox from that
+    /// directory; `None` if [`Self::probe`] would fail.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
 //! The parts that run in addition to the workers: publishers, the sweeper of work, the reconciler of deliveries.
 //!
 //! The sweeper and the reconciler check an operation when it makes no progress. The sweeper also checks work that
-//! was delivered more than once, a minute after its deadline, because a redelivery could then run concurrently with a worker.
+//! was delivered more than once, a minute after its deadline, because a redelivery could then run concurrently with a
+//! worker.
 
 use std::rc::Rc;
 use std::time::Duration;

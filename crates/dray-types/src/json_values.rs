@@ -20,8 +20,8 @@ pub struct JsonValueCounter {
 }
 
 impl JsonValueCounter {
-    /// Adds the next part of the text. Returns the number of values so far, without the outermost one; members of objects
-    /// count once, and an empty object or list counts as one more.
+    /// Adds the next part of the text. Returns the number of values so far, without the outermost one; members of
+    /// objects count once, and an empty object or list counts as one more.
     pub fn add(&mut self, text: &[u8]) -> usize {
         for byte in text {
             if self.is_escaped {

@@ -100,8 +100,8 @@ pub(crate) struct SpanFacts {
     pub(crate) key: String,
     /// Whether the event is the end.
     pub(crate) is_end: bool,
-    /// Whether the event is a beginning whose end is not in the index: it runs, its process died, or the event of its end
-    /// was lost.
+    /// Whether the event is a beginning whose end is not in the index: it runs, its process died, or the event of its
+    /// end was lost.
     pub(crate) is_open: bool,
 }
 

@@ -106,8 +106,8 @@ impl ForwardProxy {
         self.client_tls.as_ref()
     }
 
-    /// Intercepts the tunnels that the policy files name, with certificates of this authority. Without an authority they
-    /// are refused.
+    /// Intercepts the tunnels that the policy files name, with certificates of this authority. Without an authority
+    /// they are refused.
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Arc<InterceptionAuthority>>) -> Self {
         self.authority = authority;

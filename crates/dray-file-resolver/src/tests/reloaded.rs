@@ -1,6 +1,6 @@
 //! Changes of the section while the service runs.
 
-use super::events::{call, rejected, resolved};
+use super::events::{call, find_rejected, find_resolved};
 use super::fixture::ResolverFixture;
 
 const ARGUMENTS: &str = r#"{"a":"file:text::files/b/a"}"#;
@@ -20,13 +20,13 @@ async fn work_uses_the_credentials_that_its_tenant_has_when_it_begins() {
     let work = call(ARGUMENTS);
     let before = fixture.meta();
     fixture.bus.publish_work(&before, &work).await.unwrap();
-    let event = rejected(&fixture, &before).await;
+    let event = find_rejected(&fixture, &before).await;
     assert_eq!(event.fault.unwrap().detail, "dial_unauthorized");
     fixture.configure("[file-resolver.tenants.acme]\napi_key = 'key'\n");
     fixture.wait_for_metric(RELOADS_METRIC, 1).await;
     let after = fixture.meta();
     fixture.bus.publish_work(&after, &work).await.unwrap();
-    resolved(&fixture, &after).await;
+    find_resolved(&fixture, &after).await;
 }
 
 #[tokio::test]

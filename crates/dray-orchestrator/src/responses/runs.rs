@@ -1,5 +1,5 @@
-//! The responses of all callers that another replica can finish, so that it finds those whose process has ended although
-//! no client polls them.
+//! The responses of all callers that another replica can finish, so that it finds those whose process has ended
+//! although no client polls them.
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::records::{CallerRecords, RecordChange, RecordKind, StoredValue};
 /// Owner of the records of all runs. Ids of responses are random, so callers cannot collide.
 const RUN_OWNER: &str = "responses in the background";
 
-/// The stored form of one response that another replica can finish: its owner, and the data of its request that the turn needs. It
-/// has no credentials.
+/// The stored form of one response that another replica can finish: its owner, and the data of its request that the
+/// turn needs. It has no credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BackgroundRun {
     /// Owner of the response.
@@ -60,7 +60,7 @@ impl ResponseStore {
         self.records.now_ms()
     }
 
-    /// As [`note_run`].
+    /// Like [`note_run`].
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ pub(crate) enum EgressCommand {
     /// The token belongs to the tenant of --tenant. The key is `egress-fetcher.proxy.token_key` of the configuration;
     /// the command connects to no service. A token cannot be revoked before it expires.
     ///
-    /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl https://example.com`
+    /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl
+    /// https://example.com`
     Token(EgressTokenArgs),
     /// Forget the stored response of a URL, so that the next fetch asks its server.
     ///

@@ -34,16 +34,16 @@ pub(crate) enum PolicyCommand {
     Diff(PolicyDiffArgs),
     /// Show the policy in the bucket of the bus: its revision, digest and files.
     ///
-    /// `egress-fetcher` uses it with `policy_bucket = true`. The identity needs the rights of `operator`. With --to, the files
-    /// are written to a directory, to be edited.
+    /// `egress-fetcher` uses it with `policy_bucket = true`. The identity needs the rights of `operator`. With --to,
+    /// the files are written to a directory, to be edited.
     ///
     /// For example: `dray policy show --to policy`
     Show(PolicyShowArgs),
     /// Replace the policy in the bucket of the bus by a file, or by the files `*.toml` of a directory.
     ///
-    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is that of the
-    /// policy which they are based on, as `dray policy show` prints it; 0 for a bucket that was never written. If the
-    /// bucket has another one, or gets another one meanwhile, the command fails.
+    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is that of
+    /// the policy which they are based on, as `dray policy show` prints it; 0 for a bucket that was never written. If
+    /// the bucket has another one, or gets another one meanwhile, the command fails.
     ///
     /// For example: `dray policy put policy --revision 41`
     Put(PolicyPutArgs),

@@ -75,8 +75,8 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_approver(), Some(StoreAccess::probe().reads().writes())));
-    // The console signs its login links with its access key. Without permission to act it reads no content, but it shows
-    // from where content was fetched.
+    // The console signs its login links with its access key. Without permission to act it reads no content, but it
+    // shows from where content was fetched.
     all.push((console_client(), Some(StoreAccess::probe().reads_origins())));
     all.push((
         console_operator(),

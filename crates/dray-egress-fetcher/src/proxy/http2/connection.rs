@@ -7,8 +7,8 @@
 //!
 //! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait
 //! for a slow target, and no target can take the window of another stream. All streams of the process have as many
-//! places as connections of HTTP/1.1 have, and a tenant has a share of them. A connection that has not identified a client within the time for a head is
-//! closed.
+//! places as connections of HTTP/1.1 have, and a tenant has a share of them. A connection that has not identified a
+//! client within the time for a head is closed.
 
 use std::future::poll_fn;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection may
-//! have many. Streams without an identity have places of their own, so that they take none from clients that have one.
-//! A tenant gets another place while it holds fewer than are free, as for connections, so that the next tenant finds
-//! one.
+//! Places for streams of HTTP/2, of all connections together. Each stream holds buffers of its own, and a connection
+//! may have many. Streams without an identity have places of their own, so that they take none from clients that have
+//! one. A tenant gets another place while it holds fewer than are free, as for connections, so that the next tenant
+//! finds one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -222,7 +222,8 @@ impl ResponseDriver {
         self.run.stop();
         let ended = self.end(outcome).await;
         self.write(&listener, &mut waiting);
-        // A dropped recorder records the events. It is dropped before they are sent, because a client may not take them.
+        // A dropped recorder records the events. It is dropped before they are sent, because a client may not take
+        // them.
         self.recorder = None;
         listener.end(&mut waiting);
         listener.send(&mut waiting).await;

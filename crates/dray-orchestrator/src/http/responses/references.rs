@@ -41,8 +41,8 @@ pub(super) fn is_place(part: &str) -> bool {
 ///
 /// # Errors
 ///
-/// 404 for an item that is not stored, or another caller's; 400 for more than [`MAX_RESPONSES`], 413 for items of more than
-/// `limit` together, 503 while the store or the bus fails.
+/// 404 for an item that is not stored, or another caller's; 400 for more than [`MAX_RESPONSES`], 413 for items of more
+/// than `limit` together, 503 while the store or the bus fails.
 pub(super) async fn resolve_references(
     responses: &ResponseStore,
     principal: &str,

@@ -1,6 +1,6 @@
 //! Finishes a response whose process has ended from its last checkpoint, when its client polls it at this replica, or
-//! when no client polled it for the time of a lease. The turn uses the credentials of the poll, which is of the same caller; no
-//! credentials are stored.
+//! when no client polled it for the time of a lease. The turn uses the credentials of the poll, which is of the same
+//! caller; no credentials are stored.
 
 use std::sync::Arc;
 

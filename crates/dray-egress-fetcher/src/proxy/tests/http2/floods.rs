@@ -193,8 +193,8 @@ async fn streams_of_all_connections_together_have_a_bound() {
     let (tunnel, _up) = one.connect(&authority, &token).await;
     assert_eq!(tunnel.await.unwrap().status(), 200);
     let _server = servers.recv().await.unwrap();
-    // A stream of another tenant waits for its slot. Streams without an identity have places of their own; their response
-    // comes after it.
+    // A stream of another tenant waits for its slot. Streams without an identity have places of their own; their
+    // response comes after it.
     let umbrella = umbrella_client(&fixture).await;
     let (_waiting, _up) = umbrella.connect(&authority, &umbrella_token()).await;
     let url = format!("http://{TARGET_HOST}/");
