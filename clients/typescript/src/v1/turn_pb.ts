@@ -352,7 +352,7 @@ export type TurnEnded = Message<"dray.v1.TurnEnded"> & {
   costMicros?: bigint | undefined;
 
   /**
-   * Milliseconds from the begin of the turn to its end.
+   * Milliseconds from the beginning of the turn to its end.
    *
    * @generated from field: uint64 duration_ms = 13;
    */
@@ -489,7 +489,7 @@ export type TurnCallEnded = Message<"dray.v1.TurnCallEnded"> & {
   httpStatus: number;
 
   /**
-   * Milliseconds from the begin of the call to its end.
+   * Milliseconds from the beginning of the call to its end.
    *
    * @generated from field: uint64 duration_ms = 5;
    */

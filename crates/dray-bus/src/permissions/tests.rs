@@ -1,3 +1,5 @@
+//! Permissions of services and publishers.
+
 use dray_proto::v1;
 
 use super::*;

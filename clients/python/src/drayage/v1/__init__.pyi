@@ -3583,7 +3583,7 @@ class TurnEnded(Message):
     cost_micros: _int
     """Sum of the costs in millionths of the currency of `budgets.prices`; absent if no used model has a price."""
     duration_ms: _int
-    """Milliseconds from the begin of the turn to its end."""
+    """Milliseconds from the beginning of the turn to its end."""
     def __init__(self, *, operation_id: _str | None = ..., turn: AgentTurn | None = ..., outcome: TurnOutcome | None = ..., fault_code: FaultCode | None = ..., http_status: _int | None = ..., finish_reason: _str | None = ..., models: Iterable[TurnModel] | None = ..., tools: Iterable[TurnTool] | None = ..., model_calls: _int | None = ..., tool_calls: _int | None = ..., tokens: TokenCounts | None = ..., cost_micros: _int | None = ..., duration_ms: _int | None = ...) -> None: ...
 
 class TurnCall(Message):
@@ -3625,5 +3625,5 @@ class TurnCallEnded(Message):
     http_status: _int
     """HTTP status that the tool got from its service, for a failure with one; 0 otherwise."""
     duration_ms: _int
-    """Milliseconds from the begin of the call to its end."""
+    """Milliseconds from the beginning of the call to its end."""
     def __init__(self, *, call: TurnCall | None = ..., outcome: TurnCallOutcome | None = ..., error: TurnCallError | None = ..., http_status: _int | None = ..., duration_ms: _int | None = ...) -> None: ...
