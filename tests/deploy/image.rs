@@ -4,6 +4,7 @@
 //! packages of the base are made here, from the C library of this machine, so that the test needs no package archive;
 //! versions and digests of the shipped list are not tested.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -142,10 +143,12 @@ fn write_packages(directory: &Path) -> String {
         );
         let digest = support::stdout(Command::new("sha256sum").arg(&file));
         let (digest, _) = digest.split_once(' ').unwrap();
-        list.push_str(&format!(
+        write!(
+            list,
             "[[package]]\nname = \"{name}\"\nversion = \"2.99-1\"\narchitecture = \"amd64\"\nsha256 = \"{digest}\"\n\
              keep = [\"lib/\", \"lib64/\", \"usr/lib/os-release\", \"usr/share/ca-certificates/\"]\n"
-        ));
+        )
+        .unwrap();
     }
     list
 }

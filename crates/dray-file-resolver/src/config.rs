@@ -324,6 +324,10 @@ mod tests {
             |config| config.reload_interval = Period::default(),
             "reload_interval",
         );
+    }
+
+    #[test]
+    fn tenants_have_valid_names_and_credentials() {
         let tenant = |name: &str, key: &str| {
             let credentials = TenantCredentials {
                 api_key: Secret::new(key),

@@ -129,6 +129,10 @@ struct HistoryEntry {
 
 /// The stored form of one response of `/v1/responses`, which names its document in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a member of the stored form"
+)]
 pub(crate) struct ResponseRecord {
     pub(crate) status: ResponseStatus,
     /// Whether the response runs without its client.

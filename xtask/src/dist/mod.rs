@@ -74,10 +74,7 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     };
     // Before the build, which takes longer than the packages.
     let base = options.image.open_base(root, &target)?;
-    let build = ProgramBuild {
-        target: target.clone(),
-        commit,
-    };
+    let build = ProgramBuild { target, commit };
     let program = open_program(root, options, &build, base.as_ref())?;
     if options.verify {
         verify(root, &build, &program)?;

@@ -68,13 +68,11 @@ impl ReadingFixture {
         let bus = test_bus::in_process(&clock).await;
         let workspace = directory.path().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
+        let roots = format!("[\"{}\"]", workspace.display());
         let mut all = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .set("file-resolver.dial_url", core.url())
-            .set(
-                "file-resolver.reading.roots",
-                format!("[\"{}\"]", workspace.display()),
-            )
+            .set("file-resolver.reading.roots", roots)
             .set("file-resolver.reading.worker", counting(&directory))
             .bus(bus.clone())
             .store(store.clone());

@@ -1,7 +1,7 @@
 //! Calls of earlier rounds in a request to the model. A model may write anything as a call, and endpoints refuse a
 //! request whose history has a call that they cannot read: the conversation could not continue.
 //!
-//! `OpenAI` refuses empty names, and names with other characters than `[a-zA-Z0-9_-]`. vLLM, SGLang and llama.cpp
+//! `OpenAI` refuses empty names, and names with other characters than `[a-zA-Z0-9_-]`. `vLLM`, `SGLang` and `llama.cpp`
 //! refuse arguments that are not a JSON object, because chat templates read them.
 
 use std::fmt;

@@ -41,7 +41,7 @@ impl ImageLayer {
     }
 }
 
-/// BlobTree of the layout.
+/// The blobs of the layout, by their digests.
 #[derive(Default)]
 struct BlobTree(FileTree);
 

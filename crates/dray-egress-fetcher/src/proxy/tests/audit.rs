@@ -42,25 +42,7 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
     assert_eq!(opened.operation_id, closed.operation_id);
     assert_ne!(opened.event_id, closed.event_id);
     for event in [opened, closed] {
-        assert_eq!(
-            (event.tenant_id.as_str(), event.session_id.as_str()),
-            ("acme", "chat-1")
-        );
-        assert_eq!(
-            (event.url_host.as_str(), event.url_port),
-            (TARGET_HOST, 443)
-        );
-        assert_eq!(event.policy_digest.len(), 64);
-        let hop = &event.hops[0];
-        assert_eq!(hop.cname_chain, ["cdn.example.net."]);
-        let answers: Vec<_> = hop
-            .answers
-            .iter()
-            .map(|answer| answer.address.as_str())
-            .collect();
-        assert_eq!(answers, [PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS]);
-        assert_eq!(hop.chosen_address, format!("{PUBLIC_ADDRESS}:443"));
-        assert_eq!(hop.peer_address, hop.chosen_address);
+        check_origin_and_addresses(&event);
     }
     assert_eq!(proxy.metric("open_connections", &[]), 0);
     assert_eq!(proxy.metric("bytes_total", &["direction=\"up\""]), 5);
@@ -72,6 +54,29 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
         ),
         1
     );
+}
+
+/// Checks the identity, the target and the addresses in an event of the first test.
+fn check_origin_and_addresses(event: &v1::EgressAudit) {
+    assert_eq!(
+        (event.tenant_id.as_str(), event.session_id.as_str()),
+        ("acme", "chat-1")
+    );
+    assert_eq!(
+        (event.url_host.as_str(), event.url_port),
+        (TARGET_HOST, 443)
+    );
+    assert_eq!(event.policy_digest.len(), 64);
+    let hop = &event.hops[0];
+    assert_eq!(hop.cname_chain, ["cdn.example.net."]);
+    let answers: Vec<_> = hop
+        .answers
+        .iter()
+        .map(|answer| answer.address.as_str())
+        .collect();
+    assert_eq!(answers, [PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS]);
+    assert_eq!(hop.chosen_address, format!("{PUBLIC_ADDRESS}:443"));
+    assert_eq!(hop.peer_address, hop.chosen_address);
 }
 
 #[tokio::test]

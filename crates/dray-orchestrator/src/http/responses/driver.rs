@@ -286,10 +286,10 @@ impl ResponseDriver {
     /// Records new events, and adds them to those that wait for the client.
     fn write(&mut self, listener: &Listener, waiting: &mut Vec<u8>) {
         let events = self.writer.take_events();
-        if let Some(recorder) = &mut self.recorder {
-            if let Some(unrecorded) = recorder.record(&events) {
-                self.unrecorded = Some(unrecorded);
-            }
+        if let Some(recorder) = &mut self.recorder
+            && let Some(unrecorded) = recorder.record(&events)
+        {
+            self.unrecorded = Some(unrecorded);
         }
         listener.write(waiting, &events);
     }

@@ -172,7 +172,7 @@ async fn a_resumed_stream_gets_what_another_process_records_without_waiting_for_
     let rest = events(&other, &path, None, delta);
     // The second text is recorded later than it is sent, so the reader waits for it.
     let (rest, ()) = futures_util::future::join(tokio::time::timeout(TEST_TIMEOUT, rest), async {
-        permitted.notify_one()
+        permitted.notify_one();
     })
     .await;
     let rest = rest.unwrap();
