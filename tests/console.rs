@@ -194,7 +194,7 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_outages_of_bu
         clippy::disallowed_methods,
         reason = "names the directory for new screenshots of the documentation"
     )]
-    let screenshots = std::env::var("DRAY_CONSOLE_SCREENSHOTS").ok();
+    let screenshots = std::env::var("CONSOLE_SCREENSHOTS").ok();
     let settings = json!({
         "login": server.url,
         "session": SESSION_ID,

@@ -146,7 +146,7 @@ async fn a_request_inside_a_tunnel_of_a_stream_is_judged_by_method_path_type_and
         );
         let fields = (event.proxy_protocol.as_str(), event.method.as_str());
         assert_eq!(fields, ("connect", "GET"));
-        assert_eq!(event.decided_by, "sandboxes/tables (tables.toml:7)");
+        assert_eq!(event.decided_by, "sandboxes/tables (policy.toml:7)");
     }
     for (line, fields) in [
         ("GET /other", ""),
