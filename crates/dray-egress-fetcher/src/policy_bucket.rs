@@ -2,7 +2,7 @@
 //!
 //! Keys are read one after the other in the order of their revisions, so that a read ends with the state of exactly one
 //! revision of the bucket, whatever is written meanwhile. Between changes a read is one request: is there a later
-//! revision? Every [`FULL_READ_INTERVAL`] all keys are read, because a bucket that was restored begins with lower
+//! revision? Every `FULL_READ_INTERVAL` all keys are read, because a bucket that was restored begins with lower
 //! revisions.
 
 use std::collections::BTreeMap;
