@@ -11,7 +11,7 @@ use super::{CliHome, line};
 
 const DENY_ALL: &str = "default = \"deny\"\n";
 const ALLOW_ALL: &str = "default = \"allow\"\n";
-const ROLE: &str = "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"files\"\noutcome = \"allow\"\n\
+const ROLE_TEXT: &str = "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"files\"\noutcome = \"allow\"\n\
                     hosts = [\"files.example.org\"]\n";
 
 /// A server with the buckets, and a directory for policy files.
@@ -79,7 +79,7 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
         (&0.into(), &Value::Null)
     );
     fixture.write("10-base.toml", DENY_ALL);
-    fixture.write("20-roles.toml", ROLE);
+    fixture.write("20-roles.toml", ROLE_TEXT);
     let first = fixture.put(0);
     assert!(first.status.success(), "{first:?}");
     let first = line(&first);
@@ -106,7 +106,7 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
     );
     assert_eq!(fixture.names(), ["10-base.toml"]);
     // A deleted file can be written again.
-    fixture.write("20-roles.toml", ROLE);
+    fixture.write("20-roles.toml", ROLE_TEXT);
     assert_eq!(line(&fixture.put(4))["revision"], 5);
     assert_eq!(line(&fixture.put(5))["revision"], 5, "nothing differs");
     let copy = fixture.path().join("copy");
@@ -114,7 +114,7 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
     assert!(copied.status.success(), "{copied:?}");
     assert_eq!(
         std::fs::read_to_string(copy.join("20-roles.toml")).unwrap(),
-        ROLE
+        ROLE_TEXT
     );
     let again = fixture.run(&["show", "--to", &copy.display().to_string()]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
@@ -156,7 +156,7 @@ async fn an_invalid_policy_is_not_written_and_an_invalid_bucket_is_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_test_and_a_difference_read_the_bucket() {
     let fixture = PolicyBucketFixture::start().await;
-    fixture.write("10-base.toml", ROLE);
+    fixture.write("10-base.toml", ROLE_TEXT);
     assert!(fixture.put(0).status.success());
     let table = fixture.path().join("expectations");
     let text = "[[expect]]\nurl = \"https://files.example.org/\"\noutcome = \"allow\"\nrule = \"a/files\"\n";

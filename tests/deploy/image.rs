@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::support;
 
 /// Libraries of the base, in the directory where Debian's packages have them.
-const LIBRARIES: [(&str, &str); 4] = [
+const BASE_LIBRARIES: [(&str, &str); 4] = [
     ("libc6", "libc.so.6"),
     ("libc6", "libm.so.6"),
     ("libc6", "ld-linux-x86-64.so.2"),
@@ -115,7 +115,10 @@ fn write_packages(directory: &Path) -> String {
             ),
         )
         .unwrap();
-        for (_, library) in LIBRARIES.iter().filter(|(package, _)| *package == name) {
+        for (_, library) in BASE_LIBRARIES
+            .iter()
+            .filter(|(package, _)| *package == name)
+        {
             let installed = Path::new("/").join(LIBRARY_DIRECTORY).join(library);
             fs::copy(installed, path(&format!("{LIBRARY_DIRECTORY}/{library}"))).unwrap();
         }
@@ -164,7 +167,7 @@ fn docker(engine: &DockerEngine, arguments: &[&str]) -> Command {
 }
 
 /// What a container may do: the restrictions of the Kubernetes base. The volume gets its owner from the image.
-const RESTRICTIONS: [&str; 9] = [
+const CONTAINER_RESTRICTIONS: [&str; 9] = [
     "--network=none",
     "--read-only",
     "--cap-drop=ALL",
@@ -179,7 +182,7 @@ const RESTRICTIONS: [&str; 9] = [
 /// Runs the image with these arguments to the end.
 fn run_to_end(engine: &DockerEngine, image: &str, arguments: &[&str]) -> Output {
     docker(engine, &["run", "--rm"])
-        .args(RESTRICTIONS)
+        .args(CONTAINER_RESTRICTIONS)
         .arg(image)
         .args(arguments)
         .output()
@@ -211,7 +214,7 @@ async fn engine_runs_the_image(engine: &DockerEngine, release: &ReleaseFixture) 
     assert!(printed.starts_with("dray "), "{output:?}");
     let started = support::stdout(
         docker(engine, &["run", "--detach"])
-            .args(RESTRICTIONS)
+            .args(CONTAINER_RESTRICTIONS)
             .arg(&image),
     );
     let container = ContainerGuard {

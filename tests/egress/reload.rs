@@ -159,7 +159,7 @@ impl BucketPolicyProcess {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restart_of_the_server() {
-    const POLICY: &str = "policy.toml";
+    const POLICY_FILE: &str = "policy.toml";
     let digest_of = |text: &str| Sha256Digest::of(text.as_bytes()).to_hex();
     let (deny, allow) = ("default = \"deny\"\n", "default = \"allow\"\n");
     let nats = NatsServer::start();
@@ -172,7 +172,7 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     assert!(!failed.status.success());
     let message = String::from_utf8_lossy(&failed.stdout);
     assert!(message.contains("has no policy file"), "{failed:?}");
-    let first = keys.create(POLICY, deny.into()).await.unwrap();
+    let first = keys.create(POLICY_FILE, deny.into()).await.unwrap();
     let mut command = BucketPolicyProcess::command(&nats, home.path());
     command.stderr(File::create(home.path().join("log")).unwrap());
     let mut service = BucketPolicyProcess {
@@ -182,12 +182,16 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     };
     assert_eq!(service.digest(), digest_of(deny));
     let stale = "dray_egress_policy_stale";
-    let second = keys.update(POLICY, "default = \"al".into(), first).await;
+    let second = keys
+        .update(POLICY_FILE, "default = \"al".into(), first)
+        .await;
     service.process.wait_for_metric(stale, "1").await;
     assert_eq!(service.digest(), digest_of(deny));
     let log = std::fs::read_to_string(service.home.path().join("log")).unwrap();
     assert!(log.contains("policy.toml:1"), "{log}");
-    let third = keys.update(POLICY, allow.into(), second.unwrap()).await;
+    let third = keys
+        .update(POLICY_FILE, allow.into(), second.unwrap())
+        .await;
     service.process.wait_for_metric(stale, "0").await;
     assert_eq!(service.digest(), digest_of(allow));
     service.nats.kill9();
@@ -196,7 +200,7 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     service.process.wait_for_metric(stale, "0").await;
     let third = third.unwrap();
     dray_testkit::eventually("the bucket is writable again", async || {
-        keys.update(POLICY, deny.into(), third).await.ok()
+        keys.update(POLICY_FILE, deny.into(), third).await.ok()
     })
     .await;
     dray_testkit::eventually("the policy of the bucket", async || {

@@ -12,7 +12,7 @@ use crate::tests::fake_network::FetcherFixture;
 
 const ALLOW_ALL: &str = "default = \"allow\"\n";
 const DENY_ALL: &str = "default = \"deny\"\n";
-const NAME: &str = "policy.toml";
+const POLICY_FILE: &str = "policy.toml";
 
 struct WatchedBucket {
     server: NatsServer,
@@ -27,7 +27,7 @@ impl WatchedBucket {
         let server = NatsServer::start();
         let bus = test_bus::connect_provisioned(&server.url()).await;
         let keys = bus.key_value(POLICY_BUCKET);
-        keys.create(NAME, Bytes::copy_from_slice(text.as_bytes()))
+        keys.create(POLICY_FILE, Bytes::copy_from_slice(text.as_bytes()))
             .await
             .unwrap();
         let (fetcher, opened) = open_watcher(&bus).await;
@@ -79,7 +79,7 @@ async fn a_changed_key_is_in_force_once_two_reads_agree() {
         bucket.fetcher.rules().unwrap().digest(),
         digest_of(DENY_ALL)
     );
-    bucket.write(NAME, ALLOW_ALL).await;
+    bucket.write(POLICY_FILE, ALLOW_ALL).await;
     bucket.watcher.reload_changed(&bucket.fetcher).await;
     assert_eq!(
         bucket.fetcher.rules().unwrap().digest(),
@@ -98,7 +98,7 @@ async fn the_digest_is_that_of_a_directory_with_the_same_files() {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [
         ("20-more.toml", "[[role]]\nname = \"a\"\n"),
-        (NAME, DENY_ALL),
+        (POLICY_FILE, DENY_ALL),
     ] {
         std::fs::write(directory.path().join(name), text).unwrap();
         bucket.write(name, text).await;
@@ -139,10 +139,10 @@ async fn contents_that_are_no_policy_keep_the_rules_until_they_are_gone() {
         assert_eq!(bucket.reload().await, digest_of(DENY_ALL), "{name}");
         assert!(!bucket.watcher.is_rejected(), "{name}");
     }
-    bucket.delete(NAME).await;
+    bucket.delete(POLICY_FILE).await;
     assert_eq!(bucket.reload().await, digest_of(DENY_ALL));
     assert!(bucket.watcher.is_rejected(), "an empty bucket is no policy");
-    bucket.write(NAME, ALLOW_ALL).await;
+    bucket.write(POLICY_FILE, ALLOW_ALL).await;
     assert_eq!(bucket.reload().await, digest_of(ALLOW_ALL));
 }
 
@@ -175,7 +175,7 @@ async fn the_rules_stay_while_the_server_is_away_and_follow_it_after_its_restart
         (!bucket.watcher.is_rejected()).then_some(())
     })
     .await;
-    bucket.write(NAME, ALLOW_ALL).await;
+    bucket.write(POLICY_FILE, ALLOW_ALL).await;
     assert_eq!(bucket.reload().await, digest_of(ALLOW_ALL));
 }
 
@@ -193,7 +193,7 @@ async fn without_a_policy_or_a_server_there_is_no_start() {
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("has no policy file"), "{error}");
     bus.key_value(POLICY_BUCKET)
-        .create(NAME, "default = \"maybe\"".into())
+        .create(POLICY_FILE, "default = \"maybe\"".into())
         .await
         .unwrap();
     let (_, opened) = open_watcher(&bus).await;
@@ -213,9 +213,14 @@ async fn a_bucket_that_begins_again_with_lower_revisions_is_noticed() {
         test_bus::in_process(&clock).await.key_value(POLICY_BUCKET),
     ];
     for text in [ALLOW_ALL, DENY_ALL] {
-        long.create_or_update(NAME, text.into()).await.unwrap();
+        long.create_or_update(POLICY_FILE, text.into())
+            .await
+            .unwrap();
     }
-    restored.create(NAME, ALLOW_ALL.into()).await.unwrap();
+    restored
+        .create(POLICY_FILE, ALLOW_ALL.into())
+        .await
+        .unwrap();
     let mut bucket = PolicyBucket::new(long);
     let digest = async |bucket: &mut PolicyBucket| {
         let rules = bucket.read().await.unwrap().rules().unwrap();

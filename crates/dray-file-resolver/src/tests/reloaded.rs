@@ -3,7 +3,7 @@
 use super::events::{call, find_rejected, find_resolved};
 use super::fixture::ResolverFixture;
 
-const ARGUMENTS: &str = r#"{"a":"file:text::files/b/a"}"#;
+const FILE_ARGUMENTS: &str = r#"{"a":"file:text::files/b/a"}"#;
 const TWO_REFERENCES: &str = r#"{"a":["file:url::files/b/a","file:url::files/b/a"]}"#;
 const RELOADS_METRIC: &str = "dray_resolver_config_reloads_total{";
 const STALE_METRIC: &str = "dray_resolver_config_stale";
@@ -17,7 +17,7 @@ async fn reloaded_fixture() -> ResolverFixture {
 #[tokio::test]
 async fn work_uses_the_credentials_that_its_tenant_has_when_it_begins() {
     let fixture = reloaded_fixture().await;
-    let work = call(ARGUMENTS);
+    let work = call(FILE_ARGUMENTS);
     let before = fixture.meta();
     fixture.bus.publish_work(&before, &work).await.unwrap();
     let event = find_rejected(&fixture, &before).await;

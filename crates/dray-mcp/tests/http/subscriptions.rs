@@ -91,7 +91,7 @@ async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session(
     let (fixture, id) = Box::pin(begun_delivery()).await;
     let uris = [format!("dray://receipt/{id}")];
     // The server's clock is an hour ahead of the clock that checks tokens. So the request is accepted, and the
-    // subscription, which ends with the token, ends at once.
+    // subscription, which ends with the token, ends immediately.
     let mut claims = send_claims();
     claims["exp"] = json!(seconds_from_now(600));
     let expiring = fixture.http.issuer.token(&claims);

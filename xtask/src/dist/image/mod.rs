@@ -28,12 +28,12 @@ const SERVICE_USER: Owner = Owner {
     gid: 65_532,
 };
 /// The users of the image. No program exists that could be a login shell.
-const PASSWD: &str = "root:x:0:0:root:/root:/sbin/nologin\n\
+const PASSWD_FILE: &str = "root:x:0:0:root:/root:/sbin/nologin\n\
     nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n\
     nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n";
-const GROUP: &str = "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n";
+const GROUP_FILE: &str = "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n";
 /// Order of the sources of host names for the C library: `/etc/hosts` first.
-const NSSWITCH: &str = "hosts: files dns\n";
+const NSSWITCH_FILE: &str = "hosts: files dns\n";
 /// Authorities in the package, each in its own file.
 const AUTHORITIES_DIRECTORY: &str = "usr/share/ca-certificates/";
 /// The file that TLS clients read.
@@ -117,9 +117,9 @@ impl ImageBase {
             package.add_to(&mut tree, &package.locate_file(directory)?)?;
         }
         collect_authorities(&mut tree)?;
-        tree.add_file("etc/passwd", 0o644, PASSWD);
-        tree.add_file("etc/group", 0o644, GROUP);
-        tree.add_file("etc/nsswitch.conf", 0o644, NSSWITCH);
+        tree.add_file("etc/passwd", 0o644, PASSWD_FILE);
+        tree.add_file("etc/group", 0o644, GROUP_FILE);
+        tree.add_file("etc/nsswitch.conf", 0o644, NSSWITCH_FILE);
         let home = "home/nonroot";
         tree.add_node(home, 0o700, SERVICE_USER, NodeContent::Directory);
         Ok(Self { list, tree })

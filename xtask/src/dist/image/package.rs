@@ -8,7 +8,7 @@ use dray_archive::name::safe_parts;
 use dray_archive::tar::{BLOCK_BYTES, DecodeStep, Decoder, Entry, EntryKind, TarRules, padding};
 
 use super::super::digest::FileDigest;
-use super::tree::{FileTree, NodeContent, SUPERUSER};
+use super::tree::{FileTree, NodeContent, ROOT_OWNER};
 use crate::step;
 
 /// The packages of a base, as the list in `deploy/image` has them.
@@ -180,7 +180,7 @@ impl BasePackage {
             if self.is_kept(&name) {
                 let content = node_content(&entry, data)
                     .with_context(|| format!("{name} of {} is a special file", self.name))?;
-                tree.add_node(&name, entry.mode, SUPERUSER, content);
+                tree.add_node(&name, entry.mode, ROOT_OWNER, content);
             }
         }
         let control = step::program_step("dpkg-deb").arg("--field").arg(file);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dray_archive::tar::{BLOCK_BYTES, END_BLOCKS, NewEntry, Owner, encode};
 
 /// Owner of everything that the service does not write.
-pub(super) const SUPERUSER: Owner = Owner { uid: 0, gid: 0 };
+pub(super) const ROOT_OWNER: Owner = Owner { uid: 0, gid: 0 };
 
 /// Content of one entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl FileTree {
             self.nodes.entry(parent).or_insert(TreeNode {
                 content: NodeContent::Directory,
                 mode: 0o755,
-                owner: SUPERUSER,
+                owner: ROOT_OWNER,
             });
         }
         let node = TreeNode {
@@ -52,7 +52,7 @@ impl FileTree {
 
     /// Adds a file of the superuser.
     pub(super) fn add_file(&mut self, name: &str, mode: u32, content: impl Into<Vec<u8>>) {
-        self.add_node(name, mode, SUPERUSER, NodeContent::File(content.into()));
+        self.add_node(name, mode, ROOT_OWNER, NodeContent::File(content.into()));
     }
 
     /// The tree as a tar in the order of names, so that a directory comes before its content.
@@ -97,7 +97,7 @@ mod tests {
         tree.add_node("var/lib/x", 0o750, state, NodeContent::Directory);
         tree.add_file("usr/bin/b", 0o755, "bb");
         let link = NodeContent::Symlink("b".to_owned());
-        tree.add_node("usr/bin/a", 0o777, SUPERUSER, link);
+        tree.add_node("usr/bin/a", 0o777, ROOT_OWNER, link);
         let list = step::program_step("tar")
             .args(["--list", "--verbose", "--numeric-owner", "--utc"])
             .env("LC_ALL", "C")

@@ -106,12 +106,12 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let id = random_id("resp_");
     let is_named = matches!(&manifest, ManifestSource::Named(_));
     let run = surface.options.background_run(&caller, &identity);
-    let succession = Succession::new(&request, run, is_named);
+    let takeover_data = TakeoverData::new(&request, run, is_named);
     let (mut chat, places) = chat_request(&mut request, &history, None, surface.options.dial)?;
-    chat.background = succession.stored.is_some().then(|| ResponseRun {
+    chat.background = takeover_data.stored.is_some().then(|| ResponseRun {
         id: id.clone(),
         takeovers: 0,
-        connected: succession.connected.clone(),
+        connected: takeover_data.connected.clone(),
     });
     let checked_request = CheckedChatRequest {
         request: chat,
@@ -126,7 +126,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let begin = BeginningResponse {
         id,
         principal,
-        succession,
+        takeover_data,
         history,
         places,
         request,
@@ -203,7 +203,7 @@ pub(super) fn chat_request(
 
 /// What another replica needs to finish a response.
 #[derive(Default)]
-struct Succession {
+struct TakeoverData {
     /// The request.
     stored: Option<StoredRequest>,
     /// The record by which another replica finds a response in the background.
@@ -212,8 +212,8 @@ struct Succession {
     connected: Option<Arc<ConnectedRun>>,
 }
 
-impl Succession {
-    /// The succession of a request, whose agent is of the operator when `is_named`: data from headers is not stored.
+impl TakeoverData {
+    /// What a takeover of this request needs; its agent is of the operator when `is_named`: data from headers is not stored.
     ///
     /// Of responses in the foreground, only streams that are stored can be finished by another replica. Their clients
     /// know the id before any tool is called, and no package repeats a request whose stream has begun. The client of
@@ -246,7 +246,7 @@ impl Succession {
 struct BeginningResponse {
     id: String,
     principal: String,
-    succession: Succession,
+    takeover_data: TakeoverData,
     history: History,
     places: Vec<Option<usize>>,
     request: ResponseRequest,
@@ -267,7 +267,7 @@ impl BeginningResponse {
             response: Some(writer.response("in_progress")),
             input: input.clone(),
             answer: None,
-            request: self.succession.stored.take(),
+            request: self.takeover_data.stored.take(),
         };
         let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
         let keep = self.keep(&surface, &document);
@@ -320,14 +320,14 @@ impl BeginningResponse {
             principal: &self.principal,
             id: &self.id,
             in_background: request.runs_in_background,
-            connected: self.succession.connected.take(),
+            connected: self.takeover_data.connected.take(),
             has_events: request.runs_in_background && request.streams,
             conversation: request.conversation.clone(),
             history: std::mem::take(&mut self.history),
         };
         let responses = &surface.state.responses;
         let begun = responses.begin(new, document).await?;
-        if let Some(run) = &self.succession.background {
+        if let Some(run) = &self.takeover_data.background {
             // The run is noted after the response is stored, because a run without a response is forgotten.
             responses.note_run(&self.id, run).await?;
         }
