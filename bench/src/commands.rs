@@ -106,6 +106,6 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 
 /// Waits until new files are old enough that later changes to them can be detected.
 fn wait_until_settled() {
-    // A witness of size and times is trusted only for files that have not changed for a while.
+    // Size and times prove that a file is unchanged only if it had not changed for a while before.
     std::thread::sleep(std::time::Duration::from_secs(3));
 }

@@ -60,7 +60,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
     let status = Command::new("cargo")
         .current_dir(root)
         .args(["build", "--release", "--package", "dray-documents"])
-        // Into the directory of this program, so that a target directory set elsewhere is used too.
+        // The target directory of this program is used, even if it is not the default one.
         .args(["--example", "documents", "--target-dir"])
         .arg(target)
         .status()

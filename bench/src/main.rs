@@ -85,7 +85,7 @@ impl BenchArgs {
     }
 }
 
-/// A path that also names the file for a program in another directory, as a worker of the reader is.
+/// The absolute path, because a program in another directory, such as a worker of the reader, uses it too.
 fn absolute_path(path: &str) -> std::io::Result<std::path::PathBuf> {
     std::path::absolute(path)
 }

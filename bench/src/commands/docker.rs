@@ -1,6 +1,6 @@
 //! (n) `dray sandbox get` and `put` compared with `docker cp`: with a container that has `BusyBox` alone, whose
-//! `sha256sum` uses no instructions of the processor, and with one that has the programs of Debian, `openssl` and
-//! `python3` among them, as the images of agents do.
+//! `sha256sum` does not use the SHA instructions of the processor, and with one that has the programs of Debian,
+//! including `openssl` and `python3`, as the images of agents do.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ fn run_with(dray: &Path, engine: &DockerEngine, programs: ContainerPrograms) -> 
         directory: tempfile::tempdir()?,
     };
     if matches!(programs, ContainerPrograms::Debian) {
-        // The rows would be those of BusyBox again.
+        // Without these programs, the rows would be those of BusyBox again.
         fixture
             .container
             .sh("openssl version && python3 --version && sha256sum --version");

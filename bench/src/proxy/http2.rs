@@ -182,7 +182,7 @@ impl TlsRoute {
             .await?;
         let mut driving = JoinSet::new();
         driving.spawn(async move {
-            // Its end shows at the streams.
+            // An error of the connection also fails its streams, so it is ignored here.
             let _ = connection.await;
         });
         Ok(StreamClient {
@@ -206,7 +206,7 @@ impl TlsRoute {
         Ok(clients)
     }
 
-    /// Streams of one connection, together.
+    /// Downloads over `count` streams of one connection, concurrently.
     async fn download_streams(&self, count: u64, size: u64) -> anyhow::Result<()> {
         let client = Arc::new(self.start().await?);
         let downloads = (0..count).map(|_| {
@@ -216,7 +216,7 @@ impl TlsRoute {
         join_tasks(downloads).await
     }
 
-    /// Connections of HTTP/1.1 over TLS, together.
+    /// Downloads over `count` connections of HTTP/1.1 over TLS, concurrently.
     async fn download_tunnels(&self, count: u64, size: u64) -> anyhow::Result<()> {
         let downloads = (0..count).map(|_| {
             let tls = self.clone();
@@ -231,7 +231,7 @@ impl TlsRoute {
         receive(stream, size).await
     }
 
-    /// Short streams, one after the other on each connection.
+    /// Makes `count` short exchanges, each on a new stream. Each connection makes its exchanges one after the other.
     async fn exchange_streams(&self, count: usize) -> anyhow::Result<()> {
         let clients = (0..CLIENT_COUNT).map(|_| {
             let tls = self.clone();
@@ -246,7 +246,7 @@ impl TlsRoute {
         join_tasks(clients).await
     }
 
-    /// The same with a connection of HTTP/1.1 over TLS for each exchange.
+    /// Makes `count` short exchanges, each on a new connection of HTTP/1.1 over TLS.
     async fn exchange_tunnels(&self, count: usize) -> anyhow::Result<()> {
         let clients = (0..CLIENT_COUNT).map(|_| {
             let tls = self.clone();

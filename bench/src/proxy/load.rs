@@ -93,7 +93,7 @@ pub(super) async fn measure_connections(
         ),
     ] {
         let Some(program) = program else {
-            // Its line was printed when it did not start.
+            // The line about the missing program was printed when it did not start.
             continue;
         };
         let route = fixture.route(ours);

@@ -40,7 +40,7 @@ impl MoneyAmount {
         self.micros as f64 / MICROS_PER_UNIT as f64
     }
 
-    /// Adds two usages; each amount is at most the largest possible amount.
+    /// Adds two amounts; the sum is at most the largest possible amount.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
         Self::from_micros(self.micros.saturating_add(more.micros))

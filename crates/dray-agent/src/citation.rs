@@ -2,9 +2,9 @@
 //! conversation.
 //!
 //! [`page_sources`] finds pages in the result of a tool, and [`argument_sources`] in the arguments of a call.
-//! [`CitationIndex`] stores these sources, and [`CitationIndex::find`] finds them in a text. An address that no tool
-//! had is not cited, because a model can invent addresses. Positions count characters (Unicode code points), as Python
-//! counts them; the end is exclusive.
+//! [`CitationIndex`] stores these sources, and [`CitationIndex::find`] finds them in a text. Addresses
+//! from elsewhere are not cited, because a model can invent them. Positions count characters (Unicode code points), as
+//! Python counts them; the end is exclusive.
 
 use std::collections::HashMap;
 
@@ -344,7 +344,8 @@ fn host_of(url: &str) -> &str {
 }
 
 fn clean_title(title: &str) -> Option<String> {
-    // Joiners and the selectors of emoji belong to the character before them; others hide or turn the text around them.
+    // Joiners and the selectors of emoji belong to the character before them; other invisible characters can hide or
+    // reverse the text around them.
     let joins = |char: char| matches!(char, '\u{200c}'..='\u{200d}' | '\u{fe0e}'..='\u{fe0f}');
     let clean = title
         .chars()

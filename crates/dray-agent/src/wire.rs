@@ -35,7 +35,7 @@ pub struct ChunkWriter {
     stages: BTreeMap<u32, ShownStage>,
     /// Frame of the chunks with a delta; created with the first one.
     frame: Option<LineFrame>,
-    /// The text so far, for its citations; only of clients of `OpenAI`'s API.
+    /// The text so far, for its citations; empty unless the client uses `OpenAI`'s API.
     text: String,
     citations: CitationIndex,
 }

@@ -1,7 +1,8 @@
 //! The narrow interface that both backends offer; everything above it is written once.
 //!
 //! Core messages (publish, subscribe, inboxes), stream messages (publish with acknowledgement, pull, read by
-//! sequence), keys with compare-and-set, and provisioning. No retries, no limits of ours, no protobuf.
+//! sequence), keys with compare-and-set, and provisioning. It has no retries, no limits of this
+//! crate and no protobuf.
 
 pub(crate) mod local;
 pub(crate) mod nats;
@@ -268,8 +269,8 @@ impl Backend {
         self.subscribe(&format!("$KV.{bucket}.{key}"), None).await
     }
 
-    /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision. With
-    /// `expected_bucket` the last revision of all keys must be this one too.
+    /// Writes a key whose last revision is `expected` (0: the key has none) and returns the new revision. If
+    /// `expected_bucket` is given, the last revision of the whole bucket must also equal it.
     pub(crate) async fn key_put(
         &self,
         bucket: &str,

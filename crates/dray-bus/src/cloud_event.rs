@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(decoded_value(&header_value(text)).as_deref(), Some(text));
         }
         assert_eq!(decoded_value("%e2%82%AC").as_deref(), Some("\u{20ac}"));
-        // The last is an overlong blank, which the binding names.
+        // The last one is an overlong encoding of a blank, which the binding mentions.
         for broken in ["%", "%2", "%zz", "%+1", "%\u{20ac}", "%C0%A0"] {
             assert_eq!(decoded_value(broken), None, "{broken}");
         }

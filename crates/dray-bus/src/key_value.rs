@@ -60,8 +60,8 @@ impl KeyWatch {
     /// Waits for the next write of the key. Returns `false` once there are no more notices.
     ///
     /// A notice is only a hint to read the key: a read may be faster than the write, a write may be refused, and
-    /// notices of an outage of the bus are lost. Values are buffered until they are waited for, so call it again soon.
-    /// It is cancellation safe.
+    /// notices of an outage of the bus are lost. Written values are buffered between calls, so call it again soon. It
+    /// is cancellation safe.
     pub async fn changed(&mut self) -> bool {
         self.subscription.next().await.is_some()
     }

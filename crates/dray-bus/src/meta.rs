@@ -129,7 +129,7 @@ impl Meta {
                 .parse()
                 .map(Deadline::from_unix_ms)
                 .map_err(|_| InvalidEnvelope::Invalid(headers::DEADLINE_HEADER))?,
-            // Gives an empty context for values that break the W3C grammar; a bad trace never costs the message (17).
+            // Values that break the W3C grammar give an empty context: they do not make the message invalid (17).
             trace: TraceContext::new(
                 headers.get(headers::TRACEPARENT_HEADER).unwrap_or_default(),
                 headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
@@ -160,7 +160,7 @@ impl From<InvalidEnvelope> for Fault {
                 format!("The `{name}` header of the message is not valid.")
             }
             InvalidEnvelope::Reserved(_) => {
-                "The message carries a header that steers the server, which is not allowed."
+                "The message has a header that controls the server, which is not allowed."
                     .to_owned()
             }
         };

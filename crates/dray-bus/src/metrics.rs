@@ -106,7 +106,7 @@ impl BusMetrics {
             ),
             call_retries_total: counter(
                 "dray_call_retries_total",
-                "Tries of calls after the first, by area.",
+                "Attempts of calls after the first, by area.",
             ),
             call_late_replies_total: counter(
                 "dray_call_late_replies_total",

@@ -27,7 +27,7 @@ use crate::{
     WorkSweeper, headers,
 };
 
-/// One tick of the clock that the code reads, as timers run.
+/// Step by which the clock that the code reads advances with Tokio's paused time.
 const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// Latest start of the last worker.
 const LAST_WORKER_START: Duration = Duration::from_secs(100);
@@ -227,7 +227,7 @@ async fn run_workers(
     }
 }
 
-/// Moves the clock that the code reads as timers run, until the result is dropped.
+/// Advances the clock that the code reads with Tokio's paused time, until the result is dropped.
 fn tick_clock(clock: &Clock) -> JoinSet<()> {
     let mut ticking = JoinSet::new();
     let clock = clock.clone();

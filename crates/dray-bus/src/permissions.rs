@@ -133,7 +133,7 @@ impl Permissions {
         self.answers(call_subject)
     }
 
-    /// Answers a call on the subject of each tenant too, for identities that may speak for one tenant only.
+    /// Responds to a call on the subject of each tenant too, for identities that may speak for one tenant only.
     #[must_use]
     pub fn answers_for_tenants(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());

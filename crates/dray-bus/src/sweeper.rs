@@ -201,7 +201,7 @@ impl WorkSweeper {
                     self.exhausted.insert(sequence);
                 }
                 if self.exhausted.len() > MAX_REMEMBERED_ADVISORIES {
-                    // The oldest is the nearest to its deadline, by which it is found anyway.
+                    // The oldest message is nearest to its deadline, after which the sweeper finds it without a hint.
                     self.exhausted.pop_first();
                 }
                 job::settle_delivery(&pulled, AckAction::Done).await;

@@ -8,7 +8,7 @@ use crate::CaseEnd;
 ///
 /// # Errors
 ///
-/// [`CaseEnd::Fail`] with `why`.
+/// [`CaseEnd::Fail`] with `reason`.
 #[track_caller]
 pub fn expect_true(condition: bool, reason: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {

@@ -24,7 +24,7 @@ pub(crate) struct ActionRequest {
     pub(crate) operation: Option<OperationId>,
 }
 
-/// An action whose begin is recorded.
+/// An action whose beginning is recorded.
 pub(crate) struct RecordedAction {
     state: ConsoleState,
     audit: ConsoleAudit,

@@ -26,7 +26,7 @@ impl ConsoleState {
         self.bus.call(&meta, request).await.map_err(call_fault)
     }
 
-    /// Makes a call that has an effect or takes its time, under its own envelope. It is not repeated once a service has
+    /// Makes a call that has an effect or takes long, under its own envelope. It is not repeated once a service has
     /// accepted it.
     pub(crate) async fn call_once<C: Call>(
         &self,

@@ -332,7 +332,7 @@ impl LiveReader {
         }
     }
 
-    /// Queues the messages about rows, and about ends of turns and calls whose begins may be on the page.
+    /// Queues the messages about rows, and about ends of turns and calls whose beginnings may be on the page.
     fn queue_messages(&mut self, slice: &IndexSlice) {
         if !slice.ended.is_empty() {
             let keys = serde_json::json!(slice.ended).to_string();
@@ -345,7 +345,7 @@ impl LiveReader {
             let event = Event::default().event("rows").data(rows.into_string());
             self.queued.push_back(event);
         }
-        // Only the last one has the id: a browser whose connection breaks before it gets both again.
+        // Only the last message has the id: a browser that loses its connection before that message gets both again.
         if let Some(last) = self.queued.pop_back() {
             self.queued.push_back(last.id(self.after.to_string()));
         }

@@ -153,7 +153,7 @@ impl PageFrame<'_> {
     }
 }
 
-/// The answer to every other path: the navigation leads to the page that was meant.
+/// The response to every other path: a person finds the intended page in its navigation.
 pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Request) -> Response {
     // Without a login, only assets are served.
     let Some(session) = request.extensions().get::<ConsoleSession>() else {
@@ -166,8 +166,8 @@ pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Req
     frame.render_as(StatusCode::NOT_FOUND, &content)
 }
 
-/// The answer to a method that a path does not support, such as the `GET` of a browser whose user opens the address of
-/// an action again.
+/// The response to a method that a path does not support, such as the `GET` of a browser whose user opens the address
+/// of an action again.
 pub(crate) async fn refused_method(
     State(state): State<ConsoleState>,
     request: Request,
@@ -250,7 +250,7 @@ pub(crate) fn token_field(session: &ConsoleSession) -> Markup {
 mod tests {
     use super::*;
 
-    /// Issue 13: everything that a page loads.
+    /// Most bytes of all assets together.
     const MAX_ASSET_BYTES: usize = 150 * 1024;
 
     #[test]

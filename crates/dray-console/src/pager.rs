@@ -8,10 +8,10 @@ use maud::{Markup, html};
 use crate::form::FormFields;
 use crate::text::{offset_text, url_part};
 
-/// Positions of earlier pages in a link. From a page that is further than this from the first one, links lead back this
-/// often, and then to the first page.
+/// Most positions of earlier pages in a link. From a page that is further from the first one, links lead back through
+/// this many pages, and then to the first page.
 const MAX_EARLIER_PAGES: usize = 16;
-/// Longest position in a link, in bytes; longer ones are of no service.
+/// Longest position in a link, in bytes. No service returns a longer one.
 const MAX_POSITION_BYTES: usize = 256;
 
 /// The words of the links of a list, and the fields of its query.

@@ -1,4 +1,5 @@
-//! The playground: a chat with an agent through the orchestrator's public API, with the role `act`, because it spends.
+//! The playground: a chat with an agent through the orchestrator's public API, with the role `act`, because it spends
+//! tokens of the model.
 //!
 //! A turn runs in the console and not in the browser, so a page that is closed or reloaded loses nothing. A turn ends
 //! with its answer, when a person cancels it, with the login, or after 30 minutes.

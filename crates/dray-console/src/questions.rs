@@ -137,7 +137,7 @@ fn answer_form(session: &ConsoleSession, question: &v1::EgressQuestion) -> Marku
         form method="post" action="/questions/answer" {
             (token_field(session))
             input type="hidden" name="question" value=(shown(&question.id));
-            // The audit event names what the person saw; what the answer holds for is in the record of the question.
+            // The audit event names what the person saw; the record of the question has the scope of the answer.
             input type="hidden" name="target" value=(target);
             p.toolbar {
                 label { "for "

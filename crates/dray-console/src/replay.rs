@@ -126,7 +126,9 @@ async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), Fault> {
         while let Some(chunk) = next_part(part.chunk()).await? {
             if used_bytes + bytes.len() + chunk.len() > MAX_POLICY_BYTES || files.len() >= MAX_FILES
             {
-                return Err(invalid_fault("The policy is larger than one may be."));
+                return Err(invalid_fault(&format!(
+                    "The policy has more than {MAX_FILES} files or {MAX_POLICY_BYTES} bytes."
+                )));
             }
             bytes.extend_from_slice(&chunk);
         }

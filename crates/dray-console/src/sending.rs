@@ -91,8 +91,8 @@ pub(crate) async fn send_file(
     ActionForm { session, fields }: ActionForm,
 ) -> Response {
     match start_delivery(&state, &session, &fields).await {
-        // This is the response to a double click too, because the browser does not show the first response. A changed
-        // form is another request.
+        // The form may have been changed after its first request, so the page says that nothing was sent again. A
+        // double click gets this page too, because the browser drops the response to the first request.
         Ok(accepted) if accepted.duplicate => {
             let advice = ", or open the page of the file again to send it once more.";
             frame(&state, &session).render(&repeated_notice(&accepted, advice))

@@ -1,5 +1,5 @@
-//! Limits of event streams. Each one keeps a connection and wakes up for each batch, so their number has a bound; one
-//! login has a part of them, so that it cannot take those of all people.
+//! Limits of event streams. Each stream keeps a connection and wakes up for each batch, so their number is limited. The
+//! limit of one login is lower, so that it cannot use up the streams of all people.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -23,7 +23,7 @@ struct ShownTurn<'a> {
 }
 
 impl<'a> ShownTurn<'a> {
-    /// The row that says most.
+    /// The row of the end, or of the beginning while there is no end: the end has more facts.
     fn row(&self) -> Option<&'a EventRow> {
         self.end.or(self.begin)
     }

@@ -35,7 +35,7 @@ impl RateBuckets {
         now: Duration,
         now_ms: u64,
     ) -> Duration {
-        // The call is here instead of by a timer, because the maps only grow in this method and in `hold`.
+        // Idle entries are removed here and not by a timer, because the maps grow only in this method and in `hold`.
         self.remove_idle(now, now_ms);
         let account_wait = self.take_token(account_key(account), rates.account_per_minute, now);
         let chat_wait = self.take_token(bucket_key(account, chat), rates.chat_per_minute, now);

@@ -39,7 +39,8 @@ pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> 
         (SendOutcome::NotSent, SendMode::Repeated) if !may_succeed_later(kind) => {
             FailureAction::LeaveUnknown
         }
-        // The request may have been processed. Its response names another address, as that of a repeat would.
+        // The response is a redirect, but the request may have been processed. A repeated request would be redirected
+        // too.
         (SendOutcome::Ambiguous, _) if kind == ErrorKind::NotFound => FailureAction::LeaveUnknown,
         (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
             FailureAction::Resolve

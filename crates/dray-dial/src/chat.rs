@@ -35,7 +35,7 @@ pub struct ChatClient {
     retry: RetryPolicy,
     once: bool,
     trace: Option<TraceSource>,
-    /// Reads the ends of responses whose last event was taken.
+    /// Tasks that read the ends of responses whose last event was taken.
     body_ends: TaskTracker,
 }
 

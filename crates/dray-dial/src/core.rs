@@ -297,7 +297,7 @@ impl DialClient {
     pub(crate) async fn json_body(&self, response: HttpResponse) -> Result<Value, Error> {
         let body = response.bytes(self.inner.max_json_bytes).await?;
         serde_json::from_slice(&body)
-            .map_err(|_| Error::new(ErrorKind::Malformed, "the answer is not JSON"))
+            .map_err(|_| Error::new(ErrorKind::Malformed, "the response is not JSON"))
     }
 }
 

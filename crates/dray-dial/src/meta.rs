@@ -107,7 +107,7 @@ impl DialClient {
         })
     }
 
-    /// A model as DIAL Core describes it, `pricing` among it.
+    /// A model as DIAL Core describes it, including `pricing`.
     pub async fn model(&self, caller: &Caller, name: &str) -> Result<Value, Error> {
         self.cached(caller, &api_path("openai/models", name)?).await
     }

@@ -98,12 +98,12 @@ impl DialClient {
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
             }
             if read_bytes > MAX_RESPONSE_BYTES {
-                return Err(Error::new(ErrorKind::TooLarge, "the answer is too long"));
+                return Err(Error::new(ErrorKind::TooLarge, "the response is too long"));
             }
         }
         Err(Error::new(
             ErrorKind::Broken,
-            "the channel ended without an answer",
+            "the channel ended without a response",
         ))
     }
 }

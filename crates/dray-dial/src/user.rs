@@ -29,7 +29,7 @@ impl DialClient {
     ///
     /// # Errors
     ///
-    /// As every request to DIAL Core. Failures are not cached.
+    /// Those of every request to DIAL Core. Failures are not cached.
     pub async fn user_info(&self, caller: &Caller) -> Result<UserInfo, Error> {
         self.recent(caller, "v1/user/info").await
     }

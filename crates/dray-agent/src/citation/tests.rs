@@ -55,7 +55,7 @@ fn links_and_addresses_of_known_pages_are_citations_and_others_are_not() {
 }
 
 #[test]
-fn a_link_has_its_own_text_as_title_where_the_tool_had_none() {
+fn a_link_has_its_own_text_as_title_where_the_tool_reported_none() {
     let known = index(vec![page("https://b.example/x", None)]);
     let text = "[B\u{7} page](https://b.example/x)";
     assert_eq!(citations_of(&known, text)[0].1, "B  page");

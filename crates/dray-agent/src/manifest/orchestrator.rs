@@ -162,7 +162,7 @@ pub enum SystemPrompt {
     },
     /// A prompt of DIAL.
     Dial {
-        /// The skill's path in DIAL.
+        /// The prompt's path in DIAL.
         path: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,

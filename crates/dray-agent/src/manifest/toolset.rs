@@ -273,7 +273,7 @@ pub struct DialMcp {
     /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
-    /// Transport, as the author believes; DIAL's own information takes precedence.
+    /// Transport that the author of the manifest expects; DIAL's own information takes precedence.
     #[serde(default)]
     pub transport: DialTransport,
     /// The tools that are offered; all if absent.

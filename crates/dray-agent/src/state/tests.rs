@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn any_state_of_a_client_is_survived_and_loses_its_history(history in any_json()) {
+    fn a_history_with_any_content_is_removed_from_the_state(history in any_json()) {
         let sent = json!([{"role": "assistant", "content": "a", "custom_content": {"state": {HISTORY_KEY: history}}}]);
         let unpacked = unpack_history(messages(sent));
         let last = unpacked.messages.last().and_then(|message| message.custom_content.clone());

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn malformed_records_are_refused_or_end_the_reading() {
-        // These count themselves rightly.
+        // The lengths of these records are correct, but their contents are malformed.
         for pair in [
             "size=-",
             "size=",

@@ -129,7 +129,7 @@ async fn a_heartbeat_prevents_a_redelivery(fixture: BusFixture) {
     assert_eq!(
         fetch_one(&mut puller).await.delivered,
         2,
-        "and without it comes again"
+        "the message is redelivered after the last heartbeat"
     );
 }
 
@@ -176,7 +176,7 @@ async fn acknowledged_and_terminated_messages_are_not_redelivered(fixture: BusFi
         .unwrap();
     assert_eq!(
         stream_state.messages, 2,
-        "the stream keeps what was acknowledged"
+        "the stream keeps acknowledged messages"
     );
 }
 

@@ -144,7 +144,7 @@ async fn a_dead_letter_can_be_shown_and_redriven_once(fixture: BusFixture) {
     worker.stop().await;
     assert_eq!(script.runs("op"), 4, "two attempts each time");
     let all = letters.list(1, 10).await.unwrap();
-    assert_eq!(all.len(), 2, "the second letter is not taken for the first");
+    assert_eq!(all.len(), 2, "the second letter is not a duplicate");
     let states: Vec<_> = all.iter().map(|letter| letter.state).collect();
     assert_eq!(states, [LetterState::Restarted, LetterState::Open]);
     let record = ledger_record(&fixture, &meta).await.unwrap();

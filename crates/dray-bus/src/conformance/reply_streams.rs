@@ -107,7 +107,7 @@ async fn a_slow_reader_delays_the_responder_and_loses_nothing(fixture: BusFixtur
         }
         replies.finish(Ok(event(MANY_REPLIES))).await;
     });
-    // Nothing is read: the responder stops after a limited number, which the capacity of an inbox exceeds by far.
+    // No reply is read, so the responder stops after a limited number of them, far below the capacity of an inbox.
     let mut count = 0;
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(300), progress.recv()).await
     {

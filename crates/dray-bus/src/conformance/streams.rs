@@ -83,7 +83,7 @@ async fn messages_with_the_same_id_are_stored_once_even_with_another_body(fixtur
     .await;
     assert!(
         !elsewhere.unwrap().duplicate,
-        "each stream remembers for itself"
+        "each stream deduplicates separately"
     );
 }
 

@@ -100,7 +100,7 @@ async fn the_sweeper_publishes_outcomes_that_no_worker_published(fixture: BusFix
         TerminalState::Done
     );
     let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
-    assert!(letters.is_empty(), "what was done is not given up");
+    assert!(letters.is_empty(), "completed work has no dead letter");
 }
 
 async fn the_sweeper_dead_letters_work_at_its_delivery_limit(fixture: BusFixture) {

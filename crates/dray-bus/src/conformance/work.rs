@@ -314,7 +314,7 @@ async fn a_stop_waits_for_running_work(fixture: BusFixture) {
     assert_eq!(
         record.state(),
         LedgerState::Reported,
-        "it continued to its end"
+        "the running work continued to its end"
     );
 }
 

@@ -102,7 +102,7 @@ impl DeadLetters {
         self.find(&LetterFilter::default(), from, limit).await
     }
 
-    /// Lists the open letters that a filter admits.
+    /// Up to `limit` letters that a filter admits, oldest first, beginning at sequence `from`.
     ///
     /// # Errors
     /// The bus failed.
@@ -116,8 +116,8 @@ impl DeadLetters {
         Ok(part.letters)
     }
 
-    /// Like [`Self::find`], from at most `max_examined` letters: the state of each costs a request, so a search among
-    /// many letters that the filter does not admit takes its time.
+    /// Like [`Self::find`], but examines at most `max_examined` letters, because reading the state of each costs a
+    /// request.
     ///
     /// # Errors
     /// The bus failed.

@@ -80,9 +80,9 @@ pub struct LetterFilter {
     pub detail: Option<String>,
     /// Only letters in one of these states; empty for every state.
     pub states: Vec<LetterState>,
-    /// Given up at or after this instant only, in Unix milliseconds.
+    /// Only letters that were given up at or after this instant, in Unix milliseconds.
     pub from_ms: Option<u64>,
-    /// Only letters that failed before this instant, in Unix milliseconds.
+    /// Only letters that were given up before this instant, in Unix milliseconds.
     pub until_ms: Option<u64>,
 }
 

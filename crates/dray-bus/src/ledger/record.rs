@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(
                 decide_claim(Some(&record), &claimant(90_000)),
                 ClaimDecision::Finish,
-                "the message of the first start is of no use any more"
+                "the message of the first start is obsolete"
             );
         }
         for terminal in [TerminalState::Done, TerminalState::Unknown] {

@@ -24,9 +24,9 @@ impl Permissions {
             .with_stream(EVENT_STREAM)
             .with_stream(DEAD_LETTER_STREAM)
             .with_stream(LEDGER_STREAM)
-            // The age of the oldest letter that waits for an operator.
+            // The sweeper measures the age of the oldest letter that waits for an operator.
             .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
-            // A recorded end may be any event, and unreadable work may be of any area.
+            // The recorded outcome of work may be any event, and unreadable work may be of any area.
             .allow_publish("dray.event.>".to_owned())
             .allow_publish("dray.dead.>".to_owned())
             .allow_publish(format!("$KV.{}.>", ledger::LEDGER_BUCKET))

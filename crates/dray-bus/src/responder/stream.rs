@@ -15,7 +15,7 @@ use crate::headers::{self, MessageHeaders};
 /// Most replies that the caller has not acknowledged. An inbox can hold many times as many.
 const MAX_UNACKNOWLEDGED: u64 = 16;
 
-/// The caller of a stream no longer listens, or the connection was lost and with it replies.
+/// The caller of a stream no longer listens, or replies were lost together with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the caller of the stream is gone")]
 pub struct CallerGone;

@@ -77,7 +77,7 @@ pub(super) fn call_subject<C: Call>() -> SubjectContract {
     }
 }
 
-/// Work for platforms has one queue per platform.
+/// A delivery to the placeholder platform, because work for platforms has one queue per platform.
 fn deliver_files() -> v1::DeliverFiles {
     v1::DeliverFiles {
         target: Some(v1::ChatTarget {

@@ -182,7 +182,7 @@ const STREAM_ROWS: [StreamRow; 16] = [
     StreamRow {
         name: CLIENT_STATE_STREAM,
         subjects: &["$KV.dray_client_state.>"],
-        // A record that was dropped early would take a conversation with it.
+        // Without one of its records a conversation cannot be used, so no record is dropped early.
         when_full: FullStreamPolicy::New,
         max_age_seconds: 15 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,

@@ -200,7 +200,7 @@ pub(super) fn compare_stream(
     comparison.mismatches
 }
 
-/// Compares all fields: the operator chooses none of a consumer.
+/// Compares all fields, because the operator chooses no field of a consumer.
 pub(super) fn compare_consumer(
     required: &ConsumerSpec,
     found: Option<&ConsumerSpec>,

@@ -165,7 +165,7 @@ impl<'a> WorkJob<'a> {
     /// Publishes the recorded event and records that (steps 7 and 8).
     pub(crate) async fn report(&mut self) -> Result<(), JobError> {
         let record = self.record();
-        // The recorded bytes and not the event of this attempt, so that a repetition is the same message.
+        // The recorded bytes are published and not the event of this attempt, so that a repetition is the same message.
         if let Some(event) = record.result.clone() {
             publish_recorded(self.bus, self.envelope, event).await?;
         }

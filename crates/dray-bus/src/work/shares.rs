@@ -93,7 +93,7 @@ impl<M> TenantShares<M> {
             .filter(|(_, work)| !work.held.is_empty())
             .min_by_key(|(_, work)| (work.running, work.last_start))
             .map(|(tenant, work)| (tenant.clone(), work.running))?;
-        // This tenant runs least: if it may not start, no other tenant may.
+        // This tenant has the least running work: if it may not start, no other tenant may.
         let kept_free = if running == 0 { 0 } else { self.reserved() };
         if free <= kept_free {
             return None;
@@ -151,8 +151,8 @@ impl<M> TenantShares<M> {
             .map_or((0, 0), |work| (work.running, work.held.len()))
     }
 
-    /// The newest message of the tenant that holds most messages, if that tenant still has as many as the newcomer
-    /// without it.
+    /// Removes and returns the newest message of the tenant that holds the most messages, if that tenant then still
+    /// holds more than `newcomer_held`.
     fn displace(&mut self, newcomer_held: usize) -> Option<M> {
         let (tenant, work) = self
             .tenants
@@ -295,7 +295,7 @@ mod tests {
                 for (tenant, work) in &shares.tenants {
                     prop_assert!(
                         work.held.is_empty() || work.running > 0 || running.len() == slots,
-                        "{tenant} waits for nothing"
+                        "{tenant} waits although a slot is free"
                     );
                 }
             }

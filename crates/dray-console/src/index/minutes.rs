@@ -17,7 +17,7 @@ const LATENCY_BUCKETS: usize = 22;
 pub(crate) struct MinuteCounts {
     /// Minutes since the start of 1970 (Unix time divided by 60 s).
     pub(crate) minute: u64,
-    /// Events, reports of progress left out.
+    /// Events, without reports of progress.
     pub(crate) events: u64,
     /// Events that were refused or failed.
     pub(crate) failures: u64,

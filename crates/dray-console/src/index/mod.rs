@@ -88,7 +88,7 @@ pub(crate) struct IndexSlice {
     pub(crate) left_out: u64,
     /// Id of the last row that was examined, even where the filter rejected it.
     pub(crate) read_to: u64,
-    /// Keys of turns and calls whose begin the filter selects, and whose end it rejected among the examined rows.
+    /// Keys of turns and calls whose beginning the filter selects, and whose end is an examined row that it rejected.
     pub(crate) ended: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl EventIndex {
         content.pair_span(&mut row);
         let id = row.id;
         content.rows.push_back(Arc::new(row));
-        // The readers are notified after the lock is released, because the readers that this wakes take the lock.
+        // The readers are notified after the lock is released, because each woken reader takes the lock.
         drop(content);
         self.newest.send_replace(id);
     }
@@ -340,7 +340,7 @@ mod tests {
         let slice = index.after(3, &working(""), 10);
         assert_eq!((ids(&slice), slice.read_to), (vec![], 4));
         assert_eq!(slice.ended, ["a"]);
-        // The page of another session has none of the begins, and one without this condition gets the row.
+        // A page of another session has no row of a beginning, and a page without a filter gets the row of the end.
         assert_eq!(index.after(3, &working("s"), 10).ended, [""; 0]);
         let slice = index.after(3, &RowFilter::default(), 10);
         assert_eq!((ids(&slice), slice.ended), (vec![4], Vec::new()));

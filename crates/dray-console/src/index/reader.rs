@@ -60,7 +60,7 @@ struct ReadingEnd {
     was_open: bool,
 }
 
-/// The delay before the next attempt: the first one after each stream that was open, and twice the last one otherwise.
+/// The delay before the next attempt: the shortest one if the stream was open before, otherwise twice the last one.
 fn retry_delay(last: Duration, was_open: bool) -> Duration {
     if was_open {
         FIRST_RETRY_DELAY

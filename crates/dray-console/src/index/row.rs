@@ -3,7 +3,7 @@
 /// The stream of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum EventSource {
-    /// The stream of what happened, `dray.event.>`.
+    /// The stream of events, `dray.event.>`.
     #[default]
     Event,
     /// The audit stream, `dray.audit.>`.

@@ -66,7 +66,7 @@ fn fill_turn(row: &mut EventRow, turn: &v1::AgentTurn, is_end: bool) {
     set_span(row, None, is_end);
 }
 
-/// Ties the end of a turn, or of the call with this number in it, to its begin.
+/// Ties the end of a turn, or of the call with this number in it, to its beginning.
 fn set_span(row: &mut EventRow, call: Option<u32>, is_end: bool) {
     // Operations contain no `/`.
     let key = match call {
@@ -148,8 +148,8 @@ fn description(turn: &v1::AgentTurn) -> String {
     text
 }
 
-/// A turn that waits has done what its request asked; the request that continues it has a turn of its own. Of a
-/// cancelled one nothing is known beside what its steps report.
+/// A turn that waits has done what its request asked; the request that continues it has a turn of its own. What a
+/// cancelled turn did is only known from the reports of its steps.
 fn row_outcome(ended: &v1::TurnEnded) -> RowOutcome {
     match ended.outcome() {
         TurnOutcome::Finished

@@ -36,7 +36,7 @@ impl OidcLogin {
         };
         let read = self.read_userinfo(endpoint, access_token, &claims.subject);
         match read.await {
-            // A login does not fail for a name: the pages show the subject then.
+            // A login does not fail because of a missing name: the pages show the subject instead.
             Err(error) if has_role => {
                 tracing::info!(error = %ErrorChain(&error), "the name of a person is not known");
                 Ok(Map::new())

@@ -18,7 +18,7 @@ use crate::text::shown;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Largest list of agents, and largest reply to an upload, in bytes.
 const MAX_REPLY_BYTES: usize = 8 << 20;
-/// Header with the tenant of an orchestrator, beside the list of its agents.
+/// Header of the list of agents with the tenant of the orchestrator.
 const TENANT_HEADER: &str = "dray-tenant";
 /// How long the orchestrator keeps an uploaded file: as long as a login may last.
 const FILE_SECONDS: &str = "43200";

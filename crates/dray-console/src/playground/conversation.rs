@@ -47,8 +47,8 @@ impl ConversationStore {
         own
     }
 
-    /// Begins a conversation with an agent, after it removed the conversations of logins that ended. A form that was
-    /// sent before gets the conversation that it began.
+    /// Removes the conversations of logins that ended, and begins a conversation with an agent. A form that was sent
+    /// before gets the conversation that it began.
     ///
     /// # Errors
     /// The login or the console has reached its limit of conversations.
@@ -236,7 +236,7 @@ impl Conversation {
         }
         if content.running.is_some() {
             return Err(
-                Fault::new(FaultCode::RateLimited, "The answer before is not complete.")
+                Fault::new(FaultCode::RateLimited, "The last answer is not complete.")
                     .detail("turn_running")
                     .advice("Wait for it, or cancel it."),
             );
@@ -244,7 +244,7 @@ impl Conversation {
         if content.turns.len() >= MAX_TURNS || content.bytes >= MAX_CONVERSATION_BYTES {
             return Err(Fault::new(
                 FaultCode::TooLarge,
-                "The conversation is as long as the playground keeps one.",
+                "The conversation has reached the longest length that the playground keeps.",
             )
             .detail("conversation_length")
             .advice("Begin another one."));
@@ -309,13 +309,13 @@ impl Conversation {
             }
         }
         answer.add(delta);
-        // The readers are notified after the lock is released, because the readers that this wakes take the lock.
+        // The readers are notified after the lock is released, because each woken reader takes the lock.
         drop(content);
         self.revision.send_replace(revision);
         if answer.size() > MAX_ANSWER_BYTES {
             return Err(Fault::new(
                 FaultCode::TooLarge,
-                "The answer is larger than the playground keeps one.",
+                "The answer is larger than the 8 MiB that the playground keeps.",
             )
             .detail("answer_too_large"));
         }

@@ -219,7 +219,7 @@ pub(super) fn turn_end(
                         (token_field(session)) button { "Cancel the answer" }
                     }
                 },
-                TurnEnding::Cancelled => p.notice data-ending="cancelled" { "The answer was cancelled. The next message begins behind the one before it." },
+                TurnEnding::Cancelled => p.notice data-ending="cancelled" { "The answer was cancelled. The next message is sent without it and its question." },
                 TurnEnding::Failed(fault) => div data-ending="failed" { (fault_notice("The answer failed.", fault)) },
                 TurnEnding::Done { reason, tokens } => p.muted data-ending="done" {
                     "The answer is complete"

@@ -173,8 +173,8 @@ impl ReplayJob {
             Fault::new(FaultCode::Unavailable, "The audit stream cannot be read.")
                 .detail("audit_unreadable")
         };
-        // The index has read the stream: without its help, the limit of events would end before the window on a busy
-        // system.
+        // The index knows a sequence near the start of the window. On a busy system, a replay from the first event
+        // would reach its limit of events before the window.
         let start = state.index.audit_start(self.since_ms);
         let events = state.bus.events(filter.from_sequence(start)).await;
         let mut events = events.map_err(unreadable)?;

@@ -297,7 +297,7 @@ async fn charts_count_the_events_of_the_last_hour() {
 }
 
 #[tokio::test]
-async fn a_page_that_selects_begins_learns_of_ends_that_its_filter_leaves_out() {
+async fn a_page_that_selects_beginnings_learns_of_ends_that_its_filter_leaves_out() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     let begun = v1::TurnBegun::default();

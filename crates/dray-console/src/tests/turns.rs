@@ -271,7 +271,7 @@ async fn calls_of_tools_are_rows_and_stand_in_the_timeline_of_their_turn_with_th
     // Both the turn and the call.
     assert_eq!(page.body.matches("no end seen").count(), 2, "{page:?}");
     assert!(page.body.contains("data-begun=\"turn-1/1\""), "{page:?}");
-    // The same id again is another call, whose begin has no event because it was short.
+    // A second call has the same id. Its beginning has no event, because the call was short.
     let failed = v1::TurnCallEnded {
         error: v1::TurnCallError::ToolFailure.into(),
         http_status: 502,

@@ -101,7 +101,7 @@ impl ObjectMembers for PlainChunk {
         match name {
             "model" => self.model = members.next_value()?,
             "choices" => {
-                // With more or fewer, the tree decides which one counts.
+                // With more choices or none, the tree decides which one counts.
                 let [JsonObject(choice)] = members.next_value::<[JsonObject<PlainChoice>; 1]>()?;
                 self.choice = Some(choice);
             }

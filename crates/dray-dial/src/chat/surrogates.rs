@@ -106,7 +106,7 @@ fn with_stand_ins(text: &str) -> Option<String> {
                 has_replaced = true;
                 6
             }
-            // Any other escape is two bytes at least, so that an escaped backslash is not the beginning of the next.
+            // The character after the backslash is skipped too, because an escaped backslash does not begin an escape.
             _ => {
                 let length = 1 + escape.chars().nth(1).map_or(0, char::len_utf8);
                 replaced.push_str(escape.get(..length)?);

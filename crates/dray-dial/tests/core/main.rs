@@ -58,7 +58,7 @@ fn file(path: &str) -> FileUrl {
 }
 
 #[tokio::test]
-async fn files_come_back_as_they_went() {
+async fn a_download_returns_the_uploaded_bytes_and_metadata() {
     let (fake_server, core, me) = start().await;
     let home = core.home(&me).await.unwrap();
     assert_eq!(home.url(), "files/b/");

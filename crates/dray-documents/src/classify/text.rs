@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::encoding::{self, DetectedEncoding};
 
-/// A text by its sample.
+/// The sample of a file that is text, with its encoding.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     /// The sample, decoded, without a byte-order mark.

@@ -139,7 +139,7 @@ impl Contents {
             if !fill_exactly(&mut reader, &mut name)? || !fill_exactly(&mut reader, &mut extra)? {
                 break;
             }
-            // The comment is read, not seeked: the bound on the directory counts these bytes as well.
+            // The comment is read and not skipped by a seek, so that the limit of the directory counts its bytes too.
             io::copy(&mut Read::take(&mut reader, comment), &mut io::sink())?;
             let mut entry = Entry {
                 name: String::from_utf8_lossy(&name).into_owned(),
@@ -157,7 +157,7 @@ impl Contents {
         Ok(entry_count > 0 || start == end)
     }
 
-    /// Headers of files within the start of the file.
+    /// Reads the headers of entries within the start of the file.
     fn scan(&mut self, sample: &[u8]) {
         let starts = (0..sample.len()).filter(|start| {
             let rest = sample.get(*start..).unwrap_or_default();

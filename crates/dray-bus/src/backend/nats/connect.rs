@@ -92,7 +92,7 @@ pub(super) async fn connect_client(
     if servers.is_empty() {
         return Err(unusable_option("servers", &"at least one server is needed"));
     }
-    // The client would ignore them and be refused. URLs also appear in logs, so they are not a place for a password.
+    // The client would ignore a user and a password in a URL, and the server would refuse it. URLs also appear in logs.
     if servers
         .iter()
         .any(|server| server.username().is_some() || server.password().is_some())
@@ -126,7 +126,8 @@ pub(super) async fn connect_client(
         .map_err(ConnectError::Connect)
 }
 
-/// Doubling with full jitter, so that many clients do not reconnect simultaneously.
+/// The delay before the next attempt: a random time up to a bound that doubles with each attempt, so that many clients
+/// do not reconnect simultaneously.
 fn reconnect_delay(attempts: usize) -> Duration {
     // More doublings than these pass the ceiling anyway, and the shift below must not overflow.
     let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(6);

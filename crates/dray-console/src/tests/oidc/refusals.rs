@@ -212,7 +212,7 @@ async fn an_expired_code_and_a_stolen_one_get_no_session() {
 }
 
 #[tokio::test]
-async fn a_failing_or_lying_provider_gets_a_clear_page_and_is_not_asked_again_immediately() {
+async fn a_failing_or_lying_provider_leads_to_a_clear_page_and_gets_no_request_for_a_while() {
     let cannot = "cannot be reached";
     for (fault, status, reason) in [
         (ProviderFault::Status(500), 502, "failed with status 500"),
@@ -260,7 +260,7 @@ async fn fixture_for(fault: ProviderFault) -> OidcFixture {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
+async fn a_provider_that_fails_during_the_login_leads_to_a_clear_page() {
     let no_keys = "keys of the identity provider are not available";
     for (path, fault, status, reason) in [
         (
@@ -298,7 +298,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
 }
 
 #[tokio::test]
-async fn an_unreachable_provider_gets_a_clear_page() {
+async fn an_unreachable_provider_leads_to_a_clear_page() {
     let fixture = OidcFixture::with(|settings| {
         let issuer = format!("http://{}", dray_testkit::port::unassigned_address());
         settings.oidc.as_mut().unwrap().issuer = issuer;

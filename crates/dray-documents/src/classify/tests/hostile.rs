@@ -96,7 +96,7 @@ fn something_before_an_archive_does_not_hide_its_directory() {
 }
 
 #[test]
-fn a_comment_that_imitates_the_end_is_seen_through() {
+fn a_comment_that_imitates_the_end_record_is_ignored() {
     let mut bytes = docx();
     let end = bytes.len() - 2;
     bytes[end..].copy_from_slice(&22u16.to_le_bytes());
