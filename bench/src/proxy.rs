@@ -38,7 +38,7 @@ pub(crate) struct ProxySizes {
 }
 
 impl ProxySizes {
-    /// The sizes of the aims.
+    /// The sizes for which the targets are set.
     const FULL: Self = Self {
         download_bytes: 2 << 30,
         download_rounds: 7,

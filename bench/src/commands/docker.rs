@@ -35,7 +35,7 @@ impl ContainerPrograms {
     fn options(self) -> ContainerOptions {
         let mounts = match self {
             Self::BusyBox => &[][..],
-            // The programs come first in the search path, and no image can be pulled.
+            // No image can be pulled, so the programs of this machine are mounted; they come first in the search path.
             Self::Debian => &["/usr:/usr:ro", "/usr/lib:/lib:ro", "/usr/lib64:/lib64:ro"],
         };
         ContainerOptions {

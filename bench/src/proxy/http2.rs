@@ -273,7 +273,7 @@ where
     Ok(())
 }
 
-/// A tunnel over a stream: what the target sends, and what goes to it.
+/// A tunnel over a stream: its receiving half and its sending half.
 type Tunnel = (RecvStream, SendStream<Bytes>);
 
 /// A connection of HTTP/2 with the proxy.

@@ -33,7 +33,7 @@ fn filter_message(message: &mut Message, policies: &[InlinePolicy<'_>]) {
     let attachments = std::mem::take(list);
     let stays = |attachment: &&Attachment| policies.iter().any(|keep| keep(&*message, attachment));
     let filtered: Vec<_> = attachments.iter().filter(stays).cloned().collect();
-    // Possibly `[]` (quickapps 14).
+    // An empty list is sent as `[]` (quickapps 14).
     if let Some(custom) = &mut message.custom_content {
         custom.attachments = Some(filtered);
     }

@@ -190,7 +190,7 @@ impl<'a> CallAttempt<'a> {
             return Err(CallError::Timeout(message.subject));
         }
         let area = bus.area(C::AREA);
-        // This check is last: it may take the only probe of an open circuit, which only an outcome returns.
+        // This check is last: it may take the only probe of an open circuit, and only the outcome of a call returns it.
         if !area.admit_call() {
             return Err(CallError::CircuitOpen(C::AREA.to_owned()));
         }

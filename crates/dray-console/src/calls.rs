@@ -100,8 +100,8 @@ pub(crate) fn fault_status(fault: &Fault) -> StatusCode {
     }
 }
 
-/// The status of a list that cannot be shown: a wrong query is the caller's error, and every other page stays one with
-/// a notice, which its form and the script expect.
+/// The status of a list that cannot be shown. A wrong query is an error of the client. After any other fault the status
+/// is 200, because the form and the script of the page work with the notice on it.
 pub(crate) fn list_status(fault: &Fault) -> StatusCode {
     match fault.code {
         FaultCode::InvalidArgument => StatusCode::BAD_REQUEST,

@@ -118,8 +118,7 @@ fn frame<'a>(
     }
 }
 
-/// Name and media type by digest: those of a file that a client keeps, or else those of a delivery, because deliveries
-/// cover more files.
+/// Name and media type by digest: those of a file that a client keeps, otherwise those of a delivery.
 fn labels<'a>(
     kept: Option<&'a v1::ListFileHoldersReply>,
     receipts: Option<&'a v1::ListReceiptsReply>,

@@ -190,7 +190,7 @@ fn letter_table(session: &ConsoleSession, letters: &[DeadLetterSummary]) -> Mark
                     caption { "Oldest first" }
                     thead { tr {
                         th scope="col" {
-                            // Only the script shows it, because only the script can act on it.
+                            // The script shows the checkbox, because only the script can act on it.
                             @if session.can_act() { input type="checkbox" data-choose-all aria-label="Choose all letters of this page" hidden; " " }
                             "Letter"
                         }

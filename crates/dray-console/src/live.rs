@@ -110,7 +110,8 @@ fn older_link(filter: &RowFilter, shown: &IndexSlice) -> Markup {
     let is_full = shown.rows.len() == FIRST_ROWS;
     let last = shown.rows.last().map_or(0, |row| row.id);
     html! {
-        // The script shows it where it removes rows of the live page, and moves it to the last remaining row.
+        // The script shows the link when it removes rows of the page, and then lets it begin after the last remaining
+        // row.
         p #older hidden[!is_full] { a href={ "/live?" (filter.query()) "&before=" (last) } rel="next" { "Older events" } }
     }
 }

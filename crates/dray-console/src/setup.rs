@@ -1,4 +1,4 @@
-//! The set-up: health of the bus, the store and the services, and the configuration with where each value comes from.
+//! The set-up: health of the bus, the store and the services, and the configuration with the source of each value.
 
 pub(crate) mod checks;
 

@@ -118,7 +118,7 @@ impl ChatClient {
     }
 
     /// Requests a response, with all forwarded headers of the caller if the peer is DIAL. `body` determines whether it
-    /// streams. Connection errors, 429 and 5xx are retried twice as long as no part of the response has arrived.
+    /// streams. While no part of the response has arrived, connection errors, 429 and 5xx are retried up to twice.
     pub async fn stream(
         &self,
         caller: &Caller,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::default_true;
 use crate::approval::matches_pattern;
 
-/// A tool whose verdict decides whether a turn goes on as it is.
+/// A tool whose verdict decides whether a turn continues unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 // Unlike elsewhere in a manifest, unknown keys are refused: an entry with a misspelled key would judge something else,
 // or nothing.

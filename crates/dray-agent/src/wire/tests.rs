@@ -400,7 +400,7 @@ fn lines_of_events_are_those_of_their_chunks() {
             "{event:?}"
         );
     }
-    // Both know the same stages as closed, and the same text.
+    // Both writers have recorded the same closed stages and the same text.
     assert_eq!(
         lines.close_open(StageStatus::Failed),
         trees.close_open(StageStatus::Failed)

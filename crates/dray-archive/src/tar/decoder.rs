@@ -234,7 +234,7 @@ impl Decoder {
     fn entry(&mut self, header: Header, size: u64) -> Result<DecodeStep, TarError> {
         let ExtendedHeaders { pax, name, link } = std::mem::take(&mut self.extra);
         let pax = pax.unwrap_or_default();
-        // The size of an extended header always wins. Otherwise entries could be smuggled past a reader.
+        // The size of an extended header always has priority. Otherwise entries could be hidden from a reader.
         let mut size = pax.size.unwrap_or(size);
         if matches!(header.flag, b'1'..=b'6') && size != 0 {
             // Some readers skip that many bytes, others skip none.

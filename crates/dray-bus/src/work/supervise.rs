@@ -51,7 +51,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     loop {
         let expiry = deadline.remaining(context.bus.now_ms());
         let end = tokio::select! {
-            // A finished handler wins over a lease or a deadline that ends in the same moment: its work is done.
+            // A finished handler has priority over a lease or a deadline that ends simultaneously: its work is done.
             biased;
             outcome = task.join_next() => return handler_end(outcome),
             () = context.hard_stop.cancelled() => HandlerEnd::Stopped,

@@ -69,7 +69,8 @@ impl RowFilter {
         self.admits_with(row, row.outcome)
     }
 
-    /// Whether it selects the beginning of what this row ends. Both differ only in their outcome.
+    /// Whether the filter selects the row of the beginning of the turn or call that `row` ends. Both rows differ only
+    /// in their outcome.
     pub(super) fn admits_begin_of(&self, row: &EventRow) -> bool {
         self.admits_with(row, RowOutcome::Working)
     }

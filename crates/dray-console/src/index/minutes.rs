@@ -21,7 +21,7 @@ pub(crate) struct MinuteCounts {
     pub(crate) events: u64,
     /// Events that were refused or failed.
     pub(crate) failures: u64,
-    /// Durations by power of two of milliseconds.
+    /// Number of durations in each bucket; see [`LATENCY_BUCKETS`].
     pub(crate) latencies: [u32; LATENCY_BUCKETS],
 }
 

@@ -125,7 +125,7 @@ impl EventIndex {
         self.lock().audit.note(time_ms, sequence);
     }
 
-    /// A sequence of the audit stream from which all events since this time can be read, as late as is known.
+    /// The latest known sequence of the audit stream from which all events since this time can be read.
     pub(crate) fn audit_start(&self, since_ms: u64) -> u64 {
         self.lock().audit.start_of(since_ms)
     }

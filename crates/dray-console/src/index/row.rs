@@ -112,7 +112,7 @@ pub(crate) struct TurnFacts {
     pub(crate) agent: String,
     /// Operation of the turn that called this agent or handed over to it; empty for the turn of a request.
     pub(crate) parent: String,
-    /// What else the event says, by name, for the page of the operation.
+    /// Further facts of the event by name, for the page of the operation.
     pub(crate) details: Vec<(&'static str, String)>,
 }
 

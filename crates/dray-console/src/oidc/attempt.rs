@@ -1,4 +1,4 @@
-//! Login attempts: the provider has not responded to them yet.
+//! Attempts to log in to which the provider has not responded yet.
 //!
 //! The browser keeps its attempt in a signed cookie. So an attempt costs this process nothing, and the number of begun
 //! attempts cannot end the attempt of a person. `state`, `nonce` and the verifier are derived from the cookie's secret

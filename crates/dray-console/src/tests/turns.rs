@@ -268,7 +268,7 @@ async fn calls_of_tools_are_rows_and_stand_in_the_timeline_of_their_turn_with_th
     let page = console
         .wait_for(live, &login, "Call of send_file by clerk began")
         .await;
-    // Both the turn and the call.
+    // One mark for the turn and one for the call.
     assert_eq!(page.body.matches("no end seen").count(), 2, "{page:?}");
     assert!(page.body.contains("data-begun=\"turn-1/1\""), "{page:?}");
     // A second call has the same id. Its beginning has no event, because the call was short.

@@ -206,7 +206,7 @@ fn token_usage(usage: &Value) -> Option<TokenUsage> {
 
 /// A number without a fraction, as a whole one.
 fn whole_number(number: f64) -> Option<u64> {
-    // Whole numbers of JSON have no exponent or fraction when they are written without.
+    // This text has no exponent and no fraction, so it can be parsed as an integer.
     let text = format!("{number:.0}");
     (number.fract() == 0.0).then(|| text.parse().ok())?
 }

@@ -106,7 +106,7 @@ pub(super) async fn connect_client(
         let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";
         return Err(unusable_option("name", &reason));
     }
-    // The client would report an identity that cannot be used as one that the server refuses.
+    // The identity is checked here, because the client would report an unusable one as refused by the server.
     identity
         .authenticate(b"")
         .await
