@@ -120,7 +120,7 @@ async fn admit_request(state: ConsoleState, mut request: Request, next: Next) ->
         };
         request.extensions_mut().insert(session);
     }
-    // No id or page of this console has such bytes, and the extractors of paths would answer with a text of their own.
+    // No id or page of this console has such bytes, and the extractors of paths would respond with their own text.
     if percent_decode_str(request.uri().path())
         .decode_utf8()
         .is_err()

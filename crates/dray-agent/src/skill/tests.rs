@@ -77,7 +77,7 @@ fn a_skill_of_a_layer_is_read_whole() {
 }
 
 #[test]
-fn skills_of_layers_are_held_to_the_rules() {
+fn skills_of_layers_must_follow_the_rules() {
     assert_eq!(
         strict("name: other\ndescription: d").unwrap_err(),
         "its name 'other' is not 'a-b'"

@@ -75,7 +75,7 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
             }
             1 => {
                 fixture.server.pause();
-                // The probe fails after longer than a lease, so workers must have stopped their handlers by then.
+                // The probe takes longer than a lease to fail, so workers must have stopped their handlers by then.
                 assert!(fixture.bus.round_trip().await.is_err());
                 fixture.server.resume();
             }
