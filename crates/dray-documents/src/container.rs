@@ -73,7 +73,7 @@ impl<'a> Container<'a> {
         &self.names
     }
 
-    /// Index of a part. Where no name is equal, case does not matter, as OPC compares part names.
+    /// Index of a part. If no name is equal, the case of ASCII letters is ignored, as OPC compares part names.
     fn find(&self, name: &str) -> Option<usize> {
         let name = name.trim_start_matches('/');
         self.exact
@@ -186,7 +186,7 @@ pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool 
     unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio
 }
 
-/// A name for comparisons after no name was equal: in lower case, and with `/` for the `\` of some writers.
+/// The form of a name for comparisons that ignore case: in lower case, with `/` for the `\` of some writers.
 fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace('\\', "/")
 }

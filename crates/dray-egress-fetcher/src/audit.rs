@@ -105,8 +105,8 @@ impl Auditor {
         (event, outcome)
     }
 
-    /// Hands the event, of which `text` is the JSON, to every place beside log and stream. Returns the result for the
-    /// file; [`QueueOutcome::LeftOut`] without one.
+    /// Passes the event, of which `text` is the JSON, to every destination in addition to log and stream. Returns the
+    /// result for the file; [`QueueOutcome::LeftOut`] without a file.
     fn record_in_places(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
         let mut of_file = QueueOutcome::LeftOut;
         for place in &self.inner.places {
@@ -118,8 +118,8 @@ impl Auditor {
         of_file
     }
 
-    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A process
-    /// that is killed loses what its queue holds, and not what the kernel has.
+    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A
+    /// killed process loses the events in its queue, but not those that it has written to the file.
     async fn flush_file(&self) -> bool {
         let mut has_all = true;
         for place in self.inner.places.iter().filter(|place| place.is_file()) {
@@ -143,7 +143,7 @@ impl Auditor {
         }
     }
 
-    /// Publishes in a task from its beginning, for a drop: while a runtime stops, nothing may be polled.
+    /// Publishes only in a task, for a fetch that is dropped: nothing may be polled while a runtime stops.
     fn spawn_publish(&self, meta: &Meta, event: v1::EgressAudit) -> PendingPublish {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return PendingPublish::Known(false);
@@ -172,7 +172,7 @@ impl Auditor {
     }
 }
 
-/// An event on its way to the stream. Dropping it gives up the wait alone.
+/// An event on its way to the stream. Dropping it ends the wait, but not the publishing.
 #[derive(Debug)]
 enum PendingPublish {
     /// Whether the stream has it.
@@ -204,8 +204,9 @@ pub struct AuditedFetch {
 }
 
 impl AuditedFetch {
-    /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Returns whether it is
-    /// known to be published, and in the file if it belongs there; both continue afterwards.
+    /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Publishing and writing
+    /// continue after the timeout. Returns whether the event is known to be published, and in the file if it belongs
+    /// there.
     ///
     /// With `required`, a stored file whose event may not be recorded counts as a file that could not be stored. A
     /// further line and event say so.
@@ -213,7 +214,7 @@ impl AuditedFetch {
         // The line comes first: it is the record when the stream cannot be reached.
         let (publishing, of_file) = self.record_once();
         let flushing = async {
-            // A flush without a wait would look like the flush of a stalled disk.
+            // With a timeout of zero, a flush would only add a task to the queue.
             let flushed = self.auditor.flush_file();
             !timeout.is_zero()
                 && tokio::time::timeout(timeout, flushed)

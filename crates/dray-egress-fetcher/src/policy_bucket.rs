@@ -1,9 +1,9 @@
 //! Policy files in a key-value bucket of the bus: each key is the name of a file, and its value the content.
 //!
 //! Keys are read one after the other in the order of their revisions, so that a read ends with the state of exactly one
-//! revision of the bucket, whatever is written meanwhile. Between changes a read is one request: is there a later
-//! revision? Every `FULL_READ_INTERVAL` all keys are read, because a bucket that was restored begins with lower
-//! revisions.
+//! revision of the bucket, even if keys are written meanwhile. While nothing changes, a read is one request, which asks
+//! for a later revision. Every `FULL_READ_INTERVAL` all keys are read, because a bucket that was restored begins with
+//! lower revisions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl BucketState {
         })
     }
 
-    /// The policy that the files are.
+    /// The policy that consists of the files.
     ///
     /// # Errors
     ///

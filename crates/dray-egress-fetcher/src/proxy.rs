@@ -12,11 +12,11 @@
 //! | `identify`, [`dray_guard::proxy_token`] | say who the client is |
 //! | [`http2`] | clients of HTTP/2: each stream as a connection of HTTP/1.1 |
 //! | [`serve`] | one client from its first byte to its end |
-//! | `open` | the request as which a connection is judged, and its client |
+//! | `open` | judges the request for a connection, and opens it |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
 //! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
 //! | `intercept` | a tunnel into which the proxy looks: judged requests, with TLS on both sides |
-//! | `kept` | requests one after the other in such a tunnel |
+//! | [`persistent`] | requests one after the other in such a tunnel |
 //! | [`authority`] | makes the certificates for that |
 //! | `form` | finds the methods that a body names |
 //! | `forward` | sends a request and returns the response, one for each judged target |

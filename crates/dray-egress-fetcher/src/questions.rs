@@ -26,7 +26,7 @@ use self::list::ListStarts;
 
 /// Bucket of the questions about hosts and of their answers, one record for each session.
 pub const QUESTION_BUCKET: &str = "dray_egress_questions";
-/// Most attempts at a change that others keep overtaking.
+/// Most attempts at a change while other writers change the record first.
 const MAX_ATTEMPTS: usize = 8;
 /// How long an audit event may take to be stored.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);

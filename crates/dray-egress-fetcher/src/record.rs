@@ -223,7 +223,7 @@ pub struct HopRecord {
     pub peer: Option<SocketAddr>,
     /// The upstream proxy that made the connection; `None` without one.
     pub upstream_proxy: Option<SocketAddr>,
-    /// Our port of the connection; 0 without one.
+    /// Local port of the connection; 0 without one.
     pub local_port: u16,
     /// Version and certificate, once the handshake succeeded.
     pub tls: Option<TlsSession>,
@@ -301,7 +301,7 @@ impl FetchRecord {
     /// Notes the decision that refuses a method which the request names in addition to its request line.
     pub(crate) fn note_refused_method(&mut self, decision: RuleDecision) {
         self.note_decision(Some(decision));
-        // It keeps the first judgement of a step, which was that of the request line.
+        // A log keeps the first judgement of a step, which was that of the request line, so the log is replaced.
         self.steps = StepLog::default();
         let verdict = Err(Code::PolicyDenied);
         let step = PolicyStep::PolicyRules;

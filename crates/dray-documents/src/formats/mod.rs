@@ -123,8 +123,8 @@ pub fn converter(hint: &ConversionHint) -> Option<Converter> {
         .find_map(|family| (family.converter)(hint))
 }
 
-/// Whether a document is plain text, code or Markdown. When it is UTF-8 only code of this crate reads it: no
-/// parser, no decoder and no decompressor of others.
+/// Whether a document is plain text, code or Markdown. If it is UTF-8, only code of this crate reads it: no parser,
+/// decoder or decompressor of another crate.
 pub fn is_plain_text(hint: &ConversionHint) -> bool {
     converter(hint).is_some_and(|found| matches!(found.name, "text" | "markdown"))
 }

@@ -120,7 +120,7 @@ impl Markdown {
         self.show_hidden
     }
 
-    /// Counts hidden content, whether it is written or left out. `what` is the unit: `character`, `row`.
+    /// Counts hidden content, whether it is written or left out. `description` is the unit: `character`, `row`.
     pub fn count_hidden(&mut self, description: &'static str, count: u64) {
         if count > 0 {
             let counted = self.hidden.entry(description).or_default();
@@ -288,8 +288,8 @@ impl Markdown {
         Ok(())
     }
 
-    /// Writes a table whose last row ran into a limit. It counts its text but not as a further element, since the
-    /// format has counted its rows. So it can be written when no other block can.
+    /// Writes a table whose last row ran into a limit. The text of the table counts, but the table does not count as a
+    /// further element, since its rows are counted already. So it can be written when no other block can.
     pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
         match table.render() {
             Some((text, 0)) => self.place(&text, LastWritten::Block, false),

@@ -145,7 +145,7 @@ impl AuditedConnection {
         let (event, of_file) = self.write(ConnectionStage::Opened);
         let publishing = self.auditor.begin_publish(&self.meta, event);
         let published = publishing.wait(PUBLISH_TIMEOUT);
-        // The flush also happens for an event that sampling leaves out too: the kernel then has the earlier ones.
+        // The file is flushed even if sampling leaves this event out: the earlier events are then in the file.
         let flushed = self.auditor.flush_file();
         // Both run concurrently, so that two slow destinations take no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);

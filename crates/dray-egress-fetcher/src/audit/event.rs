@@ -185,7 +185,7 @@ fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
 /// Shortens parts that a hostile server or a long configuration can make long, so that the event always fits the
 /// stream.
 fn fit_event_size(event: &mut v1::EgressAudit) {
-    // Every turn shortens a list, so the loop ends.
+    // Every iteration shortens a list, so the loop ends.
     while encoded_bytes(event) > MAX_BYTES {
         let longest = event
             .hops

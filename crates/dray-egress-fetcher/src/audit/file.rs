@@ -26,7 +26,7 @@ const WRITE_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
-/// The user for whom a new file is given to the owner of its directory.
+/// The user whose new files are given to the owner of their directory.
 const ROOT_USER: u32 = 0;
 /// Most attempts to open a file that other processes replace.
 const MAX_REOPENS: u32 = 16;
@@ -188,7 +188,7 @@ impl RotatedFile {
                 Ok(())
             }
             Err(error) => {
-                // The part of a line that fitted a full disk is taken back.
+                // The part of the line that still fitted on a full disk is removed.
                 self.file.set_len(self.size)?;
                 Err(error)
             }
@@ -204,10 +204,10 @@ impl RotatedFile {
             return Ok(());
         }
         let next_path = self.with_suffix("new");
-        // A process that was killed may have left it.
+        // A killed process may have left this file.
         remove_if_present(&next_path)?;
         let next = create_private(&next_path, Some(&self.file.metadata()?))?;
-        // Other processes find it under its name before this write is complete.
+        // The file is locked, because other processes can open it by its name before this write is complete.
         lock_file(&next, WRITE_LOCK_TIMEOUT)?;
         // Files are renamed from the oldest on, so that each name is free when the next file takes it.
         for number in (2..self.max_files).rev() {
@@ -218,8 +218,8 @@ impl RotatedFile {
         }
         let first = self.numbered(1);
         remove_if_present(&first)?;
-        // A link, so that the name is never absent: another process would create a file there, which the rename
-        // replaces with its lines.
+        // The link keeps the file under its name until the rename. Without it, another process could create a file
+        // there, and the rename would remove that file with its lines.
         match fs::hard_link(&self.path, &first) {
             // An operator has moved the file away meanwhile.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -241,8 +241,8 @@ impl RotatedFile {
     }
 }
 
-/// Removes the last line if its process was killed while it wrote it, so that every line can be read. Returns the size
-/// afterwards. A file with another last line, or with a whole event there, gets a line end and loses nothing.
+/// Removes the last line if a process was killed while it wrote the line, so that every line can be read. Any other
+/// last line, such as a whole event, only gets a line end. Returns the size afterwards.
 fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     let Some(last) = size.checked_sub(1) else {
         return Ok(size);
@@ -281,7 +281,7 @@ fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     Ok(size + 1)
 }
 
-/// Opens a regular file for appending, or creates it for the owner of `previous`; its size.
+/// Opens a regular file for appending, or creates it for the owner of `previous`. Also returns its size.
 fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(File, u64)> {
     let found = fs::metadata(path);
     // A pipe or a device would block the thread.
@@ -302,7 +302,7 @@ fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(Fil
         }
         _ => error,
     })?;
-    // One that was there before may have another mode.
+    // A file that existed before may have another mode.
     file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
     let size = file.metadata()?.len();
     Ok((file, size))

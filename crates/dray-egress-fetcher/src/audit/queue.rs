@@ -210,7 +210,7 @@ impl AuditQueue {
         waiting
     }
 
-    /// Waits at most `limit` for the end of the process, and logs whether events are not written.
+    /// Waits at most `limit` until all events are written, before the process ends. Logs if they are not.
     pub async fn finish(&self, limit: Duration) {
         if let Ok(Ok(())) = timeout(limit, self.flush()).await {
             return;
@@ -219,7 +219,7 @@ impl AuditQueue {
             self.place.as_str(),
             self.queued_bytes.load(Ordering::Relaxed),
         );
-        tracing::error!(place, bytes, "audit events are not written at the end");
+        tracing::error!(place, bytes, "the process ends before all audit events are written");
     }
 
     /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a
@@ -251,8 +251,8 @@ impl AuditQueue {
     }
 }
 
-/// Whether an event of this operation is among `percent` of all. The same operation always gives the same answer, so
-/// both events of a connection are there or none.
+/// Whether an event of this operation is among `percent` of all. The same operation always gives the same result, so
+/// either both events of a connection are written or none.
 fn is_sampled(operation: &str, percent: u32) -> bool {
     let digest = Sha256Digest::of(operation.as_bytes());
     let mut number = 0_u32;
@@ -339,7 +339,11 @@ impl<W: EventWriter> QueueWorker<W> {
         if !batch.frames.is_empty() {
             let (place, events) = (self.place.as_str(), batch.frames.len());
             self.drop_frames(&batch.frames);
-            tracing::error!(place, events, "audit events are lost at the end");
+            tracing::error!(
+                place,
+                events,
+                "audit events are lost: the process ends before they are written"
+            );
         }
     }
 

@@ -1,9 +1,9 @@
 //! Audit events as messages to a syslog server: RFC 5424, over UDP (RFC 5426), TCP with octet counts (RFC 6587) or
 //! datagrams of a Unix socket.
 //!
-//! A connection is made when it is needed, even after it broke. While the server cannot be reached, events are dropped
-//! and counted, and the connection is tried again once a second. So events are never late by more than one attempt. UDP
-//! gives no proof that a message arrived.
+//! A connection is opened when it is needed, also after one broke. While the server cannot be reached, events are
+//! dropped and counted, and the connection is tried again once a second. So events are never late by more than one
+//! attempt. UDP gives no proof that a message arrived.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -132,7 +132,7 @@ impl SyslogWriter {
 }
 
 impl EventWriter for SyslogWriter {
-    /// Severity in one byte, time, and the JSON after a blank: what is the same for every event is added later.
+    /// Severity in one byte, time, and the JSON after a blank. The parts that all events share are added later.
     fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8> {
         let severity = match event.verdict.as_str() {
             "deny" => REFUSED_SEVERITY,

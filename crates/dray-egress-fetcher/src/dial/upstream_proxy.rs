@@ -316,7 +316,7 @@ async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Reads the responses up to the final one and returns its status. Everything behind its head stays in `io`: a 2xx to
-/// `CONNECT` has no body, whatever its fields say (RFC 9112, section 6.3).
+/// `CONNECT` has no body, regardless of its fields (RFC 9112, section 6.3).
 async fn read_status(io: &mut BufReader<Box<dyn Io>>) -> Result<u16, UpstreamProxyError> {
     let mut head = Vec::new();
     let mut earlier_bytes = 0;

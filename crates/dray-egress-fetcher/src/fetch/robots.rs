@@ -161,7 +161,7 @@ impl Fetcher {
         }
         let url = chain.current();
         let source = match self.robots_source(chain, context, record).await {
-            // In this mode the file may not fail a fetch, such as by a wait for a slot.
+            // In this mode the robots.txt must not make a fetch fail, for example by a wait for a slot.
             Err(failure) if mode == RobotsMode::Report && !context.budget.left().is_zero() => {
                 note_unreadable(&failure);
                 Arc::new(RobotsSource::Unreachable)

@@ -104,7 +104,7 @@ pub async fn send_http2_request(
     Ok((parts, WireBody(BodySource::Http2(Box::new(body)))))
 }
 
-/// Builds the request of Q-1 in HTTP/2: the pseudo-fields, and the same fields as in HTTP/1.1 but for those of the
+/// Builds the request of Q-1 in HTTP/2: the pseudo-fields, and the same fields as in HTTP/1.1 except those of the
 /// connection (RFC 9113, section 8.2.2).
 fn build_request(hop_request: HopRequest<'_>) -> Result<Request<()>, http::Error> {
     let uri = Uri::builder()

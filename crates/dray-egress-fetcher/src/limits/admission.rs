@@ -1,8 +1,8 @@
 //! Assigns free slots: by tenant, then app, then host, fairly at each level.
 //!
 //! Whenever a slot or an address becomes free, the next waiting hop is that of the tenant with the fewest running hops;
-//! among these, of the app with the fewest; among these, to the host with the fewest. Equals take turns, and the oldest
-//! is first. Hops that cannot run, because their app, host or address is at its limit, are skipped.
+//! among these, of the app with the fewest; among these, that to the host with the fewest. Equals take turns, and the
+//! oldest is first. Hops that cannot run, because their app, host or address is at its limit, are skipped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -148,8 +148,8 @@ impl SlotTable {
         })
     }
 
-    /// Replaces the limits. Those who hold more than the new ones keep it, and waiters for whom there is room now go
-    /// on.
+    /// Replaces the limits. Hops that exceed the new limits keep their slots, and waiting hops that fit into them get
+    /// slots.
     pub(super) fn set_sizes(self: &Arc<Self>, sizes: AdmissionLimits) {
         self.release(|state| state.sizes = sizes);
     }

@@ -58,9 +58,9 @@ struct WindowCounts {
 }
 
 impl WindowCounts {
-    /// Starts from zero in a later window. A clock that is set back refills nothing. If it goes back by less than a
-    /// window, the same window would begin again. If it goes back by more, the counts belong to the window that is
-    /// current now.
+    /// Starts from zero in a later window. A clock that is set back refills nothing: if it goes back by one window, the
+    /// counts stay in the later window, so that they are not cleared when that window begins again; if it goes back by
+    /// more, they move to the current window.
     fn roll(&mut self, window: u64) {
         if window > self.window {
             *self = Self {

@@ -114,7 +114,7 @@ async fn the_digest_is_that_of_a_directory_with_the_same_files() {
 }
 
 #[tokio::test]
-async fn contents_that_are_no_policy_keep_the_rules_until_they_are_gone() {
+async fn contents_that_are_not_a_policy_keep_the_rules_until_they_are_gone() {
     let mut bucket = WatchedBucket::open(DENY_ALL).await;
     for (name, content) in [
         ("10-not-utf-8.toml", Bytes::from_static(b"# \xff")),

@@ -187,7 +187,7 @@ impl InterceptionAuthority {
             .map_err(AuthorityError::Config)?;
         // The requests inside are read as HTTP/1; a client that wants only another protocol was refused by its hello.
         config.alpn_protocols = HTTP1_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        // Every tunnel is judged afresh, so none continues an earlier one.
+        // Every tunnel is judged separately, so no TLS session is resumed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)

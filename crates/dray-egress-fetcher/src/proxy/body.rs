@@ -26,7 +26,7 @@ enum BodyStage {
     Passing,
     /// Bytes beyond the limit were dropped: no further byte passes, not even the end.
     Cut,
-    /// The reader had an opportunity to send what it has.
+    /// The reader had an opportunity to send the earlier bytes, so the next poll returns the error.
     Failed,
 }
 
@@ -44,8 +44,7 @@ impl LimitedBody {
     fn limit(&mut self, mut data: Bytes) -> Bytes {
         if data.len() as u64 > self.left {
             self.stage = BodyStage::Cut;
-            // The exceeded limit is recorded now, because the reader may not come back for the error. the reader may
-            // not come back for the error.
+            // The exceeded limit is recorded now, because the reader may not come back for the error.
             let _ = self.counts.exceed(LimitReached::Down);
             // Less than the length, so it fits.
             data.truncate(usize::try_from(self.left).unwrap_or_default());
@@ -78,7 +77,7 @@ impl Body for LimitedBody {
             }
         }
         if self.stage == BodyStage::Cut {
-            // hyper drops what it has not sent when a body fails. While the body is pending, it sends that.
+            // When a body fails, hyper drops the bytes that it has not sent. While the body is pending, it sends them.
             self.stage = BodyStage::Failed;
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -75,8 +75,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
         }
     }
 
-    /// Sends the last bytes to the client and closes. Bytes that the client still sends are dropped for a moment,
-    /// because the kernel discards a response on its way when data arrives for a closed socket.
+    /// Sends the last bytes to the client and closes. Bytes that the client still sends are read and dropped, for at
+    /// most 2 s in total, because the kernel discards a response on its way when data arrives for a closed socket.
     pub async fn close_with(mut self, last: &[u8]) {
         let closing = async {
             self.io.write_all(last).await?;

@@ -1,8 +1,8 @@
 //! Methods that the body of a request names, for requests whose rules depend on the method.
 //!
 //! A body is not held back: it is scanned as it passes. The request is broken off before the target has both a whole
-//! name of this kind and the end of the body. A short one is known before it is sent, and a form in it is judged by the
-//! methods that it names.
+//! name of this kind and the end of the body. A short body is known before it is sent, and a form in it is judged by
+//! the methods that it names.
 
 use std::io;
 use std::pin::Pin;

@@ -193,8 +193,8 @@ impl ResponseCheck<'_> {
             let _ = self.refused.set(Code::PolicyDenied);
             return ProxyRefusal::Guard(Code::PolicyDenied, FetchPhase::Policy);
         }
-        // Beside the body of the client, hyper calls only a task that was dropped and heads that this module does not
-        // make errors of its user. The task is polled here until the end.
+        // hyper reports a failed body of the client, a dropped task and some heads as user errors. The task is polled
+        // here until the end, and this module does not make such heads, so the body is the cause.
         if error.is_user() {
             ProxyRefusal::Head(HeadError::Body)
         } else {
@@ -251,7 +251,7 @@ where
         .serve_connection(TokioIo::new(client), service)
         .with_upgrades();
     let running = async {
-        // Its failures reach the request or the body that waits for it.
+        // Failures of the connection reach the request or the body that waits for it.
         let _ = connection.with_upgrades().await;
         std::future::pending::<Infallible>().await
     };
@@ -265,7 +265,7 @@ where
     match (served, upgrade) {
         (Ok(()), Some(upgrade)) => tokio::select! {
             end = upgrade.relay_messages(check.counts) => end,
-            // Still polled: it gives the connection to the target away.
+            // The connection is still polled, because only then does it hand its stream over to the upgrade.
             _ = &mut running => ConnectionEnd::Broken,
         },
         (Ok(()), None) if check.status.get().is_some() => ConnectionEnd::Closed,
@@ -273,7 +273,7 @@ where
     }
 }
 
-/// Sends the request to the target, with the body of the client's, and takes the response over.
+/// Sends the request to the target, with the body of the client's request. Returns the response for the client.
 async fn answer(
     pending: Option<PreparedRequest>,
     mut request: Request<Incoming>,

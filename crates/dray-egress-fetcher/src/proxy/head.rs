@@ -140,7 +140,7 @@ pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     Some(from + end + 4)
 }
 
-/// Checks the beginning of a head that is not complete yet, as far as [`parse_head`] would refuse it whatever follows:
+/// Checks the beginning of a head that is not complete yet, as far as [`parse_head`] would refuse every continuation:
 /// a client that ends its lines with LF alone waits for a response, and would wait until the head is late.
 ///
 /// `searched` is that of [`head_length`].

@@ -54,7 +54,7 @@ impl ForwardProxy {
         };
         if first == SOCKS_VERSION {
             let socks = timeout_at(end, self.identify_socks(client, certificate)).await;
-            // SOCKS5 has no message for it.
+            // SOCKS5 has no message for a request that is late.
             return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
         }
         let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));

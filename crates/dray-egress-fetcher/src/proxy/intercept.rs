@@ -3,7 +3,7 @@
 //!
 //! The requests are for the host and port for which the tunnel was opened: the head for the target is built from the
 //! judged URL. Each is read strictly, judged and recorded before the target gets a byte of it, and the next one is read
-//! when its response is complete. [`super::kept`] decides whether there is a next one. A request for WebSocket is
+//! when its response is complete. [`super::persistent`] decides whether there is a next one. A request for WebSocket is
 //! judged likewise; once its target agrees, messages pass unread.
 
 use std::time::Duration;
@@ -46,13 +46,14 @@ type InnerClient<S> = ClientStream<TlsStream<ClientStream<S>>>;
 /// The side of a tunnel towards its target, from one request to the next.
 struct InterceptedTunnel<'a> {
     terms: TunnelTerms<'a>,
-    /// The URL for which it was opened, without a path.
+    /// The URL for which the tunnel was opened, without a path.
     url: CanonicalUrl,
     /// The judged connection; `None` once it can carry no further request.
     opened: Option<OpenConnection>,
-    /// The one before, which is closed. Its slots and its place in quotas stay taken until the next one is opened.
+    /// The earlier connection, which is closed. Its slots and its place in quotas stay taken until the next connection
+    /// is opened.
     spent: Option<OpenConnection>,
-    /// The open one after TLS, once it carries requests that can have successors.
+    /// The open connection after TLS, once it carries requests that other requests may follow.
     target: Option<KeptTarget>,
     /// The hop that opened the connection, for the events of further requests on it.
     hop: HopRecord,
@@ -130,7 +131,7 @@ impl ForwardProxy {
         }
     }
 
-    /// Waits for the first byte of another request; whether there is one. A tunnel that waits holds its slots.
+    /// Waits for the first byte of another request. Returns whether one came. A tunnel that waits holds its slots.
     async fn await_request<S>(
         &self,
         client: &mut InnerClient<S>,
@@ -152,14 +153,14 @@ impl ForwardProxy {
             // A process that stops does not wait for tunnels between two requests.
             () = self.draining().cancelled() => false,
             () = tokio::time::sleep_until(ends_at) => false,
-            // The target comes before the client: a target that has closed must be noticed before a request is sent to
-            // it.
+            // The target is polled before the client: a target that has closed must be noticed before a request is
+            // sent to it.
             never = idle => match never {},
             read = client.read_ahead() => read.is_ok(),
         }
     }
 
-    /// Runs one request; the client if it may send another one.
+    /// Runs one request. Returns the client if it may send another request.
     async fn serve_request<S>(
         &self,
         mut client: InnerClient<S>,
@@ -297,8 +298,8 @@ impl ForwardProxy {
             return Ok(BegunRequest::Last(Box::new((head, form)), io));
         }
         if !request.has_body() {
-            // Without it, the connection may carry another request (RFC 9112, section 9.3). A target that does not read
-            // a body would take it for one.
+            // Without this field, the connection may carry another request (RFC 9112, section 9.3). A target that does
+            // not read a body would take the body for a request.
             head.headers.remove(CONNECTION);
         }
         client.consume(head_bytes);
@@ -317,8 +318,8 @@ impl ForwardProxy {
         })))
     }
 
-    /// Sends the last request of a tunnel and returns the response. Of WebSocket, the limit of the rule counts
-    /// everything inside of TLS, as in a tunnel; otherwise the content of the response.
+    /// Sends the last request of a tunnel and returns the response. For WebSocket, the limit of the rule holds for all
+    /// bytes inside of TLS, as in a tunnel; otherwise for the content of the response.
     async fn run_request<S>(
         &self,
         client: InnerClient<S>,

@@ -1,4 +1,4 @@
-//! Opens the connection for a client: under what its request is judged, and what the client gets after a refusal.
+//! Opens the connection for a client: how its request is judged, and what the client gets after a refusal.
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{

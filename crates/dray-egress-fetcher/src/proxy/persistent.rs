@@ -151,7 +151,7 @@ pub(super) struct KeptTarget {
 struct ConnectionDriver(Option<BoxFuture<'static, ()>>);
 
 impl ConnectionDriver {
-    /// Lets it work; whether it has ended.
+    /// Polls the work. Returns whether it has ended.
     fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
         if let Some(work) = &mut self.0
             && work.as_mut().poll(cx).is_ready()
@@ -176,7 +176,7 @@ impl KeptTarget {
         let (sender, connection) = handshake.map_err(|_| ProxyRefusal::Response)?;
         Ok(Self {
             sender,
-            // Its failures reach the request or the body that waits for it.
+            // Failures of the connection reach the request or the body that waits for it.
             driver: ConnectionDriver(Some(Box::pin(connection.map(drop)))),
             interim,
             wire,
@@ -230,11 +230,11 @@ impl KeptTarget {
         let Self { sender, driver, .. } = self;
         let mut exchanging = std::pin::pin!(exchange.run(client, sender, status));
         std::future::poll_fn(|cx| {
-            // Its end is not that of the exchange: the rest of a response may wait for the client.
+            // The exchange may continue after the end of this work: the rest of a response may wait for the client.
             driver.poll_work(cx);
             let outcome = exchanging.as_mut().poll(cx);
             if outcome.is_ready() {
-                // Bytes behind the response are found before anyone asks whether it is ready.
+                // The connection finds bytes behind the response here, before `is_ready` is called.
                 driver.poll_work(cx);
             }
             outcome
@@ -391,7 +391,7 @@ fn frame_response(
     remove_hop_fields(fields);
     unify_length(fields, framing);
     if parts.status == StatusCode::NO_CONTENT {
-        // It has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
+        // A 204 has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);
     }
     let is_chunked = !fields.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
@@ -422,8 +422,8 @@ fn head_text(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
 }
 
 impl FramedResponse {
-    /// Sends it to the client; whether the client was silent before its last bytes. Behind them, the next request may
-    /// come at any time. Trailers are not passed on.
+    /// Sends the response to the client. Returns whether the client was silent before the last bytes; after them, the
+    /// next request may come at any time. Trailers are not passed on.
     async fn send<S>(self, client: &mut ClientStream<S>, keeps_client: bool) -> io::Result<bool>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,

@@ -18,7 +18,7 @@ use crate::fetch::QuestionId;
 
 /// Seconds after which a client may try again while a person is asked.
 const APPROVAL_RETRY_SECONDS: u64 = 30;
-/// Seconds after which a client may try again that found no free slot.
+/// Seconds after which a client that found no free slot may try again.
 const OVERLOAD_RETRY_SECONDS: u64 = 5;
 
 /// A refusal, or the failure of a connection that was not open yet.
@@ -281,8 +281,8 @@ impl ProxyRefusal {
         )
     }
 
-    /// The whole response over HTTP/1.1, after which the connection closes. The method of the challenge is that of the
-    /// clients which take user name and password from the URL of a proxy.
+    /// The whole response over HTTP/1.1, after which the connection closes. The scheme of the challenge is `Basic`, for
+    /// clients that take user name and password from the URL of a proxy.
     pub fn http_response(self) -> Vec<u8> {
         let status = self.status();
         let reason = status.canonical_reason().unwrap_or_default();
@@ -316,7 +316,7 @@ impl ProxyRefusal {
         }
     }
 
-    /// The body of the response: the code, and what waits for a person.
+    /// The body of the response: the code, and the question that waits for a person, if there is one.
     pub fn body(self) -> String {
         let code = self.code();
         match self {

@@ -141,8 +141,8 @@ impl ForwardProxy {
         self.settings.get()
     }
 
-    /// Replaces the settings for later connections. Tokens of keys that are gone open no more connections; those that
-    /// are open stay. Other numbers of places take effect only after a restart.
+    /// Replaces the settings for later connections. Tokens of removed keys open no more connections; connections that
+    /// are open stay open. Other numbers of places take effect only after a restart.
     pub fn set_settings(&self, settings: ProxySettings) {
         self.admission.set_sizes(settings.sizes);
         self.settings.replace(settings);

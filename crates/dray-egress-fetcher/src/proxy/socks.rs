@@ -1,7 +1,7 @@
 //! Reads the messages of a SOCKS5 client (RFC 1928) with a user name and a password (RFC 1929).
 //!
 //! Pure, each message from the bytes so far. Of the commands only `CONNECT` exists; the other two would open a port of
-//! the proxy. A name is not resolved here: it goes the way of every target.
+//! the proxy. A name is not resolved here, but later like every other target.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -156,7 +156,7 @@ fn address_text<const N: usize>(bytes: &[u8], text: fn([u8; N]) -> String) -> Op
     Some(text(octets))
 }
 
-/// The name of a request, with the number of its bytes and of its length.
+/// The name in a request, and the number of bytes of the name and its length byte together.
 fn read_name(bytes: &[u8]) -> Result<Option<(String, usize)>, SocksError> {
     let Some(length) = bytes.get(4).copied().map(usize::from) else {
         return Ok(None);

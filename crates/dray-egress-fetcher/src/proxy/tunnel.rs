@@ -31,7 +31,7 @@ impl ForwardProxy {
             // The target is given up first: it has received nothing.
             drop(opened);
             audited.refused(refusal).await;
-            // In a tunnel, only TLS can say that it is refused.
+            // Inside a tunnel, a client understands a refusal only as an alert of TLS.
             client.close_with(&refusal.tls_alert()).await;
             return;
         }
@@ -74,8 +74,8 @@ impl ForwardProxy {
         audited.closed(end).await;
     }
 
-    /// Sends the grant and judges the `ClientHello`. Records that the tunnel is open, if nothing inside is judged
-    /// before.
+    /// Sends the grant and judges the `ClientHello`. Records that the tunnel is open, unless it is intercepted: then
+    /// each request inside is judged before its record.
     async fn begin_tunnel<S>(
         &self,
         client: &mut ClientStream<S>,

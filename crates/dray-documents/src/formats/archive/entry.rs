@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) kind: EntryKind,
     /// Unpacked size, as the archive claims it.
     pub(super) bytes: u64,
-    /// Packed size, where the archive packs each entry by itself.
+    /// Packed size, where the archive packs each entry separately.
     pub(super) packed_bytes: Option<u64>,
     /// Time of the last change, such as `2031-03-14 09:30:00`; in UTC for tar, without zone for ZIP.
     pub(super) modified: Option<String>,

@@ -10,7 +10,7 @@ use crate::markdown::{Cell, Markdown, Table};
 /// Most entries that are listed; `range` (`rows 2001-`) shows later ones.
 const MAX_ROWS: usize = 2000;
 
-/// The note of an entry whose name another one has before it.
+/// The note of an entry whose name an earlier entry has, too.
 const REPEATED_NAME: &str = "name repeated; the last one is read";
 
 /// A listing to which entries are still added.
@@ -83,7 +83,7 @@ impl Listing {
         );
     }
 
-    /// Writes the listing, which is complete or ended by `result`. `is_nested` is whether the archive is inside another
+    /// Writes the listing, which is complete unless `result` is an error. `is_nested`: the archive is inside another
     /// one.
     ///
     /// # Errors

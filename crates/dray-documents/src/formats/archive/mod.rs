@@ -39,7 +39,7 @@ pub struct Member {
     pub bytes: u64,
 }
 
-/// A file out of an archive, to be converted.
+/// A file of an archive that is to be converted.
 pub(super) struct UnpackedMember {
     pub(super) member: Member,
     /// Hint for the converter of the member.

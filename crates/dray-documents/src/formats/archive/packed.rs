@@ -46,7 +46,7 @@ impl CompressionFormat {
     }
 }
 
-/// A stream of bytes out of a file, counted: every unpacked byte is counted in the budget.
+/// A stream of bytes from a file. Every unpacked byte is counted in the budget.
 pub(super) struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
     /// Bytes that were peeked at and not consumed.

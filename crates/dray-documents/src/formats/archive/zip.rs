@@ -9,8 +9,8 @@ use super::zip_repeats::{ReplacedEntries, replaced_entries};
 use crate::container::{Input, open_zip, read_zip_entry};
 use crate::limits::{Budget, Failure};
 
-/// Calls `each` for every entry of the central directory, in its order; of equal names at the place of the first.
-/// Nothing is unpacked.
+/// Calls `each` for every entry of the central directory, in its order; entries of one name are together at the
+/// position of the first. Nothing is unpacked.
 pub(super) fn for_each_entry(
     input: &mut dyn Input,
     budget: &Rc<Budget>,

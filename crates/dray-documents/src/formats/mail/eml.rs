@@ -115,7 +115,7 @@ impl<'a> Part<'a> {
             .with_mime_headers()
             .with_address_headers()
             .header_text(HeaderName::Subject)
-            // If it were parsed as a date, it would include the next line when its zone is a single letter.
+            // The raw text is read, because a parsed date would include the next line if its zone is a single letter.
             .header_raw(HeaderName::Date);
         let parsed = |head: &[u8]| parser.parse_headers(head).map(Message::into_owned);
         let headers = parsed(&head);

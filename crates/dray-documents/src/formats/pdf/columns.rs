@@ -43,7 +43,7 @@ struct Row {
     ink: Vec<Range>,
 }
 
-/// Text that is laid out by itself.
+/// Text that is laid out separately.
 pub(super) struct Region {
     pub(super) spans: Vec<TextSpan>,
     /// Whether the region is a column of prose.

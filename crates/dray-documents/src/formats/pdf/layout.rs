@@ -30,7 +30,7 @@ impl Layout<'_> {
         order: ReadingOrder,
     ) -> Vec<Block> {
         self.emphasis.mark_code(&mut spans);
-        // Rulings are not turned with the text, so they would cut it in wrong places.
+        // Rulings are not rotated with the text, so they would cut it in wrong places.
         if let Some(beside) = vertical::rotate_vertical_text(&mut spans) {
             let mut blocks = self.region(spans, &[], ReadingOrder::Geometric, true);
             blocks.extend(self.region(beside, &[], ReadingOrder::Geometric, true));

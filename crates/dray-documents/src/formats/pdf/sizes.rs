@@ -39,7 +39,7 @@ impl FontSizeCounts {
         let Some(template) = spans.first().cloned() else {
             return;
         };
-        // The engine lays each direction out by itself, so blank text in a free one moves no other text.
+        // The engine lays out each direction separately, so blank text in an unused one moves no other text.
         let free = [270, 180, 90]
             .into_iter()
             .find(|turn| spans.iter().all(|span| span.rotate != *turn));

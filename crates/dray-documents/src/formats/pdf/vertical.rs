@@ -137,7 +137,7 @@ impl Lines {
     }
 }
 
-/// A span whose line runs from `x` to `end_x` at the height `y` of the turned page.
+/// A span whose line runs from `x` to `end_x` at the height `y` of the rotated page.
 fn turned_span(span: &TextSpan, x: f32, end_x: f32, y: f32) -> TextSpan {
     let half = span.size / 2.0;
     TextSpan {

@@ -58,7 +58,7 @@ pub(super) struct Reader<'o> {
     high_surrogate: Option<u16>,
     /// Characters that are still to be skipped after `\u`.
     skip: usize,
-    /// Whether a group has just begun, with nothing but `\*` so far.
+    /// Whether a group has just begun, with at most `\*` so far.
     fresh: bool,
     /// Whether the group began with `\*`.
     starred: bool,

@@ -89,7 +89,7 @@ fn binary_data_is_skipped() {
 }
 
 #[test]
-fn tables_are_tables() {
+fn rows_and_cells_become_a_table() {
     assert_eq!(
         body(
             "before\\par\\trowd\\cellx1\\cellx2\\pard\\intbl a\\cell b|c\\cell\\row\

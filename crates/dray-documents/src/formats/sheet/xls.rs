@@ -166,7 +166,7 @@ fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     if moment.is_duration() {
         return value::formatted_text(value, Format::Duration, false);
     }
-    // The library also counts from 1904, so the date system is taken from its calendar.
+    // The library applies the date system of the workbook, so the year that it computes shows which one.
     let (year, ..) = moment.to_ymd_hms_milli();
     let since_1900 =
         calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);

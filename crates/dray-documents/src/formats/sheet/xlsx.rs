@@ -42,7 +42,7 @@ pub(super) fn convert(
             |bytes| Strings::read(&bytes, &budget),
         )
     });
-    // Without this part the numbers of the sheets are still readable.
+    // Without the shared strings, cells with numbers are still readable.
     let strings = default_if_damaged(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
         part.map_or_else(

@@ -176,7 +176,7 @@ fn lines_for_a_full_disk_are_kept_and_counted_as_lost_at_the_end() {
         "a device is not a regular file"
     );
     let writer = RotatedFile {
-        // The file that is open, or it would be opened again.
+        // The path of the open file; with another path, the file would be opened again.
         path: "/dev/full".into(),
         max_bytes: 1 << 20,
         max_files: 3,

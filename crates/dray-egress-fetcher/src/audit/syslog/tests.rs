@@ -94,7 +94,7 @@ fn read_counted(stream: &mut impl io::Read) -> Vec<u8> {
 }
 
 #[test]
-fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
+fn a_tcp_connection_has_octet_counts_and_is_opened_again_after_it_broke() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let queue = queue(SyslogAddress::Tcp(
         listener.local_addr().unwrap().to_string(),
@@ -122,7 +122,7 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
 }
 
 #[test]
-fn an_unreachable_server_costs_events_and_delays_no_caller() {
+fn events_for_an_unreachable_server_are_dropped_and_delay_no_caller() {
     let address = dray_testkit::port::unassigned_address();
     let queue = queue(SyslogAddress::Tcp(address.to_string()));
     for _ in 0..1000 {

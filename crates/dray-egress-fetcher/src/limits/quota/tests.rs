@@ -117,7 +117,7 @@ fn bytes_that_were_taken_in_an_earlier_hour_do_not_return_to_the_present_one() {
 }
 
 #[test]
-fn a_limit_that_is_only_tried_grants_all_bytes() {
+fn a_report_only_limit_grants_all_bytes() {
     let text = "report_only = true\n[[role]]\nname = \"a\"\n[role.limits]\nbytes_per_hour = 10\n";
     let rules = RuleSet::parse(&[PolicyText::new("policy.toml", text)]).unwrap();
     let quotas = QuotaTable::new(Clock::manual(START_MS), 1);
@@ -190,7 +190,7 @@ fn a_clock_that_was_far_ahead_refills_once_and_then_with_the_hours_again() {
 }
 
 #[test]
-fn a_limit_that_is_only_tried_refuses_nothing_and_is_named() {
+fn a_report_only_limit_refuses_nothing_and_is_named() {
     let text = "report_only = true\n[[role]]\nname = \"a\"\n[role.limits]\nrequests_per_hour = 1\nbytes_per_day = 1\n";
     let rules = RuleSet::parse(&[PolicyText::new("policy.toml", text)]).unwrap();
     let quotas = QuotaTable::new(Clock::manual(START_MS), 1);

@@ -195,7 +195,7 @@ struct FileStamp {
     bytes: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// Likewise. Programs that copy files set `modified` to an earlier time; this one they cannot set.
+    /// Seconds and nanoseconds. Programs that copy files set `modified` to an earlier time, but cannot set this one.
     changed: (i64, i64),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each stream is one request and is served as if it had come over HTTP/1.1 on a connection of its own: hyper writes
 //! its head and frames its bodies between both ([`super::stream`]). So there is one reading of heads, one judgement and
-//! one audit, whatever the version. Several streams share a connection, their identities do not: each request has its
+//! one audit for all versions. Several streams share a connection, their identities do not: each request has its
 //! own token.
 //!
 //! Bounds: h2 limits header lists, the size of frames, resets and short frames. Flow control limits the bytes that wait
@@ -116,8 +116,8 @@ impl ForwardProxy {
         }
     }
 
-    /// Serves streams beside each other. `unidentified`: the place of the client, and the instant until which it keeps
-    /// it. After `last_stream` the streams that are open are served to their end, and no other.
+    /// Serves streams concurrently. `unidentified`: the place of the client, and the instant until which the client
+    /// keeps it. After `last_stream` the streams that are open are served to their end, and no other.
     async fn serve_streams<S>(
         &self,
         mut connection: Connection<S, Bytes>,
@@ -190,7 +190,7 @@ impl ForwardProxy {
         if refusal != ProxyRefusal::TooManyTenantStreams {
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
-        // Without a body, which a client with a closed window would not take.
+        // The response has no body, because a client with a closed window would not take one.
         if let Err(error) = respond.send_response(bodyless_response(refusal), true) {
             tracing::debug!(%error, "a client of the proxy did not take a refusal");
         }
@@ -249,7 +249,7 @@ where
     if has_room {
         return connection.accept().await?.ok();
     }
-    // Its failure is an end, too.
+    // A failure of the connection is an end, too.
     let _ = poll_fn(|cx| connection.poll_closed(cx)).await;
     None
 }

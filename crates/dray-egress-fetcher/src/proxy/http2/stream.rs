@@ -146,7 +146,7 @@ async fn exchange(
         Ok(())
     };
     let running = async {
-        // Its failures reach the request or the body that waits for it.
+        // Failures of the connection reach the request or the body that waits for it.
         let _ = connection.with_upgrades().await;
         std::future::pending::<std::convert::Infallible>().await
     };

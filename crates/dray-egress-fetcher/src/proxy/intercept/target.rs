@@ -17,8 +17,8 @@ use crate::dial::Io;
 use crate::error::FetchPhase;
 
 impl ForwardProxy {
-    /// Makes a connection ready for the request, judges the request and records it; the head for the target, and how
-    /// the body is checked.
+    /// Makes a connection ready for the request, judges the request and records it. Returns the head for the target,
+    /// and the check of the body.
     pub(super) async fn admit_request(
         &self,
         request: &ProxyRequest,
@@ -77,7 +77,7 @@ impl ForwardProxy {
             tunnel.release();
         }
         if tunnel.opened.is_none() {
-            // The new connection takes its slots and its place.
+            // The new connection takes the slots and the place of the closed one.
             drop(tunnel.spent.take());
             let url = tunnel.url.clone();
             let text = url.to_string();

@@ -149,7 +149,7 @@ async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
     let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 200);
     let _server = ends.recv().await.unwrap();
-    // Neither end closes it.
+    // Neither end closes the tunnel itself.
     assert_eq!(read_all(&mut client).await, "");
     let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 403);

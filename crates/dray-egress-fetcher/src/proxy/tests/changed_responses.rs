@@ -115,7 +115,7 @@ fn check(received: &[u8], sent: &[u8]) -> ResponseEnd {
     let (lengths, codings) = (values("content-length"), values("transfer-encoding"));
     assert!(lengths.len() + codings.len() <= 1, "{}", shown());
     let body = received.len() - length;
-    // They have no body, whatever their fields say (RFC 9112, section 6.3).
+    // These responses have no body, regardless of their fields (RFC 9112, section 6.3).
     if matches!(status, 204 | 304) {
         assert_eq!(body, 0, "{}", shown());
         return ResponseEnd::Complete;

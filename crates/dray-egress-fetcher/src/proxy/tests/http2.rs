@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2 with the proxy: several requests and tunnels on one connection, each judged by itself.
+//! Clients that speak HTTP/2 with the proxy: several requests and tunnels on one connection, each judged separately.
 
 use bytes::Bytes;
 use dray_testkit::http::{ResponseScript, ScriptedResponder};
@@ -75,7 +75,7 @@ impl Http2Client {
         let (sender, connection) = h2::client::handshake(stream).await.unwrap();
         let mut driving = JoinSet::new();
         driving.spawn(async move {
-            // Its end shows at the streams.
+            // The end of the connection shows at its streams.
             let _ = connection.await;
         });
         Self { sender, driving }

@@ -252,7 +252,7 @@ async fn bytes_behind_a_response_do_not_answer_the_next_request() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, |path| match path {
         "/tables/split" => format!("{}{}", path_table(path), table_with("", "stolen")),
-        // Without a body by its status, whatever its fields say.
+        // The status means that there is no body, regardless of the fields.
         "/sockets/empty" => "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nstolen".to_owned(),
         _ => path_table(path),
     });
@@ -431,7 +431,7 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
         let (_, closed) = fixture.events().await;
         assert_eq!(closed.code, code, "{path}");
     }
-    // None was repeated.
+    // No request was repeated.
     assert_eq!(server.paths().len(), 10);
 }
 

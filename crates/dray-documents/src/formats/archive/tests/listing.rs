@@ -67,7 +67,7 @@ fn files_of_the_same_name_are_all_listed_and_the_last_one_is_read() {
 }
 
 #[test]
-fn long_archives_are_counted_and_empty_ones_are_named_so() {
+fn the_listing_of_a_long_archive_is_cut_and_an_empty_archive_has_a_note() {
     let names: Vec<String> = (0..2500).map(|number| format!("{number}.txt")).collect();
     let files: Vec<(&str, &[u8])> = names
         .iter()
@@ -89,7 +89,7 @@ fn long_archives_are_counted_and_empty_ones_are_named_so() {
 }
 
 #[test]
-fn encrypted_entries_are_named_so() {
+fn encrypted_entries_have_a_note() {
     let listing = list_archive("a.zip", &encrypted(zip_of(&[("secret.txt", b"words")])));
     assert!(
         listing
@@ -100,7 +100,7 @@ fn encrypted_entries_are_named_so() {
 }
 
 #[test]
-fn a_zip_that_is_cut_short_is_named_so() {
+fn a_zip_that_is_cut_short_is_reported_as_truncated() {
     let whole = zip_of(&[("a.txt", b"four")]);
     let truncated = list_archive("a.zip", &whole[..whole.len() / 2]);
     assert_eq!(truncated.failure, Some(Failure::Corrupt(Damage::Truncated)));

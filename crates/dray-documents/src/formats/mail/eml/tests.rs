@@ -73,7 +73,7 @@ fn blank_alternatives_do_not_count() {
 }
 
 #[test]
-fn legacy_bodies_without_a_name_of_their_encoding_are_found_out() {
+fn the_encoding_of_a_legacy_body_that_is_declared_as_ascii_is_detected() {
     let source = b"Subject: s\nContent-Type: text/plain; charset=us-ascii\n\nGr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
     assert_eq!(
         convert_to_markdown("message/rfc822", "eml", source),
@@ -107,7 +107,7 @@ fn broken_messages_show_their_readable_parts() {
 }
 
 #[test]
-fn parts_of_any_depth_and_number_end() {
+fn parts_of_any_depth_and_number_are_read_within_the_limits() {
     let mut source = String::from("Subject: s\n");
     for level in 0..20_000 {
         let _ = write!(

@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use crate::formats::text::testing::{convert_bytes, convert_to_markdown, test_hint};
 use crate::limits::{Damage, Failure, Limits};
 
-/// A compound file of those streams.
+/// A compound file of these streams.
 fn file(streams: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut cfb = cfb::CompoundFile::create(Cursor::new(Vec::new())).unwrap();
     for (path, bytes) in streams {
@@ -61,7 +61,7 @@ fn headers_and_body_are_listed() {
 }
 
 #[test]
-fn recipients_and_attachments_are_listed_but_for_blind_copies() {
+fn recipients_and_attachments_are_listed_without_blind_copies() {
     let kind = |kind| property_table(8, &[(0x0C15_0003, kind)]);
     let text = msg(&[
         ("__substg1.0_0E04001F", wide("not needed")),
@@ -196,7 +196,7 @@ fn html_without_a_declaration_is_in_the_code_page_of_the_message() {
         ),
     ]);
     assert_eq!(text, "Привет\n");
-    // UTF-16 can be no code page of strings of 8 bits.
+    // UTF-16 cannot be the code page of 8-bit strings.
     let text = msg(&[
         ("__substg1.0_0037001E", b"\xCF\xF0\xE8\xE2\xE5\xF2".to_vec()),
         (

@@ -291,7 +291,7 @@ fn notes_and_comments_follow_the_text() {
 }
 
 #[test]
-fn encrypted_damaged_and_foreign_files_are_named() {
+fn encrypted_damaged_and_foreign_files_are_reported() {
     let encrypted = Doc {
         flags: 0x0100,
         ..Doc::narrow("x\r")
@@ -345,7 +345,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_file_with_any_bytes_changed_ends_with_an_answer(
+    fn a_file_with_any_bytes_changed_gives_a_bounded_text(
         changes in proptest::collection::vec((0_usize..6000, any::<u8>()), 1..30),
         end in 512_usize..8000,
     ) {

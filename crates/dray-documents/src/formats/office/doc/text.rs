@@ -204,7 +204,7 @@ impl<'f> Walker<'f> {
         {
             return Ok(());
         }
-        // A tracked deletion is shown as if it were accepted.
+        // A tracked deletion counts as accepted, so its text is not shown.
         let format = self.characters.at(offset);
         if format.deleted {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Files of other formats that a document takes in whole (`altChunk`, ECMA-376-1, 17.17.2).
+//! Files of other formats that a document inserts as a whole (`altChunk`, ECMA-376-1, 17.17.2).
 //!
 //! Programs that make DOCX from HTML often write nothing else: the body has one reference to a web page. Word converts
 //! such a file when it opens the document, so a reader sees its content in place.
@@ -13,7 +13,7 @@ use crate::formats::{ConversionHint, converter, mail};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
-/// Warning about a file that is not shown, whatever the reason.
+/// Warning about a file that is not shown, for any reason.
 const LEFT_OUT_WARNING: &str = "an inserted file is left out";
 
 impl Walker {

@@ -51,7 +51,7 @@ pub(super) fn convert(
     let mut walker = Walker::new(styles, numbering, relations.clone());
     walker.show_hidden = out.shows_hidden();
     walk_part(&mut walker, &body, &mut package, out)?;
-    // Tens of megabytes, which the parts with notes need as well.
+    // The body may have tens of megabytes, which the parts with notes need as well.
     drop(body);
     let notes = std::mem::take(&mut walker.notes);
     for (kind, title, mark, referenced) in [

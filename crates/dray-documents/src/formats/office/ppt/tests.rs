@@ -204,7 +204,7 @@ fn a_range_chooses_slides() {
 }
 
 #[test]
-fn encrypted_and_damaged_files_are_named() {
+fn encrypted_and_damaged_files_are_reported() {
     let failure = |bytes| convert_ppt(bytes, Selection::All).failure;
     assert_eq!(
         failure(file(&deck(), 0xF3D1_C4DF)),
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_file_with_any_bytes_changed_ends_with_an_answer(
+    fn a_file_with_any_bytes_changed_gives_a_bounded_text(
         changes in proptest::collection::vec((0_usize..4000, any::<u8>()), 1..30),
         end in 512_usize..6000,
     ) {

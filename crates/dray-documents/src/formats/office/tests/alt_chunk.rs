@@ -1,4 +1,4 @@
-//! Tests of files that a DOCX takes in whole.
+//! Tests of files that a DOCX inserts as a whole.
 
 use super::docx::{docx, p, part, r};
 use super::{DOCX, converted_within, markdown, relations, zipped};

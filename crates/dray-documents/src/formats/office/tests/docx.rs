@@ -61,7 +61,7 @@ fn text(body: &str) -> String {
 }
 
 #[test]
-fn headings_come_from_names_ids_outlines_and_what_a_style_is_based_on() {
+fn headings_come_from_names_ids_outline_levels_and_base_styles() {
     let styles = part(
         "styles",
         "<w:style w:type=\"paragraph\" w:styleId=\"berschrift1\"><w:name w:val=\"Heading 1\"/></w:style>\
@@ -376,7 +376,7 @@ fn strict_documents_under_another_name_read_the_same() {
 }
 
 #[test]
-fn equations_pictures_charts_diagrams_and_objects_leave_their_text() {
+fn equations_pictures_charts_diagrams_and_objects_give_their_text() {
     let chart = "<c:chartSpace xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\" xmlns:a=\"http://schemas.openxmlformats.org/drawingml/2006/main\"><c:chart><c:title><c:tx><c:rich><a:p><a:r><a:t>Sales</a:t></a:r></a:p></c:rich></c:tx></c:title><c:plotArea><c:barChart><c:ser><c:tx><c:strRef><c:f>S!A1</c:f><c:strCache><c:pt idx=\"0\"><c:v>North</c:v></c:pt></c:strCache></c:strRef></c:tx><c:cat><c:strRef><c:strCache><c:pt idx=\"0\"><c:v>Q1</c:v></c:pt><c:pt idx=\"1\"><c:v>Q2</c:v></c:pt></c:strCache></c:strRef></c:cat><c:val><c:numRef><c:numCache><c:formatCode>General</c:formatCode><c:pt idx=\"0\"><c:v>4.2999999999999998</c:v></c:pt><c:pt idx=\"1\"><c:v>2</c:v></c:pt></c:numCache></c:numRef></c:val></c:ser></c:barChart></c:plotArea></c:chart></c:chartSpace>";
     let diagram = "<dgm:dataModel xmlns:dgm=\"http://schemas.openxmlformats.org/drawingml/2006/diagram\" xmlns:a=\"http://schemas.openxmlformats.org/drawingml/2006/main\"><dgm:ptLst><dgm:pt><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt><dgm:pt type=\"pres\"/><dgm:pt><dgm:t><a:p><a:r><a:t>Do</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:ptLst></dgm:dataModel>";
     let body = [

@@ -168,7 +168,7 @@ fn fields_without_an_end_are_parsed_in_linear_time() {
 }
 
 #[test]
-fn more_entries_than_are_looked_at_are_refused() {
+fn a_package_with_more_entries_than_the_limit_is_refused() {
     let names: Vec<String> = (0..21).map(|number| format!("x/{number}")).collect();
     let parts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     let limits = Limits {

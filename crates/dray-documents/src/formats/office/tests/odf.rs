@@ -106,7 +106,7 @@ fn tables_cap_their_repeats_and_flatten_what_is_nested() {
 }
 
 #[test]
-fn frames_leave_text_pictures_and_names_of_objects() {
+fn frames_give_text_pictures_and_names_of_objects() {
     assert_eq!(
         text(
             "<text:p>anchor<draw:frame><draw:text-box><text:p>boxed</text:p></draw:text-box></draw:frame></text:p>\

@@ -109,7 +109,7 @@ fn slides_come_in_order_with_title_and_visual_order() {
 }
 
 #[test]
-fn bodies_have_bullets_by_level_and_numbers_where_asked() {
+fn bodies_have_bullets_by_level_and_numbers_where_declared() {
     let body = [
         paragraph("", "one"),
         paragraph("<a:pPr lvl=\"1\"/>", "deep"),
@@ -132,7 +132,7 @@ fn bodies_have_bullets_by_level_and_numbers_where_asked() {
 }
 
 #[test]
-fn placeholders_stand_and_look_as_their_layout_says() {
+fn placeholders_inherit_position_and_bullets_from_their_layout() {
     let layout = format!(
         "<p:sldLayout {P}><p:cSld><p:spTree><p:sp><p:nvSpPr><p:nvPr><p:ph type=\"body\" idx=\"7\"/></p:nvPr></p:nvSpPr><p:spPr><a:xfrm><a:off x=\"0\" y=\"900\"/></a:xfrm></p:spPr><p:txBody><a:lstStyle><a:lvl1pPr><a:buNone/></a:lvl1pPr></a:lstStyle><a:p/></p:txBody></p:sp></p:spTree></p:cSld></p:sldLayout>"
     );
@@ -160,7 +160,7 @@ fn placeholders_stand_and_look_as_their_layout_says() {
 }
 
 #[test]
-fn groups_are_opened_where_they_stand() {
+fn shapes_of_a_group_are_ordered_by_their_positions_on_the_slide() {
     let group = format!(
         "<p:grpSp><p:grpSpPr><a:xfrm><a:off x=\"0\" y=\"1000\"/><a:ext cx=\"100\" cy=\"100\"/><a:chOff x=\"0\" y=\"0\"/><a:chExt cx=\"1000\" cy=\"1000\"/></a:xfrm></p:grpSpPr>{}{}</p:grpSp>",
         shape("", 500, 0, &paragraph("", "inner low")),

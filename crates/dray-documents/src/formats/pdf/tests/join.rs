@@ -120,7 +120,7 @@ fn entries_of_a_table_of_contents_stay_apart() {
 }
 
 #[test]
-fn a_line_further_in_begins_a_paragraph_after_a_sentence() {
+fn an_indented_line_begins_a_paragraph_after_a_sentence() {
     let mut lines = lines(&[
         "The council had grown tired of losing barges there.",
         "The pilots, who had opposed the expense of dredging,",
@@ -131,7 +131,7 @@ fn a_line_further_in_begins_a_paragraph_after_a_sentence() {
 }
 
 #[test]
-fn entries_that_hang_begin_at_the_edge() {
+fn entries_with_hanging_indents_begin_at_the_left_edge() {
     let mut lines = lines(&[
         "Aldous, M. The dredging of the outer channel, with maps.",
         "printed for the author in the town of Ostermoor, and",
@@ -162,7 +162,7 @@ fn a_wider_step_begins_a_paragraph() {
 }
 
 #[test]
-fn a_hyphen_between_small_letters_is_undone() {
+fn a_hyphen_between_lower_case_letters_is_removed() {
     assert_eq!(
         flow_markdown(&["the inter-", "national code"]),
         "the international code"
@@ -219,7 +219,7 @@ fn a_sentence_continues_at_the_top_of_the_next_column() {
 }
 
 #[test]
-fn a_paragraph_below_is_another_one_though_it_begins_small() {
+fn a_paragraph_further_down_is_separate_even_if_it_begins_in_lower_case() {
     let above = [line("high water at the inner basin", 72.0, 700.0)];
     let below = [line("and at the timber dock.", 72.0, 600.0)];
     let mut flow = join::Flow::default();

@@ -282,7 +282,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_file_with_any_bytes_changed_ends_with_an_answer(
+    fn a_file_with_any_bytes_changed_gives_text_or_a_failure(
         changes in proptest::collection::vec((0_usize..1200, any::<u8>()), 1..20),
         end in 0_usize..1300,
     ) {

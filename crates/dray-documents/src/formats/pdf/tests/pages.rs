@@ -67,7 +67,7 @@ fn prose() -> String {
 }
 
 #[test]
-fn links_stand_in_the_text_that_they_lie_over() {
+fn links_are_in_the_text_that_they_cover() {
     let link = |area: &str, url: &str| {
         format!("<< /Type /Annot /Subtype /Link /Rect [{area}] /A << /S /URI /URI ({url}) >> >> ")
     };

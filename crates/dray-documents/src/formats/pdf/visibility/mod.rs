@@ -93,7 +93,7 @@ pub(super) struct PaintedPage {
 enum TextVisibility {
     Visible,
     Hidden,
-    /// Hidden by the picture of this index, unless the picture is a scan and the text its layer of OCR.
+    /// Hidden by the picture of this index, unless the picture is a scan and the text is its OCR layer.
     BehindPicture(usize),
 }
 

@@ -340,7 +340,7 @@ fn the_ocr_layer_of_a_scan_is_visible_text() {
 }
 
 #[test]
-fn a_page_with_only_hidden_text_says_so() {
+fn a_page_with_only_hidden_text_has_a_warning() {
     let conversion = convert_pdf(page(HIDING_CONTENTS[0].1), false);
     assert_eq!(conversion.markdown, "");
     assert_eq!(
@@ -370,7 +370,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_operators_end_with_an_answer(
+    fn any_operators_give_text_or_a_failure(
         operators in proptest::collection::vec(
             prop::sample::select(vec![
                 "q", "Q", "BT", "ET", "(a) Tj", "[(b) 9 (c)] TJ", "1 g", "0 g", "3 Tr", "7 Tr", "0 Tr", "/F 12 Tf",

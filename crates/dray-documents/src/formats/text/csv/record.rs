@@ -20,7 +20,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Reads from the start of a text with ` ` line ends.
+    /// Reads from the start of a text with `\n` line ends.
     pub(super) fn new(text: &'a str, delimiter: u8, quotes: bool) -> Self {
         Self {
             rest: text,
@@ -34,8 +34,8 @@ impl<'a> Records<'a> {
         self.quotes = false;
     }
 
-    /// The next record that is not blank; its fields only if they are requested. After a [`UnclosedQuote`] it is at the
-    /// record that has it.
+    /// The next record that is not blank; its fields only if they are requested. After an [`UnclosedQuote`] the reader
+    /// is at the record with the open quote.
     pub(super) fn next(
         &mut self,
         wanted: bool,

@@ -29,7 +29,7 @@ fn quoted_fields_hold_delimiters_quotes_and_line_breaks() {
 }
 
 #[test]
-fn the_delimiter_is_the_consistent_one() {
+fn the_delimiter_gives_records_the_same_number_of_fields() {
     for (source, shown) in [
         (
             "a;b\n1,5;2\n3,5;4\n",
@@ -116,7 +116,7 @@ fn quotes_at_every_record_are_read_in_linear_time() {
 }
 
 #[test]
-fn a_window_of_rows_counts_as_the_file_does() {
+fn a_range_of_rows_uses_the_row_numbers_of_the_file() {
     let mut source = String::from("n\n");
     for row in 2..=5000 {
         let _ = writeln!(source, "{row}");

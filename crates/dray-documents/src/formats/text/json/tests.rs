@@ -1,4 +1,4 @@
-//! JSON and its kin: order, spelling, depth.
+//! JSON and JSON Lines: order, spelling, depth.
 
 use crate::formats::text::testing::{
     convert_bytes, convert_to_markdown, convert_until_limit, test_hint,

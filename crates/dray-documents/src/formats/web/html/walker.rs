@@ -275,7 +275,7 @@ impl<'o> Walker<'o> {
         }
     }
 
-    /// The innermost cell that is open, of tables that are tables.
+    /// The open cell of the innermost table that has one.
     pub(super) fn cell(&mut self) -> Option<&mut table::OpenCell> {
         self.tables
             .iter_mut()

@@ -55,7 +55,7 @@ fn the_torn_line_of_another_process_is_removed_before_the_next_line() {
 }
 
 #[test]
-fn a_file_that_an_operator_moved_away_is_made_again() {
+fn a_file_that_an_operator_moved_away_is_created_again() {
     let fixture = FileFixture::new();
     let file = fixture.open(&fixture.settings()).unwrap();
     record(&file, &event("one", "allow"));

@@ -61,7 +61,7 @@ async fn a_replaced_file_of_the_same_size_and_time_is_read() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_known_and_a_missing_one_is_looked_for() {
+async fn files_that_cannot_be_used_are_not_read_again_and_a_missing_file_is_looked_for() {
     let (mut watcher, paths, _directory) = open_watcher().await;
     let good = fs::read(&paths[0]).unwrap();
     fs::write(&paths[0], "no certificate").unwrap();

@@ -122,7 +122,7 @@ async fn a_client_that_takes_no_byte_of_a_response_loses_its_stream() {
     assert!(written < 1 << 20, "{written}");
     assert_eq!(fixture.proxy.event().await.proxy_stage, "opened");
     assert_eq!(fixture.proxy.event().await.code, "idle_timeout");
-    // Nor does it keep the stream of a refusal.
+    // Such a client does not keep the stream of a refusal either.
     let refused = [
         ":method=GET",
         ":scheme=http",
