@@ -215,14 +215,14 @@ impl CacheStore {
     async fn within_timeout<T>(work: impl Future<Output = Result<T, KeyError>>) -> Option<T> {
         match tokio::time::timeout(RECORD_TIMEOUT, work).await {
             Ok(Ok(outcome)) => Some(outcome),
-            // Another fetch changed this slot after the look-up, so what it stored is newer.
+            // Another fetch changed this slot after the lookup, so what it stored is newer.
             Ok(Err(KeyError::Stale | KeyError::Exists)) => None,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a record of the cache could not be used");
                 None
             }
             Err(_) => {
-                tracing::warn!("the records of the cache do not respond in time");
+                tracing::warn!("a record of the cache could not be read or written in time");
                 None
             }
         }
@@ -254,7 +254,7 @@ impl ResponseCache for CacheStore {
         revision: Option<u64>,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            // Requests carry a valid tenant; for another text there is no key.
+            // Requests carry a valid tenant; any other text has no key.
             let Ok(tenant) = TenantId::new(tenant) else {
                 return;
             };

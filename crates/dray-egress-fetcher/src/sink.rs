@@ -41,8 +41,8 @@ pub trait ByteSink: Send {
         std::future::ready(Ok(()))
     }
 
-    /// Removes what was written or adopted so far. Further writes may follow: those of a new file. If it is dropped
-    /// before its end, the sink cleans up by itself.
+    /// Removes what was written or adopted so far. Further writes may follow: those of a new file. If the call is
+    /// dropped before its end, the sink cleans up by itself.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
 }
 

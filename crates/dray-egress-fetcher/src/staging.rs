@@ -1,4 +1,4 @@
-//! The sink of the service: inline while it is small, otherwise into the artifact store.
+//! The sink of the service: small files are returned inline, larger ones go into the artifact store.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ impl StagedFile {
         let is_required = self.area.origin_required || !is_returned;
         OriginTerms {
             is_required,
-            // A required record has the time of the fetch.
+            // A required record may take as long as the fetch allows.
             limit: if is_required {
                 Duration::MAX
             } else {

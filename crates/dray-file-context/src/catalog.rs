@@ -120,7 +120,7 @@ impl FileCatalog {
         })
     }
 
-    /// The file that a URL is, or once was; the newest when several had it.
+    /// The file that has this URL or had it before; the newest of several.
     pub fn find_url(&self, url: &str) -> Option<&CatalogEntry> {
         self.entries.iter().rev().find(|entry| entry.has_url(url))
     }

@@ -50,7 +50,7 @@ pub trait DatasetLibrary {
     fn stored(&self, ids: &[String]) -> Vec<StoredDataset>;
 }
 
-/// A library with results of earlier look-ups.
+/// A library with results of earlier lookups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetCache {
@@ -88,7 +88,7 @@ impl DatasetCache {
 }
 
 /// The datasets to list, in the order of the selection. On request, only authorised ones. Each appears once, with the
-/// stored name, otherwise the name in the selection, otherwise the id. An empty selection causes no look-up.
+/// stored name, otherwise the name in the selection, otherwise the id. An empty selection causes no lookup.
 pub fn resolve_datasets(
     selected: &[DatasetSelection],
     generation: ContractGeneration,

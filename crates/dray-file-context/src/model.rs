@@ -25,11 +25,11 @@ pub enum FileType {
     /// Any document, and a file with an unknown extension.
     #[default]
     File,
-    /// A picture, for models that see.
+    /// An image, for models with image input.
     Image,
-    /// Sound, for models that hear.
+    /// Audio, for models with audio input.
     Audio,
-    /// Moving pictures, with or without sound.
+    /// Video, with or without sound.
     Video,
 }
 

@@ -121,7 +121,8 @@ impl ReferenceTable {
 
     /// The references of a child run: only the files that are passed to it. Private files are inherited or refused;
     /// unknown external ones belong only to the child. If there are too many, files of the child's message have
-    /// priority over passed files, and these over the newest of history; the order is kept. `history` is oldest first.
+    /// priority over passed files, and passed files over the newest files of history. The order is kept. `history` is
+    /// oldest first.
     pub fn child(
         &self,
         child_files: &ChildFiles<'_>,

@@ -71,7 +71,7 @@ pub struct ContextRequest {
     /// Skills in the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<SandboxSkill>,
-    /// Folder in which skills may be written.
+    /// Directory in which skills may be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_boundary: Option<String>,
     /// Datasets that the node selects.
@@ -103,7 +103,7 @@ impl ContextRequest {
         directory.filter(|directory| !directory.trim().is_empty())
     }
 
-    /// Whether images, sound and moving pictures stay parts of their message.
+    /// Whether images, audio and video stay parts of their message.
     pub(crate) fn keeps_media(&self) -> bool {
         self.keep_media.unwrap_or(self.generation.keeps_media())
     }

@@ -34,7 +34,7 @@ pub enum ResolveError {
         limit: usize,
     },
     /// The list of resolved files does not fit a message.
-    #[error("the answer does not fit a message even without its arguments")]
+    #[error("the reply does not fit a message even without its arguments")]
     AnswerTooLarge,
     /// The claim for the arguments cannot be read.
     #[error("the stored arguments cannot be read")]
@@ -61,7 +61,7 @@ pub enum ResolveError {
         source: Box<CallError>,
     },
     /// The egress-fetcher broke its contract.
-    #[error("the egress-fetcher's answer cannot be used: {0}")]
+    #[error("the egress-fetcher's reply cannot be used: {0}")]
     EgressAnswer(&'static str),
     /// A loaded file cannot be read back.
     #[error("a loaded file cannot be read back")]

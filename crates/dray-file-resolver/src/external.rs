@@ -90,12 +90,12 @@ fn check_reply(reply: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFil
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
     };
     if !is_consistent || size != reply.size {
-        return Err(invalid_reply("the content is not what the answer says"));
+        return Err(invalid_reply("the content does not match the size or digest of the reply"));
     }
     if size > fetch.limit.as_u64() {
         return Err(invalid_reply("the content is larger than requested"));
     }
-    // The server's own label first; the sniffed one only fills a gap.
+    // The type that the server declared has priority; the detected one is used only where it is missing.
     let media_type = if reply.media_type.is_empty() {
         reply.sniffed_media_type
     } else {

@@ -42,7 +42,7 @@ pub struct LoadScope {
     pub fetch: ExternalFetch,
 }
 
-/// A loaded file: its bytes while they are few, otherwise their claim.
+/// A loaded file: its bytes if it is small, otherwise their claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedFile {
     /// The bytes, or the claim for them.

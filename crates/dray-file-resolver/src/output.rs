@@ -1,4 +1,4 @@
-//! The output of resolved arguments: in memory while they are few, in the store from then on (R7).
+//! The output of resolved arguments: in memory while it is small, in the store from then on (R7).
 
 use bytes::Bytes;
 

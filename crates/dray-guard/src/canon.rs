@@ -190,8 +190,8 @@ fn check_text(text: &str) -> Result<(), Code> {
 
 /// Characters that some parser strips, trims or treats as a separator (U-2).
 pub(crate) const fn is_forbidden(character: char) -> bool {
-    // The backslash is refused: `http://a\@127.0.0.1/` has the host `a` for the WHATWG parser and host `127.0.0.1` for
-    // curl in `http://a\@127.0.0.1/`.
+    // The backslash is refused: in `http://a\@127.0.0.1/`, the WHATWG parser sees the host `a`, and curl sees
+    // `127.0.0.1`.
     matches!(
         character,
         '\0'..=' ' | '\\' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffd}'

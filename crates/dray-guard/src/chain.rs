@@ -1,8 +1,8 @@
 //! The state of a redirect chain (section 12).
 //!
 //! Every target passes syntax, scheme, both allowlists, port and name here (I-3, P-5); its addresses are judged by
-//! [`crate::judge`] before anything is connected. Does not read responses: it gets the status and the `Location`
-//! fields.
+//! [`crate::judge`] before anything is connected. This module does not read responses: it gets the status and the
+//! `Location` fields.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl Chain {
         Self::of_parsed(CanonicalUrl::parse(text), policy, steps)
     }
 
-    /// Like [`Self::observed`], with the URL that the text was read as.
+    /// Like [`Self::observed`], with the result of [`CanonicalUrl::parse`] in place of the text.
     ///
     /// # Errors
     /// Those of [`Self::start`].
@@ -124,7 +124,7 @@ impl Chain {
         &self.policy
     }
 
-    /// Adds a host that a person has allowed to the session, for the current and all further hops.
+    /// Adds a host that a person has allowed for the session, for the current and all further hops.
     pub fn grant(&mut self, grant: HostGrant) {
         Arc::make_mut(&mut self.policy).grant(grant);
     }

@@ -153,7 +153,7 @@ impl Judge {
         port: u16,
         hop: HopContext,
     ) -> Result<PinnedAddresses, RefusedHop> {
-        // All of them, before any limit cuts the list (D-4), and also for a refusal: the audit event lists them.
+        // All addresses are judged before any limit cuts the list (D-4), even for a refusal: the audit event has them.
         let judged = self.classes(&answer.addresses);
         let chain = if answer.cnames.len() > MAX_CNAMES {
             Err(Code::DnsFailure)

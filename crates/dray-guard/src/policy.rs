@@ -63,7 +63,7 @@ pub enum RequestKind {
     Request(String),
     /// A tunnel through the proxy.
     Tunnel,
-    /// A tunnel through the proxy, into which it looks. Each request inside is judged as [`Self::Request`] too.
+    /// A tunnel that the proxy intercepts. Each request inside is judged as [`Self::Request`] too.
     Intercepted,
 }
 
@@ -98,11 +98,11 @@ impl RequestKind {
 pub struct CallerRules {
     /// The compiled rules, as they were when the fetch began.
     pub rules: Arc<RuleSet>,
-    /// The caller by whom roles are chosen.
+    /// The caller, which determines the roles that apply.
     pub caller: Caller,
     /// The kind of the request.
     pub kind: RequestKind,
-    /// The hosts that people have allowed to the session of the caller.
+    /// The hosts that people have allowed for the session of the caller.
     pub grants: Vec<HostGrant>,
 }
 
@@ -209,7 +209,7 @@ impl EffectivePolicy {
         self.rules.as_ref()
     }
 
-    /// Adds a host that a person has allowed to the session of the caller.
+    /// Adds a host that a person has allowed for the session of the caller.
     pub fn grant(&mut self, grant: HostGrant) {
         if let Some(rules) = &mut self.rules {
             rules.grants.push(grant);

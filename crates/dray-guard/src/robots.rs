@@ -278,7 +278,7 @@ impl RobotsPattern {
     }
 }
 
-/// Returns the text after the first occurrence of `part` in `rest`, the end of a path.
+/// Returns the text after the first occurrence of `part` in `rest`, which is the end of a path.
 fn split_after<'a>(rest: &'a str, part: &str, query_bytes: usize) -> Option<&'a str> {
     if let Some((_, after)) = rest.split_once(part) {
         return Some(after);

@@ -91,7 +91,7 @@ struct DefaultOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuleOutcome {
     Allow,
-    /// Refused, unless a person has allowed the host to the session.
+    /// Refused, unless a person has allowed the host for the session.
     Ask,
     Deny,
 }

@@ -131,7 +131,8 @@ impl HttpClient {
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
-            // A second attempt may have its effect twice. The caller decides whether that is safe (`HttpError::sent`).
+            // A second attempt may repeat the effect of the first. The caller decides whether that is safe
+            // (`HttpError::sent`).
             .retry(reqwest::retry::never())
             // Switching protocols needs HTTP/1.1, and over HTTP/2 E2B's proxy sends an empty DATA frame every 32 KiB
             // (sandbox-transfer 8.2).

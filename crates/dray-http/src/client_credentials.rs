@@ -1,4 +1,5 @@
-//! Access tokens of client credentials (RFC 6749 section 4.4). It caches no token and sends none to an endpoint.
+//! Access tokens of client credentials (RFC 6749 section 4.4). This module caches no token and sends none to an
+//! endpoint.
 
 use std::time::Duration;
 

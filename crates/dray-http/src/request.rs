@@ -111,7 +111,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds to the query, escaped. A fragment of the URL is dropped; it is never sent (RFC 9110, 7.1).
+    /// Adds pairs to the query, escaped. A fragment of the URL is dropped; it is never sent (RFC 9110, 7.1).
     #[must_use]
     pub fn query(mut self, pairs: &[(&str, &str)]) -> Self {
         // All text after `#` is the fragment, including `?`, so pairs after it would not be sent.
@@ -126,7 +126,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Longest wait for the head of the response after the body was sent; for long polls.
+    /// Sets the longest wait for the head of the response after the body was sent; for long polls.
     #[must_use]
     pub const fn response_within(mut self, wait: Duration) -> Self {
         self.response_within = wait;

@@ -1,7 +1,7 @@
 //! The media types that a client accepts (RFC 9110 section 12.5.1).
 //!
 //! The protocol wants clients to name `application/json` and `text/event-stream`, and the library refuses others with
-//! 406. Clients of general use send ranges such as `*/*`, or no `Accept`, which means the same by that RFC.
+//! 406. General-purpose clients send ranges such as `*/*`, or no `Accept`, which means the same by that RFC.
 
 use axum::extract::Request;
 use axum::middleware::Next;

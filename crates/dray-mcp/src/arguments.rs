@@ -168,7 +168,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// The reason why a value does not fit, with the path of its part, quoted in part where it is long.
+/// The reason why a value does not fit, with the path of the invalid part. A long text is shortened.
 pub(crate) fn invalid_reason(error: serde_path_to_error::Error<serde_json::Error>) -> String {
     let path = error.path().to_string();
     let reason = plain_reason(&error.into_inner().to_string());

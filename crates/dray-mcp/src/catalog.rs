@@ -65,7 +65,7 @@ fn tool_text(tool: ToolName) -> ToolText {
         ),
         ToolName::Receipts => (
             "Show deliveries",
-            "Shows what became of files that were sent in this session, newest first.",
+            "Shows the outcome of files that were sent in this session, newest first.",
         ),
         ToolName::ResolveFileArguments => (
             "Resolve file references",

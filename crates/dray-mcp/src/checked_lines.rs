@@ -1,5 +1,5 @@
 //! Lines of the standard input that are not messages get an error, with the id of the request if it can be read. The
-//! library drops some of them silently and answers others without an id, and a client would wait for an answer.
+//! library drops some of them silently and responds to others without an id, and a client would wait for a response.
 
 use std::io;
 
@@ -194,7 +194,7 @@ mod tests {
     async fn a_request_that_cannot_be_read_gets_an_error_with_its_id() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         for (params, code) in [
-            // Half of a pair, as from a text that was cut within an emoji.
+            // Half of a surrogate pair, as from a text that was cut within an emoji.
             (r#"{"name":"read","arguments":{"path":"\ud83d"}}"#, -32700),
             (r#"{"name":"list","arguments":{"offset":1e400}}"#, -32700),
             (

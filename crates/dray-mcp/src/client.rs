@@ -18,7 +18,7 @@ pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Shortest time between two attempts at a service that is busy.
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest wait for a place in a service that is busy.
+/// Longest wait for a service that is busy.
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(20);
 
 /// The bus and the store of a running system, for one tenant and one session. No argument of a tool changes either.
@@ -95,8 +95,8 @@ impl ServiceClient {
         Ok(self.bus.call_once(&self.meta(timeout), request).await?)
     }
 
-    /// Like [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call. The
-    /// time between two attempts is the one that the service names.
+    /// Like [`Self::call_once`], and repeats the call while the service is busy: a busy service has not begun the call.
+    /// The time between two attempts is the one that the service names.
     ///
     /// Agents make many calls concurrently, and a model would not try again.
     pub(crate) async fn call_in_turn<C: Call>(
@@ -114,7 +114,7 @@ impl ServiceClient {
                 RetryAdvice::After(delay) => delay.max(BUSY_RETRY_INTERVAL),
                 RetryAdvice::Never => BUSY_RETRY_INTERVAL,
             };
-            // The service has no place within the time that the call may wait for one.
+            // The service stays busy for longer than the call may wait.
             if delay > end.saturating_duration_since(Instant::now()) {
                 return Err(fault);
             }

@@ -135,7 +135,7 @@ impl HostQuestions<'_> {
     /// The question of a fault, if it is one of this session that waits.
     async fn find(&self, fault: &Fault) -> Option<v1::EgressQuestion> {
         let id = question_id(&fault.message)?;
-        // The list is that of the tenant: a person must not be asked for another session.
+        // The list has the questions of the whole tenant, but a person must not be asked about another session.
         let is_of_session = |question: &v1::EgressQuestion| {
             question.id == id && question.session == self.client.session.as_str()
         };

@@ -186,8 +186,8 @@ fn router<H: ServerHandler>(
         .layer(middleware::from_fn_with_state(limit, limit_sessions))
 }
 
-/// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library answers with
-/// text: with the status 415, or that an `initialize` with invalid parameters needs a session.
+/// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library responds with
+/// plain text: with the status 415, or with the sentence that an `initialize` with invalid parameters needs a session.
 async fn answer_unreadable(request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
@@ -197,7 +197,7 @@ async fn answer_unreadable(request: Request, next: Next) -> Response {
         Ok(body) => body,
         Err(error) => return unread_body(&error),
     };
-    // Counted before, where tokens are checked.
+    // With tokens, the check of the token has counted the values already.
     let counted = parts.extensions.get::<CountedValues>();
     if counted.map_or_else(
         || has_too_many_values(&body),

@@ -195,7 +195,7 @@ impl LocalRoot {
         let directory = self.resolve(path, parent, OFlags::RDONLY | OFlags::DIRECTORY);
         let directory = directory.map_err(|fault| {
             match fault.detail.as_str() {
-                // Nothing is there, or a file.
+                // The directory does not exist, or a file has its name.
                 "not_found" | "not_regular_file" => missing_directory_fault(path),
                 _ => fault,
             }
@@ -365,7 +365,7 @@ fn write_fault(path: &str, error: &std::io::Error) -> Fault {
         format!("`{}` could not be written.", displayed_path(path)),
     )
     .detail("local_write")
-    .advice("The disk may be full; the user can see why.")
+    .advice("The disk may be full. The user finds the cause in the log of this server.")
 }
 
 fn missing_directory_fault(path: &str) -> Fault {

@@ -98,7 +98,7 @@ pub(crate) fn check_counted_message(bytes: &[u8]) -> Option<RejectedMessage> {
     let id = envelope.map(|envelope| envelope.id);
     Some(match problem.classify() {
         Category::Syntax | Category::Eof => {
-            // JSON permits them, and the library drops such a message silently (RFC 8259, sections 6, 8.2 and 9).
+            // JSON permits these, and the library drops such a message silently (RFC 8259, sections 6, 8.2 and 9).
             let words = "The message has half of a surrogate pair, a number that is too large, or more than 127 levels.";
             RejectedMessage::new(ErrorData::parse_error(words, None), id)
         }
@@ -119,14 +119,14 @@ pub(crate) fn has_too_many_values(bytes: &[u8]) -> bool {
     JsonValueCounter::default().add(bytes) > MAX_MESSAGE_VALUES
 }
 
-/// The response to a message with too many values, which is not parsed: it gets no id.
+/// The response to a message with too many values. The message is not parsed, so the response has no id.
 pub(crate) fn too_many_values() -> RejectedMessage {
     let words = format!("The message has more than {MAX_MESSAGE_VALUES} values.");
     RejectedMessage::new(ErrorData::invalid_request(words, None), None)
 }
 
-/// The response to a list request whose cursor is not a string. The library takes such a cursor for none, and would
-/// send the first page again.
+/// The response to a list request whose cursor is not a string. The library ignores such a cursor, and would send the
+/// first page again.
 pub(crate) fn check_cursor(bytes: &[u8]) -> Option<RejectedMessage> {
     let request: ListRequest<'_> = serde_json::from_slice(bytes).ok()?;
     let is_mistyped = request.params.cursor.is_some_and(|cursor| {

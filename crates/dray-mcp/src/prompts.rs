@@ -86,7 +86,7 @@ const PROMPT_TEMPLATES: &[PromptTemplate] = &[
     PromptTemplate {
         name: "send_result",
         title: "Send a file",
-        description: "Sends a file to the chat and reports what became of it.",
+        description: "Sends a file to the chat and reports the outcome.",
         tools: &[ToolName::SendFile],
         arguments: &[
             required_parameter("path", "Path or handle of the file"),

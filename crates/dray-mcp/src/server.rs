@@ -376,7 +376,7 @@ impl ServerHandler for McpServer {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // An `initialize` without its parameters arrives here, and 2026-07-28 has none (SEP-2575).
+        // An `initialize` without its parameters arrives here, but 2026-07-28 has no `initialize` (SEP-2575).
         if request.method == INITIALIZE_METHOD && input::is_stateless(&context) {
             return Err(transfer::method_not_offered());
         }

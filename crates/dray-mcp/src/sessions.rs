@@ -1,5 +1,5 @@
-//! A bound on the sessions of each caller. Versions of the protocol before 2026-07-28 have them, the library keeps each
-//! until it was idle for five minutes, and a caller may begin thousands in a second.
+//! A bound on the sessions of each caller. Versions of the protocol before 2026-07-28 have sessions, the library keeps
+//! each until it has been idle for five minutes, and a caller may begin thousands in a second.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};

@@ -221,7 +221,7 @@ impl Connection {
     }
 }
 
-/// The text of an error with its sources, which alone name the invalid part of a certificate.
+/// The text of an error and of its sources: only the sources name the invalid part of a certificate.
 fn describe_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -243,7 +243,7 @@ pub(super) enum EncryptedServerError {
     /// The trust anchors are not usable.
     #[error("{0}")]
     Trust(#[from] TlsError),
-    /// Host and path make no URL.
+    /// Host and path do not form a URL.
     #[error("{0}")]
     Uri(#[from] http::uri::InvalidUri),
 }

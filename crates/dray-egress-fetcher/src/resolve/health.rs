@@ -67,7 +67,7 @@ impl ServerHealth {
         (state.failed_probes == 1).then_some(HealthChange::BecameSilent)
     }
 
-    /// Notes a response to a question, or a failure that the server reports itself, for which no lookup waits.
+    /// Notes the end of a question: by a response, or by a failure that needed no timeout. Either one ends a silence.
     pub(super) fn note_response(&self) -> Option<HealthChange> {
         self.lock().recover()
     }

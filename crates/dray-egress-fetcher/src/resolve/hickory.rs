@@ -99,7 +99,8 @@ impl HickoryResolver {
         self
     }
 
-    /// A resolver that asks these plain servers, each with whether it is trusted: the servers of tests are on loopback.
+    /// A resolver that asks these plain servers. The flag of each says whether it is trusted, since all servers of
+    /// tests are on loopback.
     #[cfg(test)]
     pub(super) fn over_plain(servers: &[(std::net::SocketAddr, bool)], phase: Duration) -> Self {
         let servers = servers
@@ -108,8 +109,8 @@ impl HickoryResolver {
         Self::over(servers.collect(), phase)
     }
 
-    /// Whether a server may be asked first. Where one is trusted, it is asked before those whose answers can be forged
-    /// on the path, since it may validate.
+    /// Whether a server may be asked first. A trusted server is asked before those whose answers can be forged on the
+    /// path, since it may validate.
     fn may_be_first(&self, index: usize) -> bool {
         self.is_trusted(index) || !self.servers.iter().any(|server| server.is_trusted)
     }
@@ -201,14 +202,14 @@ impl HickoryResolver {
                         }
                         return Ok(answer);
                     }
-                    // The next server may not validate, and would answer what this one proved wrong.
+                    // The next server might not validate, and would return the answer that this one proved wrong.
                     Err(QueryFailure::Bogus) => {
                         let bogus = "the answer does not pass DNSSEC validation";
                         return Err(DnsError::Failure(bogus.to_owned()));
                     }
                     Err(QueryFailure::OfServer(error)) => {
                         failure.get_or_insert(error);
-                        // Those that respond and are trusted have the first turns.
+                        // Trusted servers that respond have the first turns.
                         trust.note_failure(turn < trusted_count);
                         // After a failure the next server is asked without a wait.
                         if !trust.decides_alone() {
@@ -284,7 +285,7 @@ impl TrustedServers {
         self.waiting == 0 && self.running > 0
     }
 
-    /// Counts the next server as asked; the time after which one more is asked.
+    /// Counts the next server as asked. Returns the time after which one more is asked.
     const fn begin_next(&mut self) -> Duration {
         if self.waiting == 0 {
             return HEDGE_DELAY;
@@ -410,7 +411,7 @@ fn combine_families(
                 is_missing |= family.is_missing;
                 is_stopped |= family.is_stopped;
                 answer.addresses.extend(family.addresses);
-                // A denial counts too: without it, an answer without AAAA could hide a forged one.
+                // A denial counts too: otherwise a forged denial of AAAA would not lower the status of the answer.
                 status = [status, family.dnssec].into_iter().flatten().min();
                 for target in family.cnames {
                     if !answer.cnames.contains(&target) {

@@ -60,7 +60,7 @@ pub(super) async fn exchange_plain(
 
 /// Asks over UDP, from a random port and with random case of the letters each time, until an answer comes. Datagrams of
 /// other senders, with another id or for another question are dropped. Returns `None` when the answer does not repeat
-/// the case: it may be forged, or of a server that changes the case.
+/// the case: it may be forged, or the server changes the case.
 async fn exchange_udp(server: SocketAddr, query: Query) -> Result<Option<DnsResponse>, DnsError> {
     let mut options = request_options();
     // Each letter is one more bit that a forged response must guess, beside id and port ("0x20").
@@ -91,7 +91,7 @@ async fn exchange_tcp(server: SocketAddr, query: Query) -> Result<DnsResponse, D
         .map_err(|error| DnsError::Failure(error.to_string()))?;
     let response =
         DnsResponse::from_buffer(received).map_err(|error| DnsError::Failure(error.to_string()))?;
-    // The UDP client compares ids by itself; over TCP nothing below does.
+    // The UDP client compares ids by itself; over TCP no lower layer does.
     if response.id != request.id {
         return Err(DnsError::Failure("a response with another id".to_owned()));
     }

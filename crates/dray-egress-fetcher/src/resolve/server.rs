@@ -24,7 +24,7 @@ pub(super) struct ServerHandle {
     transport: ServerTransport,
     /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
     pub(super) is_trusted: bool,
-    /// The server in the log.
+    /// Name of the server in the log.
     shown: String,
     /// Its address in metrics. The path of DNS over HTTPS may hold the key of an account.
     pub(super) label: String,
@@ -45,7 +45,7 @@ pub(super) struct AnsweredQuery {
 
 /// The reason why a server gave no answer.
 pub(super) enum QueryFailure {
-    /// The server failed; another one may not.
+    /// The server failed; another one may answer.
     OfServer(DnsError),
     /// The server says that the answer does not pass DNSSEC validation, which no peer on the path can forge.
     Bogus,

@@ -73,7 +73,7 @@ fn parse_server(item: &str) -> Option<NameServer> {
     Some(address.into())
 }
 
-/// An address without a port, and the port of DNS.
+/// Reads an address without a port, and adds the port of DNS.
 fn parse_server_address(text: &str) -> Option<SocketAddr> {
     match text.split_once('%') {
         None => Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, DNS_PORT)),

@@ -82,7 +82,7 @@ impl EgressFetcher {
     ) -> Vec<v1::JudgementStep> {
         let origins = &self.cx.origins;
         let mut steps = reported_steps(log, origins, decided_by, quota);
-        // The table of the steps has the setting for files of a path.
+        // The table of steps always names `policy_path`, but another setting may say where the files are.
         let of_files = format!("{SECTION_NAME}.{PATH_SETTING}");
         for step in steps.iter_mut().filter(|step| step.setting == of_files) {
             step.setting = format!("{SECTION_NAME}.{}", self.policy_setting);

@@ -10,7 +10,7 @@ use crate::metrics::EgressMetrics;
 use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket};
 use crate::policy_files::{PolicySource, PolicyWatcher};
 
-/// Name of the setting for files of a path, which the table of the steps has.
+/// The setting for policy files at a path, which the table of steps names.
 pub(super) const PATH_SETTING: &str = "policy_path";
 
 /// The setting that says where the policy files are.

@@ -1,4 +1,4 @@
-//! Questions about hosts for those who answer them.
+//! Lists questions about hosts, and records the answers to them.
 
 use std::sync::Arc;
 

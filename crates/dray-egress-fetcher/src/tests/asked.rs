@@ -1,4 +1,4 @@
-//! Tests of fetches for whose hosts the rules ask a person.
+//! Tests of fetches from hosts about which the rules ask a person.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -89,7 +89,7 @@ pub(crate) fn outcome(body: &str, cache: &str) -> (String, String) {
     (body.to_owned(), cache.to_owned())
 }
 
-/// A response with this `Cache-Control` and an entity tag; a request that knows the tag gets a 304.
+/// A response with this `Cache-Control` and an entity tag; a request with the tag gets a 304.
 fn tagged_response(
     control: &'static str,
 ) -> impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync {
@@ -327,7 +327,7 @@ async fn a_response_for_one_receiver_is_not_stored() {
         }
         assert_eq!(server.received_requests().len(), 2, "{fields:?}");
     }
-    // Neither a response to a request with a credential, nor a response that was stored before the credential existed.
+    // A response to a request with a credential is not stored, and a response that was stored without one is not used.
     let server = cached.serve(tagged_response("max-age=60"));
     for _ in 0..2 {
         let own = cached
@@ -336,7 +336,7 @@ async fn a_response_for_one_receiver_is_not_stored() {
         assert_eq!(own, outcome("1;2", "miss"));
     }
     assert_eq!(server.received_requests().len(), 2);
-    // A body of unverified length.
+    // A body of unverified length is not stored.
     let open = ResponseScript::raw("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n\r\nhello");
     let server = cached.serve(move |_| open.clone());
     for _ in 0..2 {

@@ -68,7 +68,7 @@ async fn t_1_a_refused_address_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_1_the_first_connection_wins_even_when_its_attempt_was_the_first() {
+async fn t_1_the_first_attempt_wins_when_it_connects_after_the_second_one_began() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network

@@ -99,7 +99,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                 );
                 let fetched = fixture.fetch_for(url, app.clone()).await;
                 let case = format!("{url:?} under operator {number} for {app:?}");
-                // The steps that a fetch takes are those that are explanation.
+                // The steps of the fetch are those of the explanation.
                 assert_eq!(explanation.steps, fetched.record.steps, "{case}");
                 match (&explanation.refusal, &fetched.result) {
                     (Some(refused), Err(failed)) => {

@@ -50,7 +50,7 @@ impl NginxServer {
         std::fs::create_dir(home.join("files")).unwrap();
         let (files, shown) = (home.join("files"), home.display());
         let locations = NGINX_LOCATIONS.replace("FILES", files.to_str().unwrap());
-        // The workers are those of the user of the test, who owns the files.
+        // The workers run as the user of the test, who owns the files.
         let configuration = format!(
             "daemon off;\nmaster_process off;\npid {shown}/pid;\nerror_log {shown}/error.log;\nevents {{}}\nhttp {{\n\
              log_format lines '$request_method $uri $status \
@@ -189,7 +189,7 @@ async fn responses_of_nginx_are_reused_as_long_as_their_fields_say() {
         ("/moved/a", "hit"),
         ("/stale/a", "revalidated"),
         ("/dated/a", "revalidated"),
-        // Without a lifetime nothing is fresh, whatever its date.
+        // Without a lifetime nothing is fresh, regardless of its date.
         ("/unnamed/a", "revalidated"),
         ("/no-store/a", "miss"),
         ("/private/a", "miss"),

@@ -52,7 +52,7 @@ impl FailureCode {
             }
             Self::TooLarge => "File exceeds maximum allowed size.",
             Self::UnsupportedType => "This file cannot be read as text.",
-            // The peer's words, and so is the last sentence (section 12).
+            // This sentence and the last one are the peer's words (section 12).
             Self::PrivateNetwork => "Request to private network not allowed",
             Self::Timeout => "Reading this file took too long. Try again, or read a part of it.",
             Self::Empty => "The file holds no text.",

@@ -308,7 +308,7 @@ pub(crate) fn parse_decimal(text: &str) -> Option<usize> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// An unknown id names the ids that exist.
+/// The failure of an unknown id. Its message lists ids that can be read.
 fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
     let ids = catalog.readable_ids();
     let mut message = FailureCode::UnknownId.sentence().to_owned();

@@ -35,7 +35,7 @@ fn file_line(line: &ReminderLine) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {
-        // Sound and moving pictures too: this layout has two words only (8.1).
+        // This includes audio and video: the layout has only two words for types (8.1).
         "image"
     };
     let mut lines = vec![

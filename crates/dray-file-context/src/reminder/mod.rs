@@ -78,7 +78,7 @@ pub struct ReminderSections<'a> {
     pub time: Option<&'a str>,
     /// The sandbox's working directory.
     pub working_directory: Option<&'a str>,
-    /// Folder in which skills may be written; shown in layout C only.
+    /// Directory in which skills may be written; shown in layout C only.
     pub write_boundary: Option<&'a str>,
 }
 

@@ -165,7 +165,7 @@ fn r_10_a_link_that_others_cannot_open_is_never_given_out() {
 }
 
 #[test]
-fn a_call_from_elsewhere_is_merged_and_replaced() {
+fn a_call_of_another_service_is_merged_and_replaced() {
     let mut call: SubstituteRequest =
         serde_json::from_value(json!({"configured": {"x": "a-0", "y": "b-0"},
         "arguments": {"y": "old-0"}, "urls": {"a-0": "https://fresh/a"}, "catalog": catalog()}))

@@ -110,7 +110,8 @@ fn r_1_ids_and_names_survive_what_the_rules_would_change() {
     let first = build(json!({"userMessage": question, "responseChatItemId": "r1",
         "fileInput": ["https://x.example/input.pdf"]}));
     assert_eq!(ids(&first.catalog), ["r1-0", "r1-1"]);
-    // The answer was stored under another id, the file was renamed, its neighbour of the node's input is in no message.
+    // The answer was stored under another id, the first file was renamed, and no message contains the second file,
+    // which came from the node's input.
     let mut stored = store(&question, &first, "another", true);
     stored[0]["value"][0]["file"]["name"] = json!("renamed.pdf");
     let next = build(
@@ -122,7 +123,7 @@ fn r_1_ids_and_names_survive_what_the_rules_would_change() {
 }
 
 #[test]
-fn r_1_an_answer_asked_for_again_keeps_the_ids() {
+fn r_1_a_regenerated_answer_keeps_the_ids() {
     let question = message("Human", "q1", &[file("file", "a.pdf", "/a.pdf")]);
     let first = build(json!({"userMessage": question, "responseChatItemId": "r1"}));
     let repeated = store(&question, &first, "", true).remove(0);

@@ -1,4 +1,4 @@
-//! A conversation of ten turns: the id of the first still opens its file when every link of then is dead.
+//! A conversation of ten turns: an id of the first turn still opens its file when all links of that turn have expired.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl ConversationHost {
 }
 
 #[test]
-fn names_of_files_do_not_depend_on_how_much_is_seen() {
+fn names_of_files_do_not_depend_on_the_history_window() {
     let names = |window: u32| -> Vec<String> {
         let mut host = ConversationHost::default();
         let mut names = Vec::new();

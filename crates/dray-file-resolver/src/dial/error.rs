@@ -64,7 +64,7 @@ pub enum DialError {
         read: u64,
     },
     /// A response that breaks the contract of the API.
-    #[error("DIAL sent an answer that cannot be used: {0}")]
+    #[error("DIAL sent a response that cannot be used: {0}")]
     Malformed(String),
     /// No data arrived within a time limit.
     #[error("DIAL did not respond in time")]
@@ -178,7 +178,7 @@ impl DialError {
             }
             Self::Malformed(_) => transient(
                 "dial_malformed",
-                "DIAL sent an answer that cannot be used",
+                "DIAL sent a response that cannot be used",
                 second,
             ),
             Self::TimedOut(_) => failed(

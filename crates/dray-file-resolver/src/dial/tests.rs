@@ -364,7 +364,7 @@ async fn responses_that_contradict_themselves_are_refused() {
         .await;
     }
     let unusable =
-        "File files/b/a.txt could not be loaded: DIAL sent an answer that cannot be used.";
+        "File files/b/a.txt could not be loaded: DIAL sent a response that cannot be used.";
     for trouble in [InjectedFault::GarbledMetadata, InjectedFault::Encoded] {
         check(trouble, FaultCode::Unavailable, false, true, unusable).await;
     }

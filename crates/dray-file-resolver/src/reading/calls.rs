@@ -36,7 +36,7 @@ impl ReadingContext {
         let keys = conversation.keys_to_sign(scope.as_ref());
         let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
         renewals.scope = scope;
-        // In the contract, an empty list access no restriction.
+        // In the contract, an empty list means no restriction.
         renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
         conversation.renewals = Some(renewals);
         let built = ContextBuilder::build(&conversation).map_err(|error| {

@@ -367,9 +367,10 @@ fn no_space(error: &std::io::Error) -> OpenFailure {
     OpenFailure::Fault(
         Fault::new(
             FaultCode::Unavailable,
-            "This machine has no space for the document.",
+            "The document could not be written to a temporary file.",
         )
-        .detail("no_room"),
+        .detail("no_room")
+        .advice("Ask the operator to check the space of the temporary directory."),
     )
 }
 

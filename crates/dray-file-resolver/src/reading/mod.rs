@@ -57,8 +57,10 @@ impl ReadingContext {
     ) -> Result<Self, StartError> {
         let worker = match &config.worker {
             Some(path) => Worker::at(path.clone()),
-            None => Worker::this_executable()
-                .map_err(|error| StartError::with_source("this executable has no path", error))?,
+            None => Worker::this_executable().map_err(|error| {
+                let text = "could not find the path of this executable; set reading.worker";
+                StartError::with_source(text, error)
+            })?,
         };
         let worker = match config.workers {
             0 => worker,

@@ -273,7 +273,7 @@ async fn a_transient_fault_is_retried_until_the_work_succeeds() {
 }
 
 #[tokio::test]
-async fn submitted_calls_are_work_and_can_be_asked_after() {
+async fn submitted_calls_are_work_whose_outcome_can_be_requested() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     fixture.core.put("b/a", "text", "text/plain");
     let meta = fixture.meta();

@@ -85,7 +85,7 @@ fn decode_utf8(pending: &mut Vec<u8>, chunk: &[u8], text: &mut String) -> bool {
             .unwrap_or((rest, &[]));
         text.push_str(std::str::from_utf8(valid).unwrap_or_default());
         let Some(broken) = error.error_len() else {
-            // The sequence has no length yet: the sequence may be completed by the next chunk.
+            // The sequence is incomplete, not invalid: the next chunk may complete it.
             *pending = after.to_vec();
             return has_broken;
         };

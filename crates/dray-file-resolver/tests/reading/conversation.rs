@@ -199,7 +199,7 @@ async fn r_10_tools_get_a_link_that_is_signed_now() {
 }
 
 #[tokio::test]
-async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
+async fn r_13_a_write_is_reported_only_when_the_sandbox_confirms_it_inside_the_directory() {
     let fixture = ReadingFixture::new().await;
     let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&fixture, &conversation(&claim)).await;

@@ -28,9 +28,9 @@ pub(crate) struct ReadingFixture {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) directory: TempDir,
-    /// Paths of the sandbox and their claims, or why not.
+    /// The claim of each path of the sandbox, or the fault for it.
     pub(crate) sandbox: Shared<Result<Claim, Fault>>,
-    /// Where puts of the sandbox really end; by default the requested one.
+    /// The real paths of written files by their requested paths; by default they are equal.
     pub(crate) places: Shared<String>,
     /// The real paths of directories in the sandbox; a directory without an entry does not exist.
     pub(crate) directories: Shared<String>,

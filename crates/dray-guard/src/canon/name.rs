@@ -27,7 +27,7 @@ impl CanonicalName {
         &self.0
     }
 
-    /// The name with the root label, as DNS is queried: without it a search list could apply (D-1).
+    /// The name with the root dot, for queries to DNS: without the dot a search list could apply (D-1).
     pub fn fqdn(&self) -> String {
         format!("{}.", self.0)
     }
@@ -68,7 +68,7 @@ impl fmt::Display for CanonicalName {
 
 /// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
 pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
-    // Joiners too, which some names need, because a reader cannot see them. Such names can be written in punycode.
+    // Joiners are refused too, because a reader cannot see them. Names that need joiners can be written in punycode.
     if raw.chars().any(is_zero_width) {
         return Err(Code::AmbiguousHost);
     }

@@ -1,6 +1,7 @@
 //! Names that are never fetched (section 6): local, internal, reserved and metadata names.
 //!
-//! Refused before any DNS query, and again as CNAME targets. The check of addresses remains the actual protection.
+//! They are refused before any DNS query, and again as CNAME targets. The check of addresses remains the actual
+//! protection.
 
 use crate::pattern::HostPatterns;
 

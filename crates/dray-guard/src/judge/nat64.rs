@@ -20,13 +20,13 @@ pub enum Nat64Error {
     /// The text is not an IPv6 network with its prefix length.
     #[error("{0:?} is not an IPv6 prefix such as 64:ff9b::/96")]
     NotAPrefix(String),
-    /// RFC 6052 knows only six lengths.
+    /// RFC 6052 defines only six lengths.
     #[error("{0}: the length of a NAT64 prefix is 32, 40, 48, 56, 64 or 96")]
     Length(Ipv6Net),
     /// Bits below the prefix, or bits 64 to 71, are set.
     #[error("{0}: the bits after the prefix and bits 64 to 71 of a NAT64 prefix must be zero")]
     Bits(Ipv6Net),
-    /// Would open addresses that no setting may open (I-9).
+    /// The prefix would open addresses that no setting may open (I-9).
     #[error("{0}: a NAT64 prefix lies in 64:ff9b::/96, 64:ff9b:1::/48 or public space")]
     Special(Ipv6Net),
 }

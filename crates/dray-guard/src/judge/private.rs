@@ -35,7 +35,7 @@ pub enum PrivateRangeError {
     /// Bits after the prefix are set.
     #[error("{0} has bits set after its prefix; write {1}")]
     HostBits(IpNet, IpNet),
-    /// Not inside one of the private ranges.
+    /// The network is not inside one of the private ranges.
     #[error(
         "{0} cannot be opened; only networks inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7 can"
     )]

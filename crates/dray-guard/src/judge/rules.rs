@@ -27,7 +27,7 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
         if let Some(class) = nat64_class(config, address) {
             return class;
         }
-        // Ahead of the opened ranges: fc00::/7 may be opened, metadata in it may not (8.6).
+        // This precedes the opened ranges: fc00::/7 may be opened, but metadata in it may not (8.6).
         if is_provider_service(address) {
             return Class::Blocked("provider_service");
         }

@@ -171,7 +171,7 @@ fn d_5_at_most_eight_are_kept_alternating_between_families() {
     );
 }
 
-// D-8
+// D-10
 #[test]
 fn d_10_answers_with_more_than_256_addresses_are_refused_after_judging_all() {
     let check = |count: usize, last: &str, expected: Result<(), Code>| {

@@ -353,7 +353,7 @@ impl Compiler {
             self.problems.push(file.problem(offset, problem, remedy));
         }
         if effect == RuleEffect::Ask && (entry.methods.is_some() || entry.paths.is_some()) {
-            let problem = "an answer is about a host and a port, not about methods and paths";
+            let problem = "a person is asked about a host and a port, not methods and paths";
             let remedy = "Name hosts and ports alone, and put a rule that denies before it.";
             self.problems.push(file.problem(offset, problem, remedy));
         }

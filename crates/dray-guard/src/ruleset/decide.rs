@@ -46,13 +46,13 @@ pub enum ObservedPart<T> {
 pub struct RequestView<'a> {
     /// The canonical host.
     pub host: &'a Host,
-    /// Whether the host was written with a root dot, which no pattern that allows matches (H-3).
+    /// Whether the host was written with a root dot. Rules that allow do not match such a host (H-3).
     pub root_dot: bool,
     /// Port that would be connected to: that of the URL, or that of its scheme.
     pub port: u16,
     /// HTTP method as it was sent; methods are compared without case.
     pub method: ObservedPart<&'a str>,
-    /// The methods that the query names in place of it, in capitals.
+    /// The methods that the query names in place of that method, in capitals.
     pub query_methods: Vec<String>,
     /// The path.
     pub path: ObservedPart<ReadablePath>,
@@ -131,7 +131,7 @@ impl RuleDecision {
         self.outcome == RuleOutcome::Allow
     }
 
-    /// The strictness of a decision. A request with several methods has the strictest decision about one of them.
+    /// The strictness of a decision. A request with several methods gets the strictest of the decisions about them.
     const fn severity(&self) -> u8 {
         match (self.outcome, &self.reported) {
             (RuleOutcome::Allow, None) => 0,

@@ -74,7 +74,7 @@ impl FromStr for Scope {
 pub struct ScopeSet(u8);
 
 impl ScopeSet {
-    /// Every scope, for callers whom the operator trusts as itself.
+    /// Every scope, for callers that the operator trusts completely.
     pub fn all() -> Self {
         Scope::ALL_SCOPES.into_iter().collect()
     }

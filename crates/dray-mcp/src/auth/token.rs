@@ -85,7 +85,7 @@ impl OAuthVerifier {
         };
         Self {
             options,
-            // Times in tokens are those of the authorization server, which knows no other clock.
+            // Times in tokens come from the authorization server, so they are compared with the clock of the system.
             verifier: TokenVerifier::new(rules, keys, Clock::system()),
         }
     }

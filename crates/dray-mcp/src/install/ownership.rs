@@ -1,5 +1,5 @@
-//! Decides whether an entry in a configuration is one that [`super::install`] writes, so that a removal leaves the
-//! entries of people for other programs alone.
+//! Decides whether an entry in a configuration is one that [`super::install`] writes, so that a removal keeps entries
+//! that people wrote for other programs.
 //!
 //! An entry has no mark of its own: clients show or refuse unknown fields. So the program and its first argument
 //! decide, or the fields of an entry with an address.

@@ -76,7 +76,7 @@ impl McpServer {
         }
     }
 
-    /// The transfer with this id, if it is one of the caller.
+    /// The transfer with this id, if it belongs to the caller.
     pub(super) async fn find_transfer(
         &self,
         access: &ContentAccess,
@@ -108,7 +108,7 @@ impl McpServer {
         let continues = stored.take_over(&client);
         match stored.update(&client).await {
             Ok(()) => {}
-            // Another server was faster.
+            // Another server took the transfer over first.
             Err(KeyError::Stale) => return Ok(stored.read_again(&client).await?.state()),
             Err(error) => return Err(error.into()),
         }

@@ -20,7 +20,7 @@ use crate::options::ToolName;
 const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Largest picture that is sent to a model.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(3);
-/// Limit of a picture over HTTP, where clients of Python take no event above 1 MiB. Base64 encodes three bytes as four.
+/// Limit of a picture over HTTP, where Python clients refuse events above 1 MiB. Base64 encodes three bytes as four.
 const MAX_HTTP_PICTURE_BYTES: ByteSize = ByteSize::kib(760);
 /// Most bytes by which a range can be longer or shorter than requested: both ends move to the next character.
 const MAX_ROUNDING_BYTES: u64 = 3;

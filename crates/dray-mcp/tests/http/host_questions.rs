@@ -232,7 +232,7 @@ async fn an_answer_counts_only_for_its_caller_and_call() {
     let state = own["requestState"].as_str().unwrap();
     let unclear = json!({"allow_host": {"action": "accept", "content": {"allow_host": "yes"}}});
     for (further, expected) in [
-        // The model of the client writes an answer without a question, or with another one's state.
+        // An answer without a state, with a changed state, to a call with another URL, and two that do not decide.
         (with("requestState", Value::Null), "input_required"),
         (with("requestState", json!(format!("{state}x"))), "-32602"),
         (

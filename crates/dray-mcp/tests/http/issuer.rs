@@ -27,9 +27,9 @@ pub(crate) enum KeysAnswer {
     Garbage,
     /// Responds with status 500.
     Failure,
-    /// Does not respond: the policy refuses the fetch.
+    /// The fetch of the keys is refused by the policy.
     Refused,
-    /// Never.
+    /// Never responds.
     Stall,
 }
 

@@ -96,7 +96,7 @@ impl TransferFixture {
         event.unwrap().unwrap()
     }
 
-    /// Records a transfer as a server left it that died.
+    /// Records a transfer as a server that died leaves it.
     async fn abandon(&self, id: &str, servers: u32, arguments: Value) {
         let record = json!({
             "session": "s7", "tool": "get", "arguments": arguments, "begun_at_ms": 1, "changed_at_ms": 1,

@@ -1,4 +1,4 @@
-//! Bodies that are no messages.
+//! Bodies that are not messages.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Removal of an entry: those that the command wrote, and those of people for other programs.
+//! Removal of entries: those that the command wrote, and those that people wrote for other programs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -5,7 +5,7 @@ use crate::table::{text_type, type_of_extension};
 
 use super::types::{ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, VideoKind};
 
-/// Types whose extensions promise no certain bytes: other programs write the same extension for other content, or the
+/// Types whose extensions do not imply certain bytes: other programs write the same extension for other content, or the
 /// bytes leave the choice to the extension.
 const UNCLAIMED_TYPES: &[&str] = &[
     names::DOC,

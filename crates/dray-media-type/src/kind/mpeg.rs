@@ -11,7 +11,7 @@ const V1_LAYER_2_BITRATES: [usize; 15] = [
 /// The same for MPEG-2, layers II and III.
 const V2_BITRATES: [usize; 15] = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
 
-/// Whether the head begins with a frame that another one follows, when it is long enough to show it.
+/// Whether the head begins with a frame. If the head is long enough, a second frame has to follow.
 pub(super) fn has_frames(head: &[u8]) -> bool {
     let Some(length) = frame_bytes(head) else {
         return false;

@@ -53,7 +53,7 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> SniffResult {
     });
     match found {
         Some((found, false)) => found,
-        // A printable signature is also how a sentence may begin; no platform plays or runs a text.
+        // A sentence may begin with a printable signature too, and no platform plays or runs a text.
         printable => text::sniff(head, extension, whole)
             .or(printable.map(|(found, _)| found))
             .unwrap_or_else(|| sniff_other(head)),

@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// A query without a response, until there were four others.
+/// A query whose response comes after those of four others.
 const SLOW_QUERY: &[u8] = b"\0\x01slow";
 /// A query with a response.
 const QUICK_QUERY: &[u8] = b"\0\x02quick";

@@ -208,7 +208,7 @@ async fn when_no_server_responds_all_are_asked_and_the_first_response_counts() {
 
 #[tokio::test]
 async fn a_name_without_an_answer_makes_no_server_silent() {
-    // It responds to everything but this name, as where its zone has no reachable server.
+    // It responds to everything but this name, as if the zone of the name had no reachable server.
     let (validating, other) = (silent_server().await, start_server().await);
     other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
     let servers = [(validating.address(), true), (other.address(), false)];

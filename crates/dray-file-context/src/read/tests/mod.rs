@@ -385,7 +385,7 @@ fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
 }
 
 #[test]
-fn a_call_from_elsewhere_has_a_budget_of_its_own_or_of_the_context() {
+fn a_call_of_another_service_has_its_own_budget_or_that_of_the_context() {
     let call = |more: Value| {
         let mut call = json!({"arguments": "{\"ids\": [\"c-0\"]}", "catalog": catalog()});
         call.as_object_mut()

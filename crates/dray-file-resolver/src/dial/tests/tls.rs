@@ -1,4 +1,4 @@
-//! Whom the client trusts.
+//! Tests of the certificate authorities that the client trusts.
 
 use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_testkit::tls::Authority;

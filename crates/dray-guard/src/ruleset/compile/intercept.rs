@@ -46,7 +46,7 @@ impl Compiler {
         self.check_name(file, &name);
         self.check_unique(file, &name, NamedPart::Intercept);
         if report_only {
-            let problem = "a tunnel is intercepted or not; that cannot be tried";
+            let problem = "an entry of intercept has no report-only mode";
             let remedy = "Move the entry to a file without report_only.";
             self.problems.push(file.problem(offset, problem, remedy));
         }

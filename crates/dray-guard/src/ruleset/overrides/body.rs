@@ -1,9 +1,9 @@
 //! Methods that the body of a request names, for servers that read it as a form. Rails, Laravel, Symfony, Spring and
 //! others take `_method` of a form in place of `POST`; Laravel also takes that of JSON.
 //!
-//! The scanner is fed a body as it passes and holds a name at most. It reports a name before it passes on the last byte
-//! of the name, so that no server gets both the name and a complete request. It errs on the strict side: it may take
-//! text inside a part for a header of the form, and then refuses more than a server would.
+//! The scanner reads a body while it passes, and stores at most one name. It reports a name before it passes on the
+//! last byte of the name, so that no server gets both the name and a complete request. It errs on the strict side: it
+//! may take text inside a part for a header of the form, and then refuses more than a server would.
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};

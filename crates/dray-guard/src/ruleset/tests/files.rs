@@ -9,7 +9,7 @@ const RULE_TEXT: &str =
 const WRONG_FILES: [(&str, &str); 20] = [
     (
         "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"ask\"\npaths = [\"/x\"]\n",
-        "policy.toml:3: an answer is about a host and a port, not about methods and paths. Name hosts",
+        "policy.toml:3: a person is asked about a host and a port, not methods and paths. Name hosts",
     ),
     (
         "\n\ndefault = \"maybe\"",

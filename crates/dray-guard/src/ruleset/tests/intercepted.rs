@@ -79,7 +79,7 @@ fn entries_need_hosts_and_names_and_have_no_report_only_mode() {
     assert_eq!(
         problems(format!("report_only = true\n{entry}")),
         [
-            "policy.toml:2: a tunnel is intercepted or not; that cannot be tried. \
+            "policy.toml:2: an entry of intercept has no report-only mode. \
              Move the entry to a file without report_only."
         ]
     );

@@ -10,7 +10,7 @@ use super::*;
 use crate::baselines::StdioServer;
 use crate::checked_lines::CheckedTransport;
 
-/// Handles requests for the state of a delivery, which ends with the first look. Counts the looks.
+/// Handles requests for the state of a delivery, which ends with the first request. Counts the requests.
 async fn serve_ending_outcome(bus: &Bus, looks: Arc<AtomicUsize>) -> JoinSet<()> {
     let subject = call_subject::<v1::DeliveryOutcomeRequest>();
     let mut service = bus.respond_to(&subject, "platform-delivery").await.unwrap();
@@ -31,7 +31,7 @@ async fn serve_ending_outcome(bus: &Bus, looks: Arc<AtomicUsize>) -> JoinSet<()>
 }
 
 #[tokio::test]
-async fn a_subscription_over_stdio_is_acknowledged_after_the_first_look_and_reports_the_change() {
+async fn a_subscription_over_stdio_is_acknowledged_after_the_first_read_and_reports_the_change() {
     let directory = tempfile::tempdir().unwrap();
     let (services, _s3) = services_without_peers(&directory.path().join("s3")).await;
     let looks = Arc::new(AtomicUsize::new(0));
@@ -41,7 +41,7 @@ async fn a_subscription_over_stdio_is_acknowledged_after_the_first_look_and_repo
     let discover = ClientLifecycleMode::Discover {
         preferred_versions: vec![ProtocolVersion::LATEST],
     };
-    // A server of this version has begun only after its first request, so it is not waited for here.
+    // With this version, `serve` returns only after the first request, so the test does not wait for it here.
     tasks.spawn(async move {
         let serving = server.serve(near).await.unwrap();
         let _ = serving.waiting().await;

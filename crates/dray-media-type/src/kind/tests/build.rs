@@ -1,6 +1,6 @@
 //! Small files of each format, made by hand.
 
-/// Starts that lead deep into a reader.
+/// Starts of files that make a parser read beyond the signature.
 pub(super) const DEEP_STARTS: &[&[u8]] = &[
     b"",
     b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
@@ -112,7 +112,7 @@ pub(super) fn ogg(packet: &[u8]) -> Vec<u8> {
     page
 }
 
-/// One of each that is read in depth.
+/// A file of each format that is parsed beyond its signature.
 pub(super) fn samples() -> Vec<Vec<u8>> {
     vec![
         png(3, 4),
