@@ -5,7 +5,8 @@
 //! Records are only added: content that a person stored and a fetch brought too keeps the record of the fetch.
 //!
 //! A record is about bytes, not about an object: it holds for the same bytes under `cas/` and in the cache, and for
-//! bytes that left the store and came back unchanged. It does not know content that was changed or packed on the way.
+//! bytes that left the store and came back unchanged. It does not apply to content that was changed or packed on the
+//! way.
 
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
@@ -88,7 +89,7 @@ impl Store {
     /// Returns what is known about where the bytes of this digest came from.
     ///
     /// # Errors
-    /// The store could not be asked. The origin of the content is then unknown.
+    /// A request to the store failed. The origin of the content is then unknown.
     pub fn origins<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -157,7 +158,7 @@ async fn read_record(
     }
 }
 
-/// Prefix of the records of one content. The slash keeps it from being the beginning of another digest's.
+/// Prefix of the records of one content.
 fn content_prefix(tenant: &TenantId, sha256: Sha256Digest) -> String {
     let hex = sha256.to_hex();
     let (begin, _) = hex.split_at(2);

@@ -230,7 +230,7 @@ mod tests {
             })
         };
         assert!(may_record(StoreAccess::probe().fetches()));
-        // An identity that could replace the record of a fetch could take a file for one of another host.
+        // An identity that could replace the record of a fetch could make its file look like one of another host.
         assert!(!may_record(
             StoreAccess::probe().reads().writes().caches().evicts()
         ));

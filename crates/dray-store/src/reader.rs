@@ -149,7 +149,7 @@ impl ArtifactReader {
         match next {
             Some(Ok(bytes)) => {
                 self.received += bytes.len() as u64;
-                // The size is checked before more bytes are returned: an object can be longer than its header said.
+                // The size is checked before more bytes are returned: an object can be longer than its header says.
                 if self.received > self.size {
                     return Err(ReadError::Mismatch("long"));
                 }

@@ -14,7 +14,7 @@ use crate::credentials::SharedCredentials;
 use crate::error::OpenError;
 use crate::options::StoreOptions;
 
-/// What `Date` leaves out: it has whole seconds (RFC 9110, section 5.6.7).
+/// Most milliseconds that `Date` leaves out, because it has whole seconds (RFC 9110, section 5.6.7).
 const DATE_RESOLUTION_MS: u64 = 999;
 
 /// Keeps the `Date` field of the last response, even of one that is an error.

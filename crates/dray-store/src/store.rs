@@ -133,7 +133,7 @@ impl Store {
         &self.inner.options.alias
     }
 
-    /// The deadline `limit` from now by the clock of the store, which judges deadlines.
+    /// The deadline `limit` from now, by the clock with which the store checks deadlines.
     pub fn deadline_after(&self, limit: Duration) -> Deadline {
         Deadline::after(self.inner.clock.now_ms(), limit)
     }
@@ -262,7 +262,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Short, since a client of the SDK prints some hundred lines.
+/// Short, because the debug form of the SDK's client has hundreds of lines.
 impl fmt::Debug for StoreInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")

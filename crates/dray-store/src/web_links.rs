@@ -1,4 +1,5 @@
-//! Whether links to files from the web are made. A link can leave the system as text, which no rule about files sees.
+//! Whether links to files from the web are made. A link can leave the system as text, to which no rule about files
+//! applies.
 
 use dray_types::{Claim, TenantId};
 use schemars::JsonSchema;

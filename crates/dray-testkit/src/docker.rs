@@ -7,7 +7,7 @@
 //! network namespaces. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs
 //! `iproute2` also.
 //!
-//! [`DockerEngine::shared_podman`] is the service of Podman with the same API; package `podman`.
+//! [`DockerEngine::shared_podman`] is the service of Podman with the same API. It needs the package `podman`.
 
 #![expect(
     clippy::expect_used,

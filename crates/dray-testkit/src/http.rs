@@ -20,8 +20,8 @@ use crate::listen::ConnectionServer;
 /// Most bytes of a request head. The server responds to a longer head without reading the rest.
 const HEAD_LIMIT: usize = 256 * 1024;
 
-/// Tells clients that the connection ends. Without it, a client with a pool may send its next request on the connection
-/// in the moment in which the server closes it, and that request fails.
+/// Announces to clients that the connection ends. Without it, a client with a pool may send its next request on the
+/// connection at the moment when the server closes it, and that request fails.
 const CLOSE_FIELD: &str = "Connection: close\r\n";
 
 /// One step of a response, after a request head was read.

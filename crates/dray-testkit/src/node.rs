@@ -12,8 +12,8 @@ use std::process::Command;
 
 use dray_types::Sha256Digest;
 
-/// An additional package for tests of the installed client: its optional package for NATS, in the version of its lock
-/// file.
+/// An additional package for tests of the installed client: the client's optional package for NATS, in the version of
+/// the client's lock file.
 const PROJECT_PACKAGES: [&str; 1] = ["@nats-io/transport-node@3.3.1"];
 
 /// Directory of a project that has `@drayage/client` installed, and the compiled tests of the client in `test`.

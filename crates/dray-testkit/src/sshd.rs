@@ -169,7 +169,7 @@ impl Sshd {
         }
     }
 
-    /// Continues them (SIGCONT).
+    /// Continues every connection and its processes (SIGCONT).
     pub fn resume(&self) {
         for process in self.processes() {
             send_signal(process, Signal::CONT);

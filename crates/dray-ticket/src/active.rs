@@ -71,7 +71,8 @@ impl ActiveUploads {
                 upload.ended.cancelled().await;
             }
         };
-        // An upload whose bytes keep coming is alive: the offset is then the recorded one.
+        // An upload that still receives bytes does not end within the timeout. The response then has the recorded
+        // offset.
         let _ = tokio::time::timeout(HANDOVER_TIMEOUT, all_ended).await;
     }
 }

@@ -217,7 +217,7 @@ async fn issue(state: &EndpointState, request: Request) -> Result<Response, Tick
         });
     }
     let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES);
-    let unreadable = |_| TicketProblem::Invalid("the request is too large or broke");
+    let unreadable = |_| TicketProblem::Invalid("the request is too large or was cut off");
     let body = body.collect().await.map_err(unreadable)?.to_bytes();
     let invalid = |_| TicketProblem::Invalid("the document is not an order for a ticket");
     let order: TicketOrder = serde_json::from_slice(&body).map_err(invalid)?;

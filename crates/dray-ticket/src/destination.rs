@@ -24,7 +24,7 @@ const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the end of a delivery that was accepted. It continues without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
-/// Longest time for a question about a directory when a ticket is made.
+/// Longest time for the check of a directory when a ticket is made.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Details of faults that say that policy does not permit a path.
 const DENIED_DIRECTORY: [&str; 2] = ["outside_root", "denied_path"];
@@ -165,8 +165,8 @@ impl TicketService {
     }
 
     /// Refuses a directory that policy does not permit, so that the maker of the ticket learns it and not the person
-    /// who uploads. The upload judges again; everything else, such as a sandbox that is not available now, is left to
-    /// it.
+    /// who uploads. The upload checks the directory again. After any other failure, such as a sandbox that is
+    /// not available, the ticket is not refused, because the cause may be gone at the time of the upload.
     pub(crate) async fn check_directory(
         &self,
         principal: &Principal,

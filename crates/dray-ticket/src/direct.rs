@@ -148,7 +148,7 @@ async fn read_document<T: DeserializeOwned>(
         return Err(TicketProblem::MethodNotAllowed { allowed: "POST" });
     }
     let body: Limited<Body> = Limited::new(request.into_body(), MAX_DOCUMENT_BYTES);
-    let unreadable = |_| TicketProblem::Invalid("the document is too large or broke");
+    let unreadable = |_| TicketProblem::Invalid("the document is too large or was cut off");
     let body = body.collect().await.map_err(unreadable)?.to_bytes();
     let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
     serde_json::from_slice(text).map_err(|_| TicketProblem::Invalid("the document is not valid"))

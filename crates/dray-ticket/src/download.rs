@@ -210,7 +210,7 @@ impl DownloadBody {
     /// # Errors
     ///
     /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended;
-    /// those of [`TicketService::load`] where the record, which changed, cannot be read.
+    /// those of [`TicketService::load`] when the changed record cannot be read.
     async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();
         let Some(ticket) = &mut self.ticket else {
@@ -223,7 +223,7 @@ impl DownloadBody {
             Err(problem) => problem,
         };
         if problem == TicketProblem::Superseded {
-            // The last bytes are sent only to a holder that is known to have the ticket still.
+            // The last bytes are sent only to a holder that is known to still have the lease.
             let stored = self.service.load(&ticket.key).await?;
             if stored.record.holder() != ticket.record.holder() {
                 return Err(problem);

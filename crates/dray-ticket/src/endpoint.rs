@@ -57,8 +57,8 @@ pub(crate) struct EndpointState {
 }
 
 impl TicketEndpoint {
-    /// Binds the address. `public_url` is the base of ticket URLs where a proxy is in front of the endpoint; without it
-    /// the bound address is.
+    /// Binds the address. `public_url` is the base of ticket URLs where a proxy is in front of the endpoint. Without
+    /// it, the bound address is the base.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl TicketEndpoint {
         let serving = dray_http_server::serve(self.listener, with_text_paths(router), limits, stop);
         let (outcome, ()) = tokio::join!(serving, sweeping);
         tracing::debug!(?outcome, "the listener of tickets ended");
-        // They record the bytes of requests that were cut off.
+        // The tasks record the bytes of requests that were cut off.
         tasks.close();
         tasks.wait().await;
         tasks.reopen();

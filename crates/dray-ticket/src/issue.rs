@@ -175,7 +175,7 @@ impl IssuedTicket {
         format!("{}/t/{}", base_url.trim_end_matches('/'), self.secret)
     }
 
-    /// Where an upload in parts to the store begins, where the store is offered to clients.
+    /// The URL that begins an upload in parts to the store; `None` if clients cannot reach the store.
     pub fn parts_url(&self, base_url: &str) -> Option<String> {
         self.offers_parts
             .then(|| format!("{}/parts", self.url(base_url)))

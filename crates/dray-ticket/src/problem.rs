@@ -88,7 +88,7 @@ pub enum TicketProblem {
         /// Media type of parts in the protocol.
         expected: &'static str,
     },
-    /// The request is of a version of tus that is not spoken here.
+    /// The request uses a version of tus that this endpoint does not support.
     #[error("this version of tus is not available")]
     TusVersion,
     /// The upload has too many parts.
@@ -150,7 +150,7 @@ pub enum TicketProblem {
     /// The rule `tickets.web_files` keeps this file from downloads.
     #[error("policy keeps files from the web out of downloads, and this one came from {origin}")]
     FileFromWeb {
-        /// The host, or what is not known of it.
+        /// The host, or a text that says what is unknown.
         origin: String,
     },
     /// The file in the sandbox changed after the ticket was made.

@@ -7,7 +7,7 @@ use crate::checksum::UploadChecksum;
 use crate::fields;
 use crate::problem::TicketProblem;
 
-/// Version of tus that is spoken here.
+/// Version of tus that this endpoint supports.
 pub(crate) const TUS_VERSION: &str = "1.0.0";
 /// Media type of a part (draft-ietf-httpbis-resumable-upload).
 const PARTIAL_UPLOAD: &str = "application/partial-upload";
@@ -49,7 +49,7 @@ pub(crate) struct UploadRequest {
     pub(crate) checksum: Option<UploadChecksum>,
     /// Digest of the complete content (`Repr-Digest`).
     pub(crate) whole_sha256: Option<Sha256Digest>,
-    /// Whether fields may follow the body, such as its digest: a sender names them in `Trailer`, or does not.
+    /// Whether fields may follow the body, such as its digest. A sender need not name them in `Trailer`.
     pub(crate) has_trailers: bool,
     /// Media type that the sender announces for the complete content.
     pub(crate) media_type: Option<String>,

@@ -379,7 +379,7 @@ impl BodyReceiver<'_> {
         }
     }
 
-    /// Removes segments from the record that no longer count.
+    /// Removes the segments that do not count from the record, and returns them.
     fn cut_segments(&mut self) -> Vec<SegmentRecord> {
         let record = &mut self.ticket.record;
         if record.moved == self.first_byte && record.segments.len() > self.first_segment {

@@ -48,7 +48,7 @@ pub(crate) enum TicketState {
     Revoked,
 }
 
-/// Finished content that a ticket led to or leads to.
+/// Finished content that an upload stored or that a download sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredContent {
     /// SHA-256 as 64 hexadecimal digits.
@@ -74,8 +74,8 @@ pub(crate) struct TicketLease {
     pub(crate) finishing: bool,
 }
 
-/// One stored segment, short, since a record may have many: name and digest in base64, then the size unless the segment
-/// is full.
+/// One stored segment: name and digest in base64, then the size unless the segment is full. The form is short, because
+/// a record may have many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentRecord(String);
 
@@ -110,7 +110,7 @@ pub(crate) struct TicketRecord {
     #[serde(default)]
     pub(crate) sent_bytes: u64,
     pub(crate) lease: Option<TicketLease>,
-    /// The finished content; of a download from the start.
+    /// The finished content; a download has it from the start.
     pub(crate) content: Option<StoredContent>,
     /// Destination of an upload after it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub(crate) struct TicketRecord {
     /// The file of a sandbox that a download represents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pinned: Option<PinnedFile>,
-    /// The parts that go to the store beside this process.
+    /// The parts that the client sends directly to the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) direct: Option<DirectUpload>,
 }

@@ -62,7 +62,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// The file cannot be copied, this endpoint reaches no sandboxes, or as [`Self::issue`].
+    /// The file cannot be copied, this endpoint reaches no sandboxes, or [`Self::issue`] fails.
     pub async fn issue_sandbox_download(
         &self,
         principal: &Principal,

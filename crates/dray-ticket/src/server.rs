@@ -108,8 +108,8 @@ impl TicketServer {
     ///
     /// # Errors
     ///
-    /// No endpoint is configured, the request is not valid, a limit of the session is reached, or as
-    /// [`TicketService::order`].
+    /// No endpoint is configured, the request is not valid, a limit of the session is reached, or
+    /// [`TicketService::order`] fails.
     pub async fn issue(
         self: Arc<Self>,
         request: Request<v1::IssueTicketRequest>,

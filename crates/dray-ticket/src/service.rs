@@ -220,7 +220,7 @@ impl TicketService {
     }
 
     /// Ends a ticket and removes the bytes received so far. A used ticket stays used. A ticket whose content is being
-    /// stored or brought to its destination is in use: this work cannot be taken back, so its outcome must be recorded.
+    /// stored or brought to its destination is in use: this work cannot be undone, so its outcome must be recorded.
     ///
     /// # Errors
     ///

@@ -85,7 +85,7 @@ impl TestEndpoint {
         if is_public {
             options.public_endpoint = options.endpoint.clone();
         }
-        // Signatures of requests need the time of the machine; only tickets see the clock that tests move.
+        // Signatures of requests need the time of the machine; only tickets use the clock that tests move.
         let store = Store::open(&options, Clock::system()).await.unwrap();
         // Calls have deadlines, which the bus compares with its own clock.
         let clock = if bus.is_some() {

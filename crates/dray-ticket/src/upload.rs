@@ -165,8 +165,8 @@ impl UploadCall<'_> {
     ) -> Result<TicketRecord, TicketProblem> {
         self.service.check_usable(&ticket.record)?;
         let is_whole = ticket.record.length() == Some(ticket.record.moved);
-        // tus clients ask for the offset after a lost response, and take the full length for the end of the upload:
-        // so it must be the end. The other protocols report completeness apart.
+        // tus clients request the offset after a lost response, and treat the full length as the end of the upload. So
+        // the upload must have ended. The other protocols report completeness in a separate field.
         if protocol != UploadProtocol::Tus || !is_whole || ticket.record.state == TicketState::Open
         {
             return Ok(ticket.record);
@@ -240,8 +240,8 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
-        // Making a large artifact takes longer than some proxies keep a request open: the client asks again at the end
-        // of the upload, until it gets the result.
+        // Making a large artifact takes longer than some proxies keep a request open: the client repeats a request at
+        // the end of the upload, until it gets the result.
         if is_part_at_end(&ticket.record, method, headers, &body)? {
             ticket = self.wait_while(ticket, TicketRecord::is_finishing).await?;
             if ticket.record.state == TicketState::Complete {
@@ -263,7 +263,7 @@ impl UploadCall<'_> {
         let request = UploadRequest::read(method, headers)?;
         let protocol = request.protocol;
         let now_ms = self.service.inner.clock.now_ms();
-        // Such a request tries a destination again, and must not store an empty file where none was sent.
+        // `POST` without a body tries a destination again, and must not store an empty file where none was sent.
         if *method == Method::POST
             && protocol == UploadProtocol::Plain
             && body.is_end_stream()

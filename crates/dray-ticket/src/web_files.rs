@@ -59,8 +59,8 @@ impl WebFilePolicy {
         )]
     }
 
-    /// Returns why the rule applies to content with these origins: a host, or the fact that is not known. `None` if it
-    /// does not apply.
+    /// Returns why the rule applies to content with these origins: a host, or a text that says what is unknown. `None`
+    /// if the rule does not apply.
     fn objection(&self, origins: &ContentOrigins, is_sandbox_file: bool) -> Option<String> {
         for fetch in &origins.fetches {
             match fetch.hosts.iter().find(|host| !self.allows(host)) {
@@ -71,7 +71,7 @@ impl WebFilePolicy {
         }
         // Records that were not read may name any host.
         if origins.is_cut {
-            return Some("more hosts than are recorded".to_owned());
+            return Some("hosts whose records were not all read".to_owned());
         }
         let is_unknown = origins.fetches.is_empty() && is_sandbox_file && self.sandbox_files;
         is_unknown.then(|| "a sandbox, and no fetch of it is known".to_owned())

@@ -69,7 +69,7 @@ impl DialDeploymentTool {
         if query.is_empty() {
             tracing::warn!(
                 tool = self.declaration.name,
-                "a deployment is asked without a query"
+                "a deployment is called without a query"
             );
         }
         let mut messages = Vec::new();

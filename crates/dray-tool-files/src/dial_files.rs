@@ -107,8 +107,8 @@ impl DialFileToolKind {
                 "Replaces a part of a text file. The old text must occur exactly once, unless all occurrences are meant.",
                 json!({
                     "path": file,
-                    "old_text": {"type": "string", "description": "What is replaced, to the letter."},
-                    "new_text": {"type": "string", "description": "What stands there then."},
+                    "old_text": {"type": "string", "description": "The text to replace, exactly as it is in the file."},
+                    "new_text": {"type": "string", "description": "The text that replaces it."},
                     "replace_all": {"type": "boolean", "description": "Whether every occurrence is replaced; false by default."},
                 }),
                 &["path", "old_text", "new_text"],

@@ -46,7 +46,7 @@ async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
             attachment.rest.extend(kept.rest);
             let kind = attachment.kind.as_deref().unwrap_or_default();
             // The link is in addition to the name, for models that accept images as parts of a message; it is removed
-            // before DIAL sees it.
+            // before the message is sent to DIAL.
             if kind.starts_with("image/") {
                 attachment
                     .rest

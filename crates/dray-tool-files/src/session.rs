@@ -103,8 +103,8 @@ impl SessionBinding {
         }
     }
 
-    /// Binds a sandbox to the session unless it has one. `{session}` in the address is replaced by its id. Without a
-    /// sandbox, the turn continues without its tools.
+    /// Binds a sandbox to the session unless it has one. `{session}` in the address is replaced by the id of the
+    /// session. If the sandbox cannot be bound, the turn continues without the tools of sandboxes.
     pub async fn bind(&self, address: &str) {
         let Some(session) = &self.scope.session else {
             return;

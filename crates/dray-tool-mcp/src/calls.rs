@@ -54,7 +54,7 @@ impl McpSession {
     ) -> Result<CallEnd, SessionError> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         if let Some(trace) = trace {
-            // SEP-414: in the message, because programs have no headers.
+            // The trace is in the message, because programs have no headers (SEP-414).
             params.set_traceparent(&trace.traceparent);
             if !trace.tracestate.is_empty() {
                 params.set_tracestate(&trace.tracestate);

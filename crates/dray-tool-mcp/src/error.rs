@@ -26,13 +26,13 @@ pub(crate) enum WireError {
     /// The server certainly did not get the whole message.
     #[error("the server cannot be reached")]
     NotSent(#[source] Cause),
-    /// The connection ended before the answer; the server may have received the message.
+    /// The connection ended before the response; the server may have received the message.
     #[error("the connection ended before the answer came")]
     Broken(#[source] Option<Cause>),
     /// No bytes arrived for too long.
     #[error("the server did not answer in time")]
     Idle,
-    /// An answer longer than this many bytes.
+    /// The response is longer than this many bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
     /// The response violates MCP.
@@ -90,8 +90,8 @@ const MAX_MESSAGE_CHARACTERS: usize = 2000;
 
 /// An error message of a server for the model, the user and the log. The server chooses its text.
 pub(crate) fn bounded_message(message: &str) -> String {
-    // The text is cut first: the rest is not searched for what is removed. The note of the cut has only printable
-    // characters.
+    // The text is cut first, so that the rest is not searched for characters to remove. The note about the cut has only
+    // printable characters.
     printable_text(&shorten_text(message, MAX_MESSAGE_CHARACTERS)).into_owned()
 }
 
@@ -224,7 +224,7 @@ impl SessionError {
     }
 }
 
-/// The failure of a transport, either of this crate or of the client below that of `rmcp`.
+/// The failure of a transport: one of this crate, or that of `rmcp` over the HTTP client of this crate.
 fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
     let error = match error.downcast::<WireError>() {
         Ok(error) => return SessionError::Wire(*error),

@@ -63,7 +63,7 @@ impl ServerFeature {
         let text = |description: &str| json!({"type": "string", "description": description});
         let (properties, required) = match self {
             Self::ListResources | Self::ListPrompts => {
-                let cursor = text("Of the next page, as the last one named it");
+                let cursor = text("`next_cursor` of the previous page");
                 (json!({"cursor": cursor}), json!([]))
             }
             Self::ReadResource => (json!({"uri": text("URI of the resource")}), json!(["uri"])),

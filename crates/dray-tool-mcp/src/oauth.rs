@@ -294,7 +294,7 @@ impl RemoteSignIn {
         Ok(())
     }
 
-    /// Signs in as the server requires. `refused` is the token that it did not accept. The user has `wait` for it.
+    /// Signs in as the server requires. `refused` is the token that it did not accept.
     pub(crate) async fn sign_in(
         self: &Arc<Self>,
         challenge: &Challenge,

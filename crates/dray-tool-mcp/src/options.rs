@@ -15,7 +15,7 @@ use crate::oauth::OAuthOptions;
 use crate::programs::ProgramPool;
 use crate::questions::QuestionPort;
 
-/// Most bytes of one answer by default.
+/// Most bytes of one response by default.
 const DEFAULT_MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Longest set-up of one server by default (quickapps 21).
@@ -73,7 +73,7 @@ pub struct McpOptions {
     pub setup: Duration,
     /// Longest wait for a person who signs in.
     pub login_timeout: Duration,
-    /// Most bytes of one answer of a server.
+    /// Most bytes of one response of a server.
     pub answer_limit: usize,
     /// HTTP client, without redirects and proxies.
     pub client: HttpClient,
@@ -86,7 +86,7 @@ pub struct McpOptions {
 }
 
 impl McpOptions {
-    /// Without programs, DIAL and forwarded headers; 30 s for set-up, a minute for a sign-in and 16 MiB for an answer.
+    /// Without programs, DIAL and forwarded headers; 30 s for set-up, a minute for a sign-in and 16 MiB for a response.
     pub fn new(client: HttpClient) -> Self {
         Self {
             forward_headers: Vec::new(),

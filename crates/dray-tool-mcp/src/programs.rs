@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::SessionError;
 use crate::session::{McpSession, ServerOffer};
 
-/// How long a list of tools is used that a program returned right after its start.
+/// Longest age of a known list of tools, which a program returned right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
 
 /// Longest time between two checks for idle programs.

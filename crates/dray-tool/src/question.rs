@@ -51,8 +51,8 @@ pub enum UserAnswer {
 pub struct ToolQuestion {
     /// The questions; at least one.
     pub questions: QuestionMap,
-    /// How the call continues, only for [`Tool::resume`](crate::Tool::resume). It may contain what only the tool may
-    /// see.
+    /// How the call continues, only for [`Tool::resume`](crate::Tool::resume). It may contain data that only the
+    /// tool may see.
     pub resume: Value,
     /// Whether the call has ended as if the user had cancelled, with the output as its result.
     pub is_over: bool,

@@ -24,7 +24,7 @@ pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
     pub(super) options: EngineOptions,
     gate: Semaphore,
-    /// Limits concurrent views of people. It is separate, so that transfers do not wait for views.
+    /// Limits concurrent views of files. It is separate, so that transfers do not wait for views.
     pub(super) views: Arc<Semaphore>,
     /// Tasks that remove the temporary files of dropped transfers.
     pub(super) tasks: TaskTracker,

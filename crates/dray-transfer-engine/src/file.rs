@@ -218,7 +218,7 @@ fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> 
         .map_err(|error| write_error(&error))
 }
 
-/// Whether the owner may run the file. The same bit of a directory, which arrives as an archive, permits to enter it.
+/// Whether the owner may run the file. The same bit of a directory, which arrives as an archive, permits entering it.
 fn is_executable(file: &Metadata) -> bool {
     file.kind == FileKind::File && file.mode & 0o100 != 0
 }

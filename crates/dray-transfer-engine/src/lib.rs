@@ -1,5 +1,5 @@
-//! The transfer engine: which files of a sandbox may move, moving them safely once for all backends, and the proof
-//! (sandbox-transfer 1, 12, 13).
+//! The transfer engine: it decides which files of a sandbox may move, moves them in the same safe way for all backends,
+//! and proves the copies (sandbox-transfer 1, 12, 13).
 //!
 //! - [`Engine`]: belongs to one opened incarnation and lives as long as that. It checks policy before a byte moves,
 //!   counts and hashes, retries, chooses another transport, cleans up, and always returns a [`Receipt`].

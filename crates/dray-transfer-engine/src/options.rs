@@ -27,8 +27,8 @@ pub struct EngineOptions {
     /// according to the sandbox ([`dray_sandbox::Sandbox::state`]). Smaller ones are digested twice, which costs less
     /// than the two states. Default 1 MiB.
     pub digest_twice_up_to: u64,
-    /// Whether the digest before is computed while the copy runs. This costs no extra time. The digest after the copy
-    /// proves the bytes in any case. Default true.
+    /// Whether the first of two digests is computed while the copy runs, which costs no extra time. The digest after
+    /// the copy proves the bytes in any case. Default true.
     pub digest_while_reading: bool,
     /// Existing directory for streams that must be drained to disk. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,
@@ -73,8 +73,8 @@ pub struct PutOptions<'a> {
     /// Part of the names of temporary files, so that no two operations share one: ASCII letters and digits, at most 40.
     pub operation: &'a str,
     /// Number of the worker on the operation, so that a late predecessor never writes the temporary file of its
-    /// successor; the files of the last few are removed. From 2^32 on it is a time in milliseconds, which has no
-    /// predecessors.
+    /// successor. The put removes the temporary files of the last few predecessors. From 2^32 on, the number is a time
+    /// in milliseconds, which has no predecessors.
     pub epoch: u64,
 }
 

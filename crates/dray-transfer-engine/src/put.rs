@@ -257,10 +257,10 @@ impl<'a> PutOperation<'a> {
         let engine = self.engine;
         engine.reserve_lifetime(size).await?;
         let probe = engine.with_response_timeout(engine.sandbox.probe()).await?;
-        // `free` is that of the working directory's file system; another directory may lie on another one.
+        // `free` is that of the working directory's file system; another directory may be on another file system.
         let same_directory = directory.is_beneath(&probe.working_directory);
         match probe.free.filter(|free| same_directory && *free < size) {
-            Some(_) => Err(Error::new(ErrorKind::NoSpace, "too little is free")),
+            Some(_) => Err(Error::new(ErrorKind::NoSpace, "too little space is free")),
             None => Ok(()),
         }
     }

@@ -301,7 +301,7 @@ const fn needs_walk(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ToolMissing | ErrorKind::Protocol)
 }
 
-/// Passes the bytes on with an idle window; drains them at full speed where the stream holds up the sandbox.
+/// Passes the bytes on with an idle timeout; reads them at full speed where an open stream blocks the sandbox.
 fn with_idle_timeout(body: Body, engine: &Engine, directory: &SandboxPath) -> Body {
     let sandbox = &engine.sandbox;
     let drains = |transport| sandbox.must_drain(transport);

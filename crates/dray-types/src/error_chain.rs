@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// Displays an error and, after `: ` each, all its causes. A cause whose text already ends the text before it is left
+/// Displays an error and all its causes, each after `: `. A cause whose text already ends the text before it is left
 /// out. For the operator's log and the terminal: causes may name hosts and paths that an agent must not see.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));

@@ -1,5 +1,5 @@
 //! Files that settings name by path. Such a setting changes when the content of its file changes, so settings that are
-//! read again are compared as if the content stood in them.
+//! read again are compared as if they contained the content.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,12 +19,12 @@ const MAX_COMPARED_FILES: usize = 64;
 /// A file, or a directory of files, that a setting names. Two values are equal when path and content are equal.
 ///
 /// The content is read when the value is made, for the comparison alone; the user of the setting opens the file itself
-/// and reports why it cannot be used. A file that changes between the two makes a further change. Serialises as the
-/// path.
+/// and reports why it cannot be used. If the file changes between these two reads, the setting counts as changed again.
+/// Serialises as the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSetting {
     path: PathBuf,
-    /// Absent for what cannot be read.
+    /// `None` if it cannot be read.
     content: Option<Sha256Digest>,
 }
 

@@ -31,7 +31,7 @@ pub const fn is_zero_width(character: char) -> bool {
     )
 }
 
-/// Whether a character hides, breaks or turns the text around it where names are listed: one of no width
+/// Whether a character hides, breaks or reverses the text around it where names are listed: one of no width
 /// ([`is_zero_width`]), a control, a line separator, the byte-order mark, or an interlinear annotation.
 pub const fn is_unprintable(character: char) -> bool {
     is_zero_width(character)

@@ -1,7 +1,7 @@
 //! Decides when settings that are read again and again have changed.
 //!
 //! A change counts once two reads in a row give the same content, so that a file that is being written, or a directory
-//! whose links are being replaced, does not count. It does no I/O.
+//! whose links are being replaced, does not count. The module does no I/O.
 
 /// The content in force, and what was read since. `T` is the content, or its digest.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct ReloadState<T> {
 /// The consequence of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadStep {
-    /// The content is the one in force. `was_rejected`: after another that was invalid.
+    /// The content is the one in force.
     InForce {
         /// Whether the state before was invalid.
         was_rejected: bool,

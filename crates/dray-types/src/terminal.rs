@@ -10,8 +10,8 @@ const MAX_CONTROL_STRING_BYTES: usize = 8 * 1024;
 /// The kinds of sequences, by their beginning.
 const SEQUENCE_OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
 
-/// Text without escape sequences ([`without_escapes`]) and without characters that hide, break or turn the text around
-/// them ([`is_unprintable`]).
+/// Text without escape sequences ([`without_escapes`]) and without characters that hide, break or reverse the text
+/// around them ([`is_unprintable`]).
 ///
 /// Line feeds and tabs stay. So do the two joiners and the two selectors of emoji, because words of some scripts and
 /// emoji need them.

@@ -103,8 +103,8 @@ fn service_of_call(subject: &str) -> Option<String> {
     })
 }
 
-/// The fault of [`CallError::NoResponder`] for people who run the services: it names the missing service. A service
-/// that runs may be older than the call: the server reports both in the same way.
+/// The fault of [`CallError::NoResponder`] for people who run the services: it names the missing service. The server
+/// reports a running service that is too old for the call in the same way.
 fn no_service(subject: &str, service: &str) -> Fault {
     let mut fault = Fault::from(CallError::NoResponder(subject.to_owned()));
     fault.message = format!("No {service} answers `{subject}` on this server.");

@@ -34,7 +34,7 @@ fn keys(objects: &[CachedObject]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn r_16_the_key_of_cached_content_has_its_five_minutes_its_tenant_and_its_digest() {
+async fn r_16_the_key_of_cached_content_contains_slot_tenant_and_digest() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START + MINUTE_MS).await;
     let acme = tenant("acme");

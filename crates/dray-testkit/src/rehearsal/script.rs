@@ -164,8 +164,8 @@ impl RuleCondition {
                     .map(|tool| pointer_text(tool, "/function/name"));
                 names.any(|name| name == expected)
             })
-            // The number counts the messages of the request and not by the server, so that a repeated request gets the
-            // same response.
+            // The messages in the request are counted, and not the requests to the server, so that a repeated request
+            // gets the same response.
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()

@@ -301,7 +301,7 @@ async fn a_ticket_for_a_directory_that_policy_denies_is_refused() {
     );
     let fault = Fault::from(refused);
     assert_eq!(fault.detail, "outside_root");
-    // What may be right at the time of the upload is no reason to refuse.
+    // The ticket is not refused for a directory that may be usable at the time of the upload.
     for directory in ["new", "elsewhere", ""] {
         assert!(issue(directory).await.is_ok(), "{directory}");
     }
@@ -368,7 +368,7 @@ async fn a_download_of_a_sandbox_file_has_its_content() {
 
 #[tokio::test]
 async fn a_download_fails_when_the_file_changed_before_it() {
-    // Another time; and a time that was set back, which `ctime` shows.
+    // The modification time changes, or it is set back, which only `ctime` shows.
     let touched = v1::SandboxEntry {
         change_marker: "1:7 2000".to_owned(),
         ..entry(1_000, 5)
@@ -383,7 +383,7 @@ async fn a_download_fails_when_the_file_changed_before_it() {
         let received_requests = fixture
             .fake::<v1::StatSandboxRequest>(move |_| {
                 stat_count += 1;
-                // Around the copy the file is the same.
+                // The metadata are the same before and after the copy.
                 Ok(if stat_count <= 2 {
                     entry(1_000, 5)
                 } else {
@@ -451,7 +451,7 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
         .fake::<v1::StatSandboxRequest>(move |_| {
             stat_count += 1;
             match stat_count {
-                // Around the copy, and before the response.
+                // The metadata are read before and after the copy, and before the response.
                 1..=3 => Ok(entry(300_000, 5)),
                 _ => Err(Fault::new(FaultCode::NotFound, "The file is gone.")),
             }

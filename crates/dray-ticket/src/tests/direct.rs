@@ -243,7 +243,7 @@ async fn parts_stay_while_it_is_unknown_whether_their_record_was_written() {
     let url = issued.url("");
     let secret = url.rsplit('/').next().unwrap();
     let ticket = fixture.service.find(secret).await.unwrap();
-    // A directory can be opened and not read, so the write fails, and not because another request came first.
+    // A directory can be opened but not read. So the write fails, and the cause is not a request that came first.
     let record = fixture.directory.path().join("tickets").join(&issued.key);
     std::fs::remove_file(&record).unwrap();
     std::fs::create_dir(&record).unwrap();

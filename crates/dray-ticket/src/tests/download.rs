@@ -100,7 +100,7 @@ async fn the_name_of_a_ticket_replaces_the_name_of_its_content() {
 #[tokio::test]
 async fn a_broken_download_continues_with_a_range() {
     let fixture = TestEndpoint::new().await;
-    // More than the buffers of a connection take.
+    // More bytes than the buffers of a connection hold.
     let bytes = noise(24 << 20);
     let url = fixture.issue_download(&bytes, "a.bin").await;
     let mut stream = connect(fixture.address).await;
@@ -248,7 +248,7 @@ async fn a_download_ticket_accepts_no_bytes() {
 #[tokio::test]
 async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
     let fixture = TestEndpoint::new().await;
-    // More than the buffers of the connection to the store take, so the first poll does not reach the end.
+    // More bytes than the buffers of the connection to the store hold, so the first poll does not reach the end.
     let url = fixture.issue_download(&noise(24 << 20), "a.bin").await;
     let mut body = begin_response(&fixture, &url, Some("bytes=0-9")).await;
     {
@@ -272,7 +272,7 @@ async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
 async fn a_running_download_ends_when_its_ticket_is_revoked() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(24 << 20);
-    // Before the lease is renewed, only the last bytes show it.
+    // Before the lease is renewed, only the last bytes are affected by the revocation.
     for elapsed_seconds in [0, 20] {
         let url = fixture.issue_download(&bytes, "a.bin").await;
         let mut body = begin_response(&fixture, &url, None).await;
@@ -337,7 +337,7 @@ async fn a_download_continues_after_a_renewal_that_was_written_although_it_faile
     let mut body = begin_response(&fixture, &url, None).await;
     let first = body.frame().await.unwrap().unwrap();
     let mut received_bytes = first.into_data().unwrap().len();
-    // The same request with a later revision, as such a renewal leaves it.
+    // The lease stays with the same request, and the revision is later, as after such a renewal.
     let secret = url.rsplit('/').next().unwrap();
     let mut ticket = fixture.service.find(secret).await.unwrap();
     fixture.service.save(&mut ticket).await.unwrap();

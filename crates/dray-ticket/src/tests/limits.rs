@@ -78,7 +78,7 @@ async fn a_damaged_record_does_not_keep_others_from_being_swept() {
     fixture.clock.advance(Duration::from_hours(2));
     let records = &fixture.service.inner.records;
     let mut keys = records.keys("ticket", 10).await.unwrap();
-    // The first one is damaged; a directory has any order.
+    // The keys are sorted, so that the first one is that of a damaged record. A directory has any order.
     keys.sort_unstable();
     assert_eq!(keys.first().map(String::as_str), Some("ticket.0"));
     let failed = fixture.service.sweep_keys(keys).await;

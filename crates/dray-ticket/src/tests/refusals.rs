@@ -174,7 +174,7 @@ async fn a_recorded_lease_always_has_an_upload_to_wait_for() {
     let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("4"))]);
     let request = UploadRequest::read(&Method::PUT, &headers).unwrap();
     let mut receiving = pin!(fixture.service.receive(ticket, request, Body::from("text")));
-    // The request stands still where its first write begins, and the write completes meanwhile.
+    // The request is polled until its first write begins. The write completes although the request is not polled.
     assert!(poll_once(receiving.as_mut()).await.is_pending());
     super::wait_until(|| async {
         let ticket = fixture.service.find(secret).await.unwrap();

@@ -242,7 +242,7 @@ async fn a_segment_stays_while_it_is_unknown_whether_its_record_was_written() {
         record.moved == segment_bytes as u64
     })
     .await;
-    // A directory can be opened and not read, so the write fails, and not because another request came first.
+    // A directory can be opened but not read. So the write fails, and the cause is not a request that came first.
     let record = fixture.directory.path().join("tickets").join(&ticket.key);
     std::fs::remove_file(&record).unwrap();
     std::fs::create_dir(&record).unwrap();

@@ -43,7 +43,7 @@ impl ValuePage {
             None | Some(Value::Null) => Ok(default),
             Some(value) => {
                 let number = value.as_u64().filter(|number| *number >= least);
-                let wrong = || format!("It must be a whole number from {least} on.");
+                let wrong = || format!("It must be a whole number of at least {least}.");
                 number.ok_or_else(|| ToolFailure::parameter(name, wrong()))
             }
         };

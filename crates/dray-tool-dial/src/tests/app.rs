@@ -65,7 +65,7 @@ async fn each_row_of_the_table_has_its_result() {
 }
 
 #[tokio::test]
-async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
+async fn entries_of_one_deployment_share_one_reading_of_metadata_and_keep_their_order() {
     let fixture = Arc::new(
         FakeDial::default()
             .knows("k", "a", speaking(true))

@@ -141,7 +141,7 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
 }
 
 #[tokio::test]
-async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
+async fn text_is_written_to_the_stage_as_it_arrives_and_nested_stages_are_not() {
     let fixture = fixture(DeploymentFacts::default());
     let tool = tool(&fixture, json!({})).await;
     fixture.answers(Ok(vec![

@@ -58,7 +58,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
 }
 
 #[tokio::test]
-async fn the_past_is_left_out_by_default() {
+async fn earlier_calls_are_left_out_by_default() {
     let fixture = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(&fixture, json!({})).await;
     let history = json!([

@@ -120,7 +120,7 @@ async fn signing_contexts(
 }
 
 #[tokio::test]
-async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
+async fn a_prompt_has_no_link_and_the_same_bytes_in_two_turns() {
     let mut fixture = FilesFixture::new().await;
     let requests = signing_contexts(&mut fixture).await;
     let arguments = fixture

@@ -241,7 +241,7 @@ async fn a_turn_continues_without_the_sandbox_service_and_does_not_ask_again_imm
 }
 
 #[tokio::test]
-async fn a_damaged_record_of_one_session_leaves_those_of_others() {
+async fn a_damaged_session_record_does_not_stop_requests_for_other_sessions() {
     let mut fixture = FilesFixture::new().await;
     fixture
         .serve(|_: &v1::ShowSessionRequest| {

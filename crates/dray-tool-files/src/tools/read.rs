@@ -26,7 +26,7 @@ pub(super) fn attachment_declaration() -> ToolDeclaration {
             "focus": {"type": "string", "description": "What a summary must preserve."},
             "range": {"type": "string", "description": "A part: pages 3-5, slides 2, sheet Budget rows 1001-2000, chapter 4, lines 1-200, bytes 100000-."},
             "find": {"type": "string", "description": "Only the places where this text occurs."},
-            "member": {"type": "string", "description": "A file of an archive, by its path in the listing, which is what the archive itself gives."},
+            "member": {"type": "string", "description": "A file of an archive, by its path in the listing."},
         }),
         &["file_path"],
     )

@@ -34,8 +34,8 @@ pub(super) fn upload_declaration() -> ToolDeclaration {
 pub(super) fn download_declaration() -> ToolDeclaration {
     tool_declaration(
         "make_download_link",
-        "Makes a link that gives out one file of the sandbox, as it is now, once, to whoever has it. For files that are too \
-         large to send.",
+        "Makes a link that gives out one file of the sandbox, as it is now, once, to anyone who has it. For files \
+         that are too large to send.",
         &json!({
             "path": {"type": "string", "description": "The file: absolute, ~/…, or relative to the working directory."},
             "minutes": {"type": "integer", "minimum": 1, "maximum": MAX_LIFETIME_MINUTES, "description": "Minutes until the link ends; 60 by default."},

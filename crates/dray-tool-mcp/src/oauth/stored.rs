@@ -78,7 +78,7 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
     /// The tokens cannot be written, or other processes always have the lease.
     async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError>;
 
-    /// Returns the lease. A failure is not reported, because the lease expires.
+    /// Releases the lease. A failure is not reported, because the lease expires.
     async fn end_renewal(&self, owner: &SignInOwner, lease: RenewalLease);
 }
 

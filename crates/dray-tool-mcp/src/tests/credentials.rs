@@ -83,7 +83,7 @@ async fn client_credentials_are_sent_in_the_header_when_the_body_is_refused() {
 }
 
 #[tokio::test]
-async fn client_credentials_are_changed_for_a_token() {
+async fn client_credentials_are_exchanged_for_a_token() {
     let answer = |shared: Arc<SharedState<Vec<(String, String)>>>,
                   request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {

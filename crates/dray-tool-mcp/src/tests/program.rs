@@ -314,7 +314,8 @@ async fn a_response_that_cannot_be_read_fails_its_call_and_the_next_call_works()
     let failure = call(&tool, json!({})).await.unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "Error calling MCP tool 'echo': the server does not respond as an MCP server: a message of it cannot be read"
+        "Error calling MCP tool 'echo': the server does not respond as an MCP server: one of its messages cannot be \
+         read"
     );
     assert_eq!(call(&tool, json!({})).await.unwrap().content, "fine");
 }

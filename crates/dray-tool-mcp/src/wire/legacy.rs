@@ -82,7 +82,7 @@ pub(crate) async fn open_sse(
 fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
     let endpoint = base
         .join(endpoint)
-        .map_err(|_| WireError::Malformed("its endpoint is no address"))?;
+        .map_err(|_| WireError::Malformed("its endpoint is not an address"))?;
     // Every post contains credentials, so the server must not redirect them elsewhere.
     if endpoint.origin() == base.origin() {
         Ok(endpoint)

@@ -73,9 +73,9 @@ struct InboundState {
 }
 
 impl InboundLimits {
-    /// Counts a message of the server with this number of bytes. Returns whether the message is for the session. Of
-    /// notifications, only those on which the session acts are: each one is a task with a copy of its message, and a
-    /// server can send them faster than tasks end.
+    /// Counts a message of the server with this number of bytes. Returns whether the message is for the session. A
+    /// notification is for the session only if the session acts on it: each one is a task with a copy of its message,
+    /// and a server can send them faster than tasks end.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl InboundLimits {
         match message {
             JsonRpcMessage::Request(request) => {
                 if bytes > MAX_REQUEST_BYTES {
-                    return Err(WireError::Malformed("a request of it is too long"));
+                    return Err(WireError::Malformed("one of its requests is too long"));
                 }
                 let is_new = state.open_requests.insert(request.id.clone());
                 if is_new && state.open_requests.len() > MAX_OPEN_REQUESTS {
@@ -176,7 +176,8 @@ impl InboundLimits {
 }
 
 impl InboundState {
-    /// Whether a response is for the session. Others are counted: one to no request would end a handshake.
+    /// Whether a response is for the session. Other responses are only counted: a response to no request would end a
+    /// handshake.
     fn admit_response(&mut self, id: Option<&RequestId>, bytes: usize) -> Result<bool, WireError> {
         if id.is_some_and(|id| self.awaited.remove(&id.to_string())) {
             return Ok(true);
@@ -339,7 +340,7 @@ mod tests {
         tokio::time::advance(COUNT_WINDOW).await;
         limits.record_response(Some(&id(5000)));
         assert!(limits.admit(&ping(5001), 50).unwrap(), "in the next window");
-        let text = format!("{MALFORMED}a request of it is too long");
+        let text = format!("{MALFORMED}one of its requests is too long");
         assert_eq!(
             refusal_text(limits.admit(&ping(5002), MAX_REQUEST_BYTES + 1)),
             text

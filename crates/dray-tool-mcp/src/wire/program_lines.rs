@@ -118,7 +118,7 @@ fn parse_line(line: &[u8]) -> Result<Option<ServerJsonRpcMessage>, WireError> {
     match serde_json::from_slice(line.trim_ascii()) {
         Ok(message) => Ok(Some(message)),
         Err(_) if may_be_response(line) => {
-            Err(WireError::Malformed("a message of it cannot be read"))
+            Err(WireError::Malformed("one of its messages cannot be read"))
         }
         Err(error) => {
             tracing::debug!(%error, "an MCP program wrote a line that is not a message");
@@ -182,7 +182,7 @@ mod tests {
         ] {
             let output = [line, b"\n", RESPONSE.as_bytes(), b"\n"].concat();
             let expected =
-                "the server does not respond as an MCP server: a message of it cannot be read";
+                "the server does not respond as an MCP server: one of its messages cannot be read";
             assert_eq!(read(&output).await, (0, expected.to_owned()), "{line:?}");
         }
     }

@@ -53,7 +53,7 @@ pub(crate) struct StandingStream {
 }
 
 impl StandingStream {
-    /// Waits until the stream is open or refused. A server that asks the user earlier drops the question.
+    /// Waits until the stream is open or refused. A server drops a question to the user for which no stream is open.
     pub(crate) async fn settled(&self) {
         if self.is_expected.load(Ordering::Relaxed) {
             // A stream that was not open in time may still open later.
@@ -276,7 +276,7 @@ pub(super) fn admit_response(
     let (mut admitted, mut is_answered) = (Vec::new(), false);
     for mut message in messages {
         if address_response(&mut message, id) {
-            // The body has the limit already.
+            // This response is not counted, because the limit on the body applies to it already.
             is_answered = true;
             admitted.push(message);
             continue;

@@ -238,7 +238,7 @@ async fn r_10_malformed_arguments_are_refused_and_empty_ones_accepted() {
 }
 
 #[test]
-fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
+fn r_10_the_result_for_an_unknown_tool_names_the_tools_that_exist() {
     let ran = unknown_tool_call("call_1", "lok\n", &["look", "see"]);
     assert!(ran.failed);
     let wire = serde_json::to_value(&ran.message).unwrap();

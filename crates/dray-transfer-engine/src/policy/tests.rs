@@ -284,7 +284,7 @@ fn a_refusal_names_its_rule_and_how_to_lift_it() {
 }
 
 #[test]
-fn options_that_can_never_be_right_are_named() {
+fn options_that_are_invalid_for_every_sandbox_are_named() {
     assert_eq!(PolicyOptions::default().problem(), None);
     for wrong in ["work", "..", ""] {
         let options = PolicyOptions {
@@ -301,7 +301,7 @@ fn options_that_can_never_be_right_are_named() {
 }
 
 #[test]
-fn paths_are_read_as_their_writer_means_them() {
+fn paths_are_resolved_against_the_home_and_the_working_directory() {
     let directories = Places::from(&probe("/home/u", "/srv/app"));
     for (raw, expected) in [
         ("/a//b/", "/a/b"),

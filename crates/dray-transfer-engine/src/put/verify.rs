@@ -125,7 +125,7 @@ impl PutOperation<'_> {
         // Transports that are skipped for reading do not belong in the receipt of a put.
         let chosen = engine.choose(TransferDirection::Outbound, usable, &mut Vec::new());
         let Some(transport) = chosen else {
-            let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
+            let error = Error::new(ErrorKind::ToolMissing, "no transport reads the file back");
             return Err(TransferError::host(error));
         };
         let read = Read {

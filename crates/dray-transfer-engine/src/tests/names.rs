@@ -141,7 +141,7 @@ async fn without_renaming_the_file_is_written_in_place_and_the_receipt_says_so()
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn renaming_that_stops_working_is_done_without() {
+async fn a_file_is_written_in_place_when_renaming_stops_working() {
     let mut fixture = fixture();
     fixture.put("first", "x").await.unwrap();
     fixture.fake.renames(false);
@@ -158,7 +158,7 @@ async fn renaming_that_stops_working_is_done_without() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_name_taken_by_another_is_never_removed_for_us() {
+async fn a_file_of_another_process_is_never_removed() {
     let fixture = fixture();
     fixture.fake.renames(false);
     let taken = Fault::Before(Change::Replace(Bytes::from_static(b"other")));

@@ -99,7 +99,7 @@ async fn r_2_only_the_checked_file_is_read() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn our_own_failures_are_not_tried_again() {
+async fn a_failure_of_the_sink_is_not_tried_again() {
     let fixture = fixture();
     let mut sink = RecordingSink {
         fails_after: Some(2000),

@@ -136,7 +136,7 @@ async fn a_file_written_just_now_gets_digests() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn where_times_are_not_reported_or_text_is_decoded_there_are_digests() {
+async fn digests_are_taken_where_times_are_not_reported_or_text_is_decoded() {
     for transport in [Transport::Files, Transport::ExecBase64] {
         let fixture = settled_fixture(transport);
         let (got, _) = fixture.got("/work/a").await;
@@ -177,7 +177,7 @@ async fn r_8_a_file_that_is_removed_during_the_copy_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_2_another_file_between_the_look_and_the_state_gets_digests() {
+async fn r_2_a_file_that_is_replaced_before_its_state_is_read_gets_digests() {
     let fixture = settled_fixture(Transport::Archive);
     let swap = Fault::Before(Change::Replace(other(6000)));
     fixture.fake.script(Call::State, [swap]);
@@ -228,7 +228,7 @@ async fn r_10_a_continued_copy_is_compared_with_the_state_before_its_first_byte(
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_written_file_is_there_when_all_its_bytes_are() {
+async fn a_large_written_file_of_the_right_size_gets_no_digest() {
     let fixture = settled_fixture(Transport::Archive);
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
@@ -256,7 +256,7 @@ async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_written_file_that_went_on_is_digested() {
+async fn r_10_a_file_whose_write_was_continued_is_digested() {
     let fixture = settled_fixture(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
     let fault = Fault::Break(3000, ErrorKind::Unavailable);

@@ -63,7 +63,7 @@ pub(crate) struct McpInstallArgs {
     /// Options of the server.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) server_args: Vec<String>,
-    /// Where configurations are, by the XDG base directories. Empty counts as unset, which a path does not permit.
+    /// Where configurations are, by the XDG base directories. Empty counts as unset; a `PathBuf` would refuse it.
     #[arg(long, env = "XDG_CONFIG_HOME", hide = true, hide_env_values = true)]
     pub(crate) config_home: Option<OsString>,
     /// Directory of configurations, on Windows. Empty counts as unset.

@@ -135,7 +135,7 @@ pub(crate) struct ReadLimitArgs {
     pub(crate) convert_memory_bytes: Option<String>,
 }
 
-/// A name as the tool gets it, which is in JSON: invalid UTF-8 in it is written as U+FFFD.
+/// A name in the JSON that the tool gets: invalid UTF-8 is written as U+FFFD.
 fn lossy_name(name: OsString) -> String {
     name.into_string()
         .unwrap_or_else(|name| name.to_string_lossy().into_owned())
