@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::fixture::{ASKED_HOST, ConsoleFixture, DELIVERY_ID, SESSION_ID};
 use crate::support::{self, node};
 
-/// Content of the file that the browser drops on a sandbox; it is large enough to go through the store.
+/// Content of the file that the browser drops on a sandbox, as in `walk.cjs`.
 const DROPPED_TEXT: &str = "dropped";
 /// Deliveries beside the first one: more than a page has.
 const FURTHER_DELIVERIES: usize = 101;
@@ -118,7 +118,7 @@ fn check_turns(report: &Value) {
     };
     assert!(has_row("Turn of clerk began") && has_row("Turn of clerk finished"));
     assert!(has_row("Call of sandbox_list by clerk finished"), "{turns}");
-    // The page that selects begins alone lost its marks without a row of an end.
+    // The page that selects only beginnings removed its marks, and shows no row of an end.
     let begins = report["chat"]["begins"].as_array().unwrap();
     let mut begins = begins.iter().filter_map(Value::as_str);
     assert!(begins.all(|row| row.contains("began")), "{report}");

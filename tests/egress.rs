@@ -31,7 +31,7 @@ const INTERNAL_SUBNET: &str = "172.31.7.0/24";
 const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
 /// The end of the cable outside, on which the name server of the proxy listens.
 const NAME_SERVER: &str = "198.18.0.2";
-/// The other end: packets there from another source are forwarded.
+/// The other end: packets that leave it with another source are forwarded ones.
 const MACHINE_ADDRESS: &str = "198.18.0.1";
 /// Name of a host that the policy allows.
 const ALLOWED_NAME: &str = "files.example.org";
@@ -93,7 +93,7 @@ impl EgressFixture {
         Self::start_with("", None).await
     }
 
-    /// With further fields of the proxy, and files of the server outside.
+    /// Like [`Self::start`], with further fields of the proxy, and files of the server outside.
     async fn start_with(proxy_fields: &str, files: Option<&Path>) -> Self {
         let engine = DockerEngine::start_with_network();
         count_packets(&engine);
@@ -306,7 +306,7 @@ async fn a_container_on_an_internal_network_reaches_the_allowed_host_through_the
     assert_eq!(fixture.container.sh(&direct), b"refused\n");
     assert_eq!((fixture.forwarded(), fixture.arrived().1), (0, 0));
 
-    // The counter counts when the same container is on a network that is not internal.
+    // The counter works: it increases when the same container is on a network that is not internal.
     route("del");
     fixture.container.attach("bridge");
     assert_eq!(fixture.container.sh(&direct), b"reached\n");

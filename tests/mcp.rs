@@ -1,5 +1,5 @@
-//! Tests of `dray mcp` with the client of the official `mcp` package, over stdio and HTTP, in both versions of the
-//! handshake.
+//! Tests of `dray mcp` with the client of the official `mcp` package, over stdio and HTTP, in two versions of the
+//! protocol.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};

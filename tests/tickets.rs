@@ -83,7 +83,7 @@ impl TicketFixture {
 
     fn curl_url(&self, url: &str, arguments: &[&str]) -> CurlResponse {
         let (head, body) = (self.path("head"), self.path("body"));
-        // A response without a body would leave the file of the response before.
+        // A response without a body would leave the body of the previous response in the file.
         std::fs::write(&body, "").unwrap();
         let status = Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "60"])

@@ -16,7 +16,7 @@ const MEDIA_TYPES: [&str; 3] = [
     "application/json",
 ];
 
-/// Whether the scanner finds a method in a body of this type that arrives in parts of so many bytes.
+/// Whether the scanner finds a method in a body of this type that arrives in parts of `size` bytes.
 fn finds(media_type: &'static str, body: &[u8], size: usize) -> bool {
     let mut fields = HeaderMap::new();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -2,7 +2,7 @@
 //!
 //! `q`: fields of a head (`name 0x1f value 0x1e …`) and, after `0x1d`, a body. The strict reader reads exactly the
 //! request that the client sent, and nothing behind it, or the request is refused. `p`: bytes of the proxy. The client
-//! gets exactly the response that they are, or no whole response.
+//! gets exactly the response in these bytes, or no whole response.
 
 #![no_main]
 
@@ -262,7 +262,7 @@ fn read_chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// The request is the one that the client sent, in the form of HTTP/1.1.
+/// Checks that the request is the one that the client sent, in the form of HTTP/1.1.
 fn assert_same(fields: &[Field], body: Option<&[u8]>, read: &ReadRequest) {
     let request = &read.request;
     let value_of = |name: &[u8]| {
@@ -291,7 +291,7 @@ fn assert_same(fields: &[Field], body: Option<&[u8]>, read: &ReadRequest) {
         .filter(|(name, _)| !name.starts_with(b":") && name != b"cookie")
         .cloned()
         .collect();
-    // Empty parts say nothing.
+    // Empty cookie fields have no meaning.
     let crumbs: Vec<&[u8]> = fields
         .iter()
         .filter(|(name, _)| name == b"cookie")
@@ -357,7 +357,7 @@ async fn check_response(sent: &[u8]) {
     }
 }
 
-/// The whole response is the first final one of `sent`, to its end.
+/// Checks that the response of the client is the first final response in `sent`, up to its end.
 fn assert_is_response(mut sent: &[u8], head: &http::response::Parts, body: &[u8]) {
     let lines = loop {
         let Some(length) = head_length(sent, 0) else {

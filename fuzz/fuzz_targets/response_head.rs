@@ -1,5 +1,5 @@
-//! Fetches a response of raw bytes. They cause no panic and no connection to another than the pinned address, the
-//! content stays within its size limit, and the fetch ends in time (the clock is paused).
+//! Fetches a response of raw bytes. They cause no panic and no connection to any address except the pinned one,
+//! the content stays within its size limit, and the fetch ends in time (the clock is paused).
 
 #![no_main]
 

@@ -13,16 +13,16 @@ use super::rest_endpoint::FakeEndpoint;
 pub(super) const OPS_CHAT: i64 = -1_001_000_000_001;
 /// The person who may answer.
 pub(super) const APPROVER_ID: i64 = 77;
-/// A person of the chat who may not.
+/// A person of the chat who may not answer.
 pub(super) const STRANGER_ID: i64 = 5;
 
-/// An agent of which `shop_order` needs the approval of the chat `ops`.
+/// An agent whose tool `shop_order` needs the approval of the chat `ops`.
 pub(super) struct OpsFixture {
     pub(super) fixture: AgentFixture,
     endpoint: FakeEndpoint,
 }
 
-/// An agent of which `shop_order` needs the approval of this person in this chat, named `ops`.
+/// An agent whose tool `shop_order` needs the approval of this person in this chat, named `ops`.
 pub(super) fn ops_setup(endpoint: &FakeEndpoint, chat: &str, person: &str) -> AgentSetup {
     let rules = json!([
         {"when": {"last_user_contains": "weather"}, "reply": {"say": "It rains."}},
@@ -212,7 +212,7 @@ async fn a_paused_turn_continues_after_the_decision_and_the_caller_cannot_decide
         waiting = repeated;
     }
     assert!(ops.endpoint.bodies().is_empty());
-    // The pause does not ask a second time.
+    // The repeated requests do not show the question a second time.
     assert_eq!(
         ops.fixture.telegram.visible_messages(OPS_CHAT).len(),
         1,
@@ -349,7 +349,7 @@ async fn a_press_counts_after_a_kill_of_platform_delivery_between_its_message_an
         let question = ops.question().await;
         first.kill9();
         let second = ops.fixture.process("platform-delivery", &settings).await;
-        // The lease of the process that polled ends first, so no notice is waited for.
+        // The press is handled after the lease of the killed process ends, so the test does not wait for a notice.
         let approve = &question.buttons[0].data;
         let telegram = &ops.fixture.telegram;
         telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);

@@ -21,7 +21,7 @@ use super::fixture::user;
 use super::process::ServiceProcess;
 
 /// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, `note` hangs the first time, and
-/// `fail` hangs the first time and fails then, which ends the request.
+/// `fail` hangs the first time and fails afterwards, which ends the request.
 #[derive(Debug, Default)]
 pub(super) struct ShopCalls {
     pub(super) orders: usize,
@@ -162,7 +162,7 @@ pub(super) async fn wait_until_ordered(ops: &OpsFixture, process: &ServiceProces
     assert_eq!(text, "Ordered.", "{done}");
 }
 
-/// A request about a question: without a choice, for what the replicas say about it.
+/// A request about a question, without a choice: the reply has the outcome that the replicas report.
 fn about(question: &StoredMessage) -> v1::DecideInChatRequest {
     // `dray:`, the id of the question, and the choice.
     let id = question.buttons[0].data.split(':').nth(1).unwrap();
@@ -187,7 +187,7 @@ pub(super) async fn chat_outcome(ops: &OpsFixture, question: &StoredMessage) -> 
     reply.unwrap().outcome
 }
 
-/// Approves until a process that runs has recorded it.
+/// Sends an approval until a running process has recorded it.
 async fn approve_beside_a_paused_process(ops: &OpsFixture, question: &StoredMessage) {
     let mut approval = about(question);
     approval.set_choice(v1::ApprovalChoice::Approved);

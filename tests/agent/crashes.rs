@@ -416,7 +416,7 @@ async fn a_response_during_which_every_process_is_killed_is_reported_as_failed()
     let rules = json!([{"reply": {"call": [{"name": "shop_order", "arguments": {}}]}}]);
     let setup = AgentSetup::new(json!([tools]), rules).distributed();
     let fixture = setup.without("orchestrator").start().await;
-    // The operator configures it, so that no manifest has to know it.
+    // The operator declares the tools repeatable, so the manifest does not need to.
     let settings = [
         ("orchestrator.response_lease", "2s".to_owned()),
         (

@@ -14,7 +14,7 @@ use super::crashes::{is_running, send, wait_until_finished};
 use super::fixture::{AgentFixture, AgentSetup};
 use super::process::ServiceProcess;
 
-/// What the tools of the agent were asked.
+/// The requests that the tools of the agent received.
 #[derive(Debug, Default)]
 struct ToolRequests {
     /// The bodies of the requests for a verdict.
@@ -41,7 +41,7 @@ async fn tool_reply(
         return Ok(fake_server::json_reply(200, &json!({"card": "4711"})));
     }
     let verdict = match body["event"].as_str() {
-        // Each a different word, which must not become a label of a metric.
+        // Each verdict is a different word, which must not become a label of a metric.
         Some("before_model") => {
             let judged = shared.lock().judged.len();
             json!({"verdict": format!("word-{judged}")})

@@ -19,7 +19,7 @@ use super::public_hosts::HOST_NAME;
 const OPS_CHAT: i64 = -1_001_000_000_001;
 /// The person who may answer.
 const APPROVER_ID: i64 = 77;
-/// A person of the chat who may not.
+/// A person of the chat who may not answer.
 const STRANGER_ID: i64 = 5;
 
 const POLICY_TEXT: &str = r#"
@@ -30,7 +30,7 @@ name = "others"
 outcome = "ask"
 "#;
 
-/// A system with that policy, which this person answers in this chat, and the directory of the policy.
+/// A system with that policy, whose questions this person answers in this chat, and the directory of the policy.
 async fn start_asking(
     chat: &str,
     person: &str,

@@ -111,7 +111,7 @@ fn section(client: &str, model: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_ends_with_the_keys_of_its_begin_and_later_ones_need_the_new_keys() {
+async fn a_turn_ends_with_the_keys_of_its_beginning_and_later_ones_need_the_new_keys() {
     let release = CancellationToken::new();
     let (tool, tools) = gated_tool(release.clone()).await;
     let called = ("shop_order", "Ordered.");
@@ -136,7 +136,7 @@ async fn a_turn_ends_with_the_keys_of_its_begin_and_later_ones_need_the_new_keys
     assert_eq!(agent.status("second-key").await, 200);
     assert_eq!(agent.model_keys()[2..], ["Bearer model-two"; 2]);
 
-    // A file that is not valid changes nothing: the key before counts, and the other one does not.
+    // A file that is not valid changes nothing: the earlier key is accepted, and the new one is refused.
     let invalid = section("third-key", "model-three");
     agent.configure(&format!("{invalid}[orchestrator.budgets]\nprcies = 1\n"));
     agent.process.wait_for_metric(STALE_METRIC, "1").await;

@@ -62,7 +62,7 @@ async fn run(package: &str) -> Value {
     report
 }
 
-/// The report of an agent that called its tool, streamed the same, and got an object.
+/// The report of an agent that called its tool, streamed the same answer, and got an object.
 fn complete_run() -> Value {
     json!({"answer": MODEL_ANSWER, "streamed": MODEL_ANSWER, "parsed": city()})
 }

@@ -55,7 +55,7 @@ fn check_question(question: &StoredMessage) {
         "{}",
         question.text
     );
-    // Characters that hide or turn text are left out.
+    // Characters that hide text or change its direction are left out.
     let detail = "> Which account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
     assert_eq!(question.code, detail);
     let labels: Vec<_> = question
@@ -177,7 +177,7 @@ async fn declining_cancelling_and_silence_reach_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
+async fn the_first_answer_of_chat_or_client_holds() {
     let bank = AskingServer::start().await;
     let ops = bank
         .start_ops(|setup| setup.set("orchestrator.approval_wait", "0s"))
@@ -212,7 +212,7 @@ async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
     let error = repeated.chunks.iter().find_map(|chunk| chunk.get("error"));
     assert_eq!(error.unwrap()["code"], "approval_used", "{repeated:?}");
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
-    // Now the client is first.
+    // This time the client answers first.
     let paused = ops.ask(json!([user("pay")])).await;
     let question = ops.next_question(&question).await;
     let done = ops.ask(messages_after(&paused, "first")).await;

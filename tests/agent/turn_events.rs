@@ -1,4 +1,4 @@
-//! The events about turns on a real bus: what they join, a process that is killed, and a bus that is away.
+//! The events about turns on a real bus: the work that they connect, a killed process, and an unavailable bus.
 
 use std::collections::BTreeSet;
 
@@ -150,7 +150,7 @@ async fn a_turn_whose_process_is_killed_has_no_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_is_answered_while_the_bus_is_away_and_its_lost_events_are_counted() {
+async fn a_turn_is_answered_while_the_bus_is_unavailable_and_its_lost_events_are_counted() {
     let rules = json!([{"reply": {"say": "Hello."}}]);
     let setup = AgentSetup::new(json!([]), rules).distributed();
     let mut fixture = setup.without("orchestrator").start().await;

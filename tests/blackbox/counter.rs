@@ -11,7 +11,8 @@ use crate::machine;
 use crate::namespace::NetworkNamespace;
 use crate::range::BLOCKED_RANGES;
 
-/// Counters for other traffic than to the ranges of section 8: own addresses, configured ranges, ports and datagrams.
+/// Counters for traffic to other destinations than the ranges of section 8: own addresses, configured ranges, ports and
+/// datagrams.
 pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "isatap",
     "own_address",

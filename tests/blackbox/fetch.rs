@@ -84,7 +84,7 @@ impl FetchCommand {
         self
     }
 
-    /// Run as a reference of this kind (`text` or `base64`) in the arguments of a tool call, by `dray resolve`.
+    /// Fetches by a reference of this kind (`text` or `base64`) in the arguments of a tool call: `dray resolve`.
     pub(crate) fn referred(mut self, kind: &'static str) -> Self {
         self.reference = Some(kind);
         self
@@ -101,7 +101,7 @@ impl FetchCommand {
         self.has_changing_answer
     }
 
-    /// Whether the URL is in the arguments of a tool call, which no explanation has.
+    /// Whether the URL is in the arguments of a tool call, for which there is no explanation.
     pub(crate) const fn is_reference(&self) -> bool {
         self.reference.is_some()
     }

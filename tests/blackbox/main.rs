@@ -2,8 +2,8 @@
 //! the far side of a veth pair, and a packet counter watches every range that must never be reached (egress-security
 //! 23.7, I-1, I-9).
 //!
-//! Linux and root only; see `docs/blackbox.md`. It checks the binary only from outside: what it prints, what it asks
-//! the name server, which requests arrive, and which packets leave.
+//! Linux and root only; see `docs/blackbox.md`. The suite observes what the binary prints, what it asks the name
+//! server, which requests arrive, and which packets leave.
 
 #[cfg(test)]
 mod certificate;

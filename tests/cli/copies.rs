@@ -420,7 +420,7 @@ fn the_document_of_a_fetched_directory_names_what_is_not_in_it() {
 }
 
 #[test]
-fn names_with_the_same_text_are_told_apart_in_the_document() {
+fn names_with_the_same_text_are_distinguished_in_the_document() {
     use std::os::unix::ffi::OsStrExt as _;
 
     let fixture = CopyFixture::new();

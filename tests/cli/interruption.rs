@@ -1,4 +1,4 @@
-//! Tests of signals that end a command: nothing that it staged is left, and the exit code tells the signal.
+//! Tests of signals that end a command: nothing that it staged is left, and the exit code names the signal.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -35,7 +35,7 @@ fn has_content(directory: &Path) -> bool {
     })
 }
 
-/// Directories of uploads of the private stores in a directory of temporary files.
+/// Whether a private store in a directory of temporary files has parts of an upload.
 fn stages_upload(temporary: &Path) -> bool {
     let Ok(entries) = fs::read_dir(temporary) else {
         return false;

@@ -85,7 +85,7 @@ fn the_python_client_and_its_examples_pass_pyright() {
             .arg(python::interpreter("grpc, nats, hatchling, mypy")),
     );
     let report: Value = serde_json::from_str(&report).unwrap();
-    // Without the examples and the modules of the package the check would say nothing.
+    // Without the examples and the modules of the package, Pyright would check nothing.
     let files = report["summary"]["filesAnalyzed"].as_u64().unwrap();
     assert!(files > 20, "{report}");
 }

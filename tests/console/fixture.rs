@@ -164,7 +164,7 @@ impl ConsoleFixture {
         assert!(sent.status.success(), "{sent:?}");
     }
 
-    /// Has this many deliveries of the file made, and waits until all of them have ended.
+    /// Starts this many deliveries of the file, and waits until all of them have ended.
     pub(crate) async fn deliver_repeatedly(&self, count: usize) {
         let meta = || {
             let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);

@@ -10,7 +10,7 @@ use crate::support::{self, node};
 
 /// The last version that runs with Node.js 20. It has many dependencies, so it has a separate directory.
 const LIGHTHOUSE_PACKAGES: [&str; 2] = ["lighthouse@12.8.2", "playwright-core@1.64.1"];
-/// Lowest score of a category, of 1.
+/// Lowest score of a category, on a scale from 0 to 1.
 const MIN_SCORE: f64 = 0.95;
 
 /// Checks that the first `count` of the console's pages reach [`MIN_SCORE`] in these categories. A page takes about

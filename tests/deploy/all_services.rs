@@ -385,7 +385,7 @@ async fn a_console_shows_the_turns_of_the_agent(fixture: &DeployedSystem) {
     let live = "/live?service=orchestrator&session=crane&outcome=done";
     let finished = "Turn of agent finished";
     let page = console.wait_for(live, finished).await;
-    // The oldest of both turns: the repeated request of the other replica sends no file a second time.
+    // The older of the two turns: the repeated request at the other replica sends no file a second time.
     let (_, row) = page.rsplit_once(finished).unwrap();
     let (_, link) = row.split_once("href=\"/operations/").unwrap();
     let operation = format!("/operations/{}", link.split('"').next().unwrap());

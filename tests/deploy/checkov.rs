@@ -11,7 +11,7 @@ use super::kubernetes::RENDERED_BASE;
 use super::{helm, read};
 use crate::support::python_environment::environment;
 
-/// It has dependencies that do not go together with those of the other tests.
+/// Checkov has dependencies that conflict with those of the other tests.
 const CHECKOV_PACKAGE: &str = "checkov==3.3.30";
 
 /// Objects by the id of a check that they fail.
@@ -77,7 +77,7 @@ fn accepted_checks() -> BTreeSet<String> {
     .collect()
 }
 
-/// What each pod template must be found with: the accepted checks.
+/// The expected findings: each pod template fails the accepted checks.
 fn expected_findings(objects: &[Value]) -> Findings {
     let names: BTreeSet<String> = objects
         .iter()

@@ -64,7 +64,7 @@ impl ReleaseFixture {
         self.directory.path().join("files")
     }
 
-    /// The file whose name ends so.
+    /// The file whose name ends with `end`.
     fn file(&self, end: &str) -> PathBuf {
         let mut files = fs::read_dir(self.files()).unwrap();
         let file = files.find_map(|file| {
@@ -125,7 +125,7 @@ fn write_packages(directory: &Path) -> String {
         match name {
             "base-files" => {
                 fs::write(path("usr/lib/os-release"), "ID=debian\n").unwrap();
-                // Not kept, so that the image has no shell in any case.
+                // The list keeps no file of `bin`, so the image has no shell even if a package has one.
                 fs::copy("/bin/busybox", path("bin/sh")).unwrap();
             }
             "ca-certificates" => {
@@ -189,7 +189,7 @@ fn run_to_end(engine: &DockerEngine, image: &str, arguments: &[&str]) -> Output 
         .unwrap()
 }
 
-/// Removes a container.
+/// Removes a container when it is dropped.
 struct ContainerGuard<'a> {
     engine: &'a DockerEngine,
     id: String,

@@ -49,7 +49,7 @@ impl AttachedSystem {
         }
     }
 
-    /// Kills a service without a chance to say goodbye.
+    /// Kills a service, which cannot shut down in order.
     pub(super) fn kill(&mut self, name: &str) {
         self.replicas.remove(name).unwrap();
     }

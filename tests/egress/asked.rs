@@ -1,6 +1,6 @@
 //! Questions about hosts while the process that asks them, and that records the answers, is killed at random moments.
 //!
-//! Before a person has allowed the host, no tunnel opens. A host is asked about once, whatever is killed. An answer
+//! Before a person has allowed the host, no tunnel opens. A host is asked about once, despite all kills. An answer
 //! that was confirmed holds after the next start, and none holds without its audit event.
 
 use std::collections::BTreeSet;
@@ -158,7 +158,7 @@ impl AskedFixture {
             .collect()
     }
 
-    /// Allows the host of a question; whether that was confirmed.
+    /// Allows the host of a question; returns whether that was confirmed.
     async fn allow(&self, id: &str) -> bool {
         let mut request = v1::AnswerEgressQuestionRequest {
             id: id.to_owned(),
@@ -210,7 +210,7 @@ async fn killed_during<T>(
 ) -> T {
     let delay = Duration::from_millis(random.random_range(0..=MAX_KILL_DELAY_MS));
     let killing = async {
-        // The moment of the kill is the point of the test, so nothing is waited for.
+        // The time of the kill is random on purpose, so there is no condition to wait for.
         let _ = tokio::time::timeout(delay, std::future::pending::<()>()).await;
         process.kill9();
     };
@@ -260,14 +260,14 @@ async fn run_session(fixture: &AskedFixture, session: &str, random: &mut StdRng)
             TunnelReply::Open
         );
     }
-    // Another session of the tenant has no part in the answer.
+    // The answer does not apply to another session of the tenant.
     let other = AskedFixture::request(listen, &format!("{session}-other")).await;
     assert!(matches!(other, TunnelReply::Refused(Some(_))), "{other:?}");
     process.kill9();
     id
 }
 
-/// Runs so many sessions.
+/// Runs this many sessions.
 pub(crate) async fn kill_asked(sessions: usize, seed: u64) {
     println!("{sessions} sessions, seed {seed}");
     let fixture = AskedFixture::start().await;

@@ -76,7 +76,7 @@ impl ClientFixture {
         command
     }
 
-    /// Only connections of the proxy to the allowed host arrived outside.
+    /// Checks that only connections of the proxy to the allowed host arrived outside.
     fn assert_no_other_packet(&self) {
         let (allowed, other) = self.egress.arrived();
         assert!(allowed > 0);

@@ -63,7 +63,7 @@ impl Http2Route {
             .map_err(io::Error::other)?;
         let mut driving = JoinSet::new();
         driving.spawn(async move {
-            // Its end shows at the streams.
+            // The streams report the end of the connection.
             let _ = connection.await;
         });
         Ok(Http2Connection {

@@ -1,5 +1,5 @@
-//! A file that `egress-fetcher` fetches and `platform-delivery` sends, both in one process: the record of the one
-//! decides for the other, whatever the file is called.
+//! A file that `egress-fetcher` fetches and `platform-delivery` sends, both in one process: the record of the
+//! fetch decides about the delivery, under any name of the file.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -26,7 +26,7 @@ struct ReloadedProxy {
 }
 
 impl ReloadedProxy {
-    /// With these lines of the section, and of its proxy.
+    /// Starts the process with these lines of its section, and of the section of its proxy.
     async fn start(lines: (&str, &str)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let port = unassigned_address().port();
@@ -59,7 +59,8 @@ impl ReloadedProxy {
         std::fs::read_to_string(self.home.path().join("log")).unwrap()
     }
 
-    /// The status for a client with a token of this key that wants an address of this machine: 403 once it is known.
+    /// The status for a client with a token of this key that wants an address of this machine: 403 if the key is
+    /// known.
     fn status(&self, key: &str) -> String {
         let keys = TokenKeys::new(&Secret::new(key), None).unwrap();
         let token = keys.mint(&ProxyIdentity {

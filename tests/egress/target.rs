@@ -85,7 +85,7 @@ impl EgressTarget {
 
     /// The number of connections that have received a byte and have not ended.
     pub(crate) fn open_count(&self) -> usize {
-        // A `closed` event without a byte belongs to a connection that the proxy opened and then refused.
+        // A report `ended` without a byte belongs to a connection that the proxy opened and then refused.
         let ended = self.ports("ended");
         let mut open = self.received_ports();
         for port in ended {

@@ -1,4 +1,4 @@
-//! A program that uses the forward proxy while that is killed: over HTTP/1.1, or over HTTP/2.
+//! A program that uses the forward proxy, over HTTP/1.1 or over HTTP/2, while the proxy is killed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

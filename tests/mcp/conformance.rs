@@ -1,6 +1,6 @@
-//! The official conformance suite of the Model Context Protocol, with the wire of each version: against the server of
-//! this repository with the names that the suite expects, against `dray mcp` as users start it, and against the client
-//! of the agents.
+//! The official conformance suite of the Model Context Protocol, with the wire format of each version: against the
+//! server of this repository with the names that the suite expects, against `dray mcp` as users start it, and against
+//! the client of the agents.
 //!
 //! The suite is an npm package of a fixed version. `conformance/scenarios.toml` lists the scenarios that have to pass.
 
@@ -29,7 +29,7 @@ const CLIENT_ARGUMENTS: &str = "\"$MCP_CONFORMANCE_SCENARIO\" \"$MCP_CONFORMANCE
 fn check_scenarios(table: &str, version: &str, subject: &[&str]) {
     let modules = node::packages("conformance", &NPM_PACKAGES).join("node_modules");
     let results = tempfile::tempdir().unwrap();
-    // Its status says that a scenario failed, even where that one is not on the list.
+    // The exit status is not checked: the suite fails even if only a scenario failed that is not on the list.
     let output = Command::new(modules.join("node/bin/node"))
         .arg(modules.join("@modelcontextprotocol/conformance/dist/index.js"))
         .args(subject)

@@ -131,7 +131,7 @@ fn write_site(root: &Path, files: &[(&str, Vec<u8>)]) {
 
 /// Writes a file into the working directory of a container, whose only programs are those of `BusyBox`.
 fn write_in_container(container: &Container, name: &str, content: &[u8]) {
-    // A command takes a few thousand bytes; all others of a file are equal to its last one.
+    // A command line holds a few thousand bytes; all further bytes of the file are equal to its last one.
     let last = content.last().copied().unwrap_or_default();
     let end = content.iter().rposition(|byte| *byte != last);
     let (head, rest) = content.split_at(end.map_or(0, |end| end + 1));

@@ -81,7 +81,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
     assert!(!moved.body.contains("ESCAPED"), "{backend}: {moved:?}");
 }
 
-/// Escapes from a container of an engine, and the end of its preview with the container.
+/// Checks that no path leads out of a container of an engine, and that its preview ends with the container.
 fn check_container(engine: &DockerEngine, backend: &str) {
     let container = engine.container(ContainerOptions::default());
     container.sh(&format!("cd /workspace; {TRAP_SCRIPT}"));

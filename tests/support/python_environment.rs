@@ -1,5 +1,5 @@
-//! Virtual environments of Python beside the one of `tests/python/requirements.txt`: for programs whose dependencies do
-//! not go together with those, and for other versions of Python.
+//! Virtual environments of Python beside the one of `tests/python/requirements.txt`: for programs whose dependencies
+//! conflict with those, and for other versions of Python.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Tests of changes of the configuration while services run: accounts come, change and go without a restart, and work
-//! under way ends with the account with which it began.
+//! Tests of changes of the configuration while services run: accounts are added, changed and removed without a restart,
+//! and work under way ends with the account with which it began.
 
 use std::time::Duration;
 

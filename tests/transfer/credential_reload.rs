@@ -131,7 +131,7 @@ async fn keys_of_the_store_change_without_a_restart() {
     fixture.configure(bus, (access.expose(), secret.expose()));
     let service = fixture.up().await;
     fixture.get().await.unwrap();
-    // The store refuses this key, so the service shows that it uses it.
+    // The store refuses this key, so a failed copy shows that the service uses the key.
     fixture.configure(bus, ("second", "wrong"));
     service.wait_for_metric(STORE_RELOADS, "1").await;
     fixture.get().await.unwrap_err();
@@ -150,7 +150,7 @@ async fn the_identity_on_the_bus_changes_without_a_restart_in_either_order() {
     let service = fixture.up().await;
     fixture.get().await.unwrap();
 
-    // The server knows both; then only the second.
+    // The server knows both identities; after the change, it knows only the second.
     fixture.set_users(&[("one", "first"), ("two", "second")]);
     fixture.nats.restart();
     fixture.configure(("two", "second"), store);

@@ -34,7 +34,7 @@ pub(crate) const ALL_PLATFORMS: [&str; 7] = [
 #[test]
 fn every_platform_has_a_fake_server() {
     let fakes = std::collections::BTreeSet::from(ALL_PLATFORMS);
-    // The command line is a directory: it has no server.
+    // Deliveries of the platform `cli` go to a directory, so it has no server.
     let platforms = PlatformKind::ALL.iter().map(|kind| kind.as_str());
     assert_eq!(fakes, platforms.filter(|name| *name != "cli").collect());
 }

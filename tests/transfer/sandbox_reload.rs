@@ -33,7 +33,7 @@ fn provider_section(provider: &FakeDaytona, key: &str) -> String {
     )
 }
 
-/// Looks for a file of the sandbox; the size of the file.
+/// Looks for a file of the sandbox, and returns its size.
 async fn stat(fixture: &TransferFixture, address: &str, path: &Path) -> Result<u64, Fault> {
     let request = v1::StatSandboxRequest {
         sandbox: Some(sandbox(address)),
@@ -67,7 +67,7 @@ fn directory(content: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_and_sandboxes_change_while_a_program_runs_and_it_ends_as_it_began() {
+async fn keys_and_sandboxes_change_while_a_running_program_keeps_its_settings() {
     let fixture = TransferFixture::start().await;
     let provider = FakeDaytona::start(Clock::system()).await.unwrap();
     let (_root, root) = directory("four");

@@ -24,7 +24,7 @@ pub(crate) fn client_files(root: &Path) -> anyhow::Result<BTreeMap<String, Vec<u
     )]))
 }
 
-/// The definitions as a constant of TypeScript, of which JSON is a part.
+/// The definitions as a constant of TypeScript, of which JSON is a subset.
 fn typescript_module(definitions: &str) -> anyhow::Result<String> {
     serde_json::from_str::<serde_json::Value>(definitions)?;
     Ok(format!(

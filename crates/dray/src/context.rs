@@ -127,8 +127,8 @@ impl SystemConnection {
         Self::open_with(global, services, !services.is_empty()).await
     }
 
-    /// Like [`Self::open`], for a command that reads and writes no content itself: of a running system it needs only
-    /// the bus.
+    /// Like [`Self::open`], for a command that reads and writes no content itself: it needs only the bus of a running
+    /// system.
     pub(crate) async fn open_to_ask(
         global: &GlobalOptions,
         services: &[&str],
@@ -376,7 +376,7 @@ impl SystemConnection {
         self.running.as_ref().map(RunningHost::config)
     }
 
-    /// Address of the orchestrator that runs here; `None` with a running system or without one.
+    /// Address of the orchestrator that runs here; `None` if none runs in this process.
     pub(crate) fn chat_address(&self) -> Option<SocketAddr> {
         let running = self.running.as_ref()?;
         running.context().listen_addresses.find("chat")

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             _ => interruption::run_command(command, cli.global.json).await,
         }
     });
-    // A client of `dray mcp` may read no more of standard output, so that a write there blocks.
+    // A client of `dray mcp` may stop reading standard output, so that a write there blocks.
     let may_block = matches!(cli.command, DrayCommand::Mcp(_));
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
     let code = finish_command(ended, cli.global.json);

@@ -44,7 +44,7 @@ pub(crate) enum CommandFailure {
     /// A program in a sandbox ended with this status, and its output was printed.
     #[error("the program ended with status {0}")]
     Program(u8),
-    /// A signal ended the command; the exit code tells which, and nothing is printed.
+    /// A signal ended the command; the exit code names the signal, and nothing is printed.
     #[error("interrupted")]
     Interrupted(u8),
     /// The message was already printed; only the exit code has to be set.
@@ -141,7 +141,7 @@ impl CommandFailure {
         let fault = self.as_fault();
         let style = AnsiColor::Red.on_default().bold();
         let message = match self {
-            // Its name of a file may have line breaks that imitate other lines.
+            // The file name in the message may have line breaks that imitate other lines.
             Self::Local { .. } => name::shown_text(&fault.message, MAX_LOCAL_CHARACTERS),
             _ => tame_text(&fault.message),
         };

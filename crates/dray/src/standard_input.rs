@@ -1,7 +1,7 @@
 //! Standard input as a stream of bytes, read by a separate thread.
 //!
-//! A read that blocks ends only with the process, so it delays the end of neither a command nor a server. The runtime
-//! waits for the reads of `tokio::io::stdin` when it shuts down, and the other end may stay open without a byte.
+//! A blocked read delays the end of neither a command nor a server: its thread ends with the process. In contrast, the
+//! runtime waits for reads of `tokio::io::stdin` when it shuts down, and the other end may stay open without a byte.
 
 use std::io::{self, Read};
 use std::thread;

@@ -24,7 +24,7 @@ struct Pod {
     labels: Value,
 }
 
-/// A pod of a service of Dray.
+/// A pod of a service of Drayage.
 fn product_pod(name: &str) -> Pod {
     let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dray"});
     Pod {
@@ -33,7 +33,7 @@ fn product_pod(name: &str) -> Pod {
     }
 }
 
-/// A pod that is not part of Dray.
+/// A pod that is not part of Drayage.
 fn other(namespace: &'static str, label: &str, value: &str) -> Pod {
     Pod {
         namespace,
@@ -67,7 +67,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     has_labels && has_values
 }
 
-/// Whether a peer of a rule is this pod. All policies of Dray are in one namespace.
+/// Whether a peer of a rule is this pod. All policies of Drayage are in one namespace.
 fn is_peer(peer: &Value, pod: &Pod) -> bool {
     if peer["ipBlock"].is_object() {
         return false;

@@ -126,7 +126,7 @@ fn compare_message(
     }
     for number in reused_numbers(&released.reserved_range, current) {
         changes.push(format!(
-            "field number {number} of {name} was given up and is used again"
+            "field number {number} of {name} was reserved and is used again"
         ));
     }
 }
@@ -218,7 +218,7 @@ fn compare_enum(
         .filter(|value| is_reserved(value.number()))
     {
         changes.push(format!(
-            "number {} of enum {name} was given up and is used again",
+            "number {} of enum {name} was reserved and is used again",
             value.number()
         ));
     }

@@ -160,12 +160,12 @@ fn a_reserved_number_that_is_used_again_is_refused() {
     check(
         "reserved 7 to 8;",
         "string again = 8;",
-        "field number 8 of dray.v1.Order was given up and is used again",
+        "field number 8 of dray.v1.Order was reserved and is used again",
     );
     check(
         "reserved 2;",
         "STATE_AGAIN = 2;",
-        "number 2 of enum dray.v1.State was given up and is used again",
+        "number 2 of enum dray.v1.State was reserved and is used again",
     );
 }
 

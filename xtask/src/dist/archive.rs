@@ -8,14 +8,14 @@ use crate::step;
 
 /// Files of the repository that go into the archive.
 const INCLUDED_FILES: &[&str] = &["LICENSE", "README.md", "CHANGELOG.md"];
-/// Shells with a completion script, and the name under which each of them searches it.
+/// Shells with a completion script, and the name under which each of them looks for it.
 const COMPLETION_SCRIPTS: &[(&str, &str)] = &[
     ("bash", "dray.bash"),
     ("zsh", "_dray"),
     ("fish", "dray.fish"),
 ];
 
-/// How hard gzip tries.
+/// Compression level of gzip.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GzipLevel {
     /// For a release.

@@ -72,7 +72,7 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         Some(target) => target.clone(),
         None => program::host_target()?,
     };
-    // Before the build, which takes longer than the packages.
+    // The base is opened before the build, so that a missing package is reported early.
     let base = options.image.open_base(root, &target)?;
     let build = ProgramBuild { target, commit };
     let program = open_program(root, options, &build, base.as_ref())?;

@@ -63,7 +63,7 @@ pub(super) fn host_target() -> anyhow::Result<String> {
         .context("rustc does not name its host")
 }
 
-/// For which target and of which commit the program is built.
+/// The target and the commit of a build of the program.
 pub(super) struct ProgramBuild {
     pub(super) target: String,
     pub(super) commit: SourceCommit,

@@ -116,7 +116,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "dray-sandbox-hosted",
         &[
-            // The two suites with its feature `provider-suite` only, for tests.
+            // The two suites are dependencies only with the feature `provider-suite`, for tests.
             "dray-conformance",
             "dray-sandbox-conformance",
             "dray-types",

@@ -42,7 +42,7 @@ fn untraceable_terms(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
             .any(|source| normalize(&source.text).contains(&wanted));
         if !crates.is_empty() && !is_found {
             violations.push(format!(
-                "docs/glossary.md:{}: no source of the crates contains the term `{term}`; name it where the thing is",
+                "docs/glossary.md:{}: no source of the crates contains the term `{term}`; mention it at its code",
                 index + 1
             ));
         }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             untraceable_terms(glossary, &sources),
             [
-                "docs/glossary.md:5: no source of the crates contains the term `claim check`; name it where the thing is"
+                "docs/glossary.md:5: no source of the crates contains the term `claim check`; mention it at its code"
             ]
         );
     }

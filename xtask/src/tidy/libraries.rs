@@ -11,13 +11,13 @@ pub(super) const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
 
 /// Libraries that a crate must not depend on, directly or indirectly.
 pub(super) const ABSENT_LIBRARIES: &[(&str, &[&str], &str)] = &[
-    ("dray-types", &["tokio", "prost"], "types hold no machinery"),
+    ("dray-types", &["tokio", "prost"], "types hold only values"),
     ("dray-guard", &["tokio", "prost"], "decisions do no I/O"),
     ("dray-guard", HTTP_CLIENTS, "decisions do no I/O"),
     (
         "dray-egress-fetcher",
         HTTP_CLIENTS,
-        "the judged address must be the dialled one, so no client that resolves names by itself",
+        "the judged address must be the dialled one, and this library can dial another",
     ),
 ];
 

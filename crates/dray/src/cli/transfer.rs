@@ -128,8 +128,8 @@ pub(crate) enum SandboxCommand {
     },
     /// Copy files, or directories as a ZIP each, to this machine, with proof.
     Get(SandboxGet),
-    /// Copy files and directories of this machine into a sandbox, with proof. The same command again finds in place
-    /// what is there.
+    /// Copy files and directories of this machine into a sandbox, with proof. The same command again does not copy
+    /// files that are in place already.
     #[command(override_usage = "dray sandbox put [OPTIONS] <FILE>... <SANDBOX> [DIRECTORY]")]
     Put(SandboxPut),
     /// Copy files and directories between two sandboxes, or between one and this machine, with proof.
@@ -139,9 +139,9 @@ pub(crate) enum SandboxCommand {
     /// machine; one that holds a colon is written with `./` in front.
     ///
     /// An existing directory as TO, or one with `/` at its end, gets what is copied under its own name; any other TO is
-    /// the new name. FROM/. is what a directory holds. A directory that is there already is merged with. Permission
-    /// bits and empty directories are copied, links and special files are left out and named. Every file appears under
-    /// its name when all of it is there and proved; what failed is named and leaves nothing.
+    /// the new name. FROM/. is what a directory holds. A directory that exists already is merged. Permission bits
+    /// and empty directories are copied, links and special files are left out and named. Every file appears under its
+    /// name when all of it is there and proved; what failed is named and leaves nothing.
     #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
     Cp(SandboxCp),
     /// Run one program in a sandbox and end with its status.

@@ -1,8 +1,8 @@
 //! `dray reference asyncapi`: the subjects of the bus as an AsyncAPI 3 document, with the messages of the contracts.
 //!
 //! The bus carries protobuf. Payloads are described by JSON Schema of the same messages in their JSON form (ProtoJSON),
-//! which every tool of AsyncAPI reads; `x-protobuf-message` names the message in `proto/`. It describes the services:
-//! they receive calls and work, and send replies and events.
+//! which every tool of AsyncAPI reads; `x-protobuf-message` names the message in `proto/`. The document
+//! describes the services: they receive calls and work, and send replies and events.
 
 use std::collections::BTreeMap;
 

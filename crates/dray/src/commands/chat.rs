@@ -25,7 +25,7 @@ use peer::ChatPeer;
 use screen::ChatScreen;
 use session::ChatSession;
 
-/// Chats until the line, or standard input, ends.
+/// Sends the message of the command line, or chats until standard input ends.
 pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), CommandFailure> {
     let message = match chat.message.as_deref() {
         Some("-") => Some(input::read_all().await?),

@@ -95,7 +95,7 @@ fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, Comman
 
 /// Prints a link of a console that shares this store.
 async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<(), CommandFailure> {
-    // The parser of origins refuses users and queries, which a link has itself.
+    // The parser of origins refuses users and queries; the link has a query of its own.
     DialOrigin::parse(&link.console).map_err(|_| {
         CommandFailure::Usage(
             "--console is not an http or https URL without user, query and fragment".to_owned(),
@@ -117,7 +117,7 @@ async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<()
     Ok(())
 }
 
-/// Binds the address of a console, which this flag names.
+/// Binds the address of a console. `flag` names the option of the address, for failures.
 pub(crate) async fn bind_console(
     address: SocketAddr,
     settings: ConsoleSettings,

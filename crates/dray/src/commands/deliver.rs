@@ -23,7 +23,7 @@ use crate::progress;
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
-/// How long one question after the outcome waits at the service.
+/// How long one request for the outcome waits at the service.
 const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends files of a sandbox.
@@ -209,7 +209,7 @@ async fn submit_request(
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    // The hold is taken before the request: services of this command may send before it is answered, and a signal must
+    // The hold is taken before the request: services of this command may send before the response, and a signal must
     // not cut that off.
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;

@@ -1,7 +1,7 @@
 //! `dray doctor`: finds problems of this machine or a running system, each with its remedy.
 //!
-//! It makes no lasting change: it writes a key to the bus and probe objects to the store and removes them, requests
-//! from services objects that do not exist, and opens the configured listeners for a moment.
+//! It makes no lasting change: it writes a key to the bus and probe objects to the store and removes them, asks
+//! services for objects that do not exist, and opens the configured listeners for a moment.
 
 mod accounts;
 mod clock;

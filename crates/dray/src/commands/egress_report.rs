@@ -64,7 +64,7 @@ struct Refusal {
 struct EgressSummary {
     verdicts: BTreeMap<(String, String), VerdictCounts>,
     refusals: HashMap<Refusal, u64>,
-    /// Milliseconds of each lookup, with the number of those that took as long.
+    /// Number of lookups by their duration in milliseconds.
     lookups: BTreeMap<u64, u64>,
     /// The longest lookup of each name.
     slowest: HashMap<String, u64>,
@@ -146,7 +146,7 @@ impl EgressSummary {
         rows
     }
 
-    /// The least time within which this share of the lookups ended, in per cent.
+    /// The least number of milliseconds within which `percent` of the lookups ended.
     fn lookup_percentile(&self, percent: u64) -> u64 {
         let all: u64 = self.lookups.values().sum();
         let mut remaining = (all * percent).div_ceil(100);

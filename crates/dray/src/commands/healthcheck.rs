@@ -37,7 +37,7 @@ pub(crate) async fn run(
                 RESPONSE_TIMEOUT.as_secs()
             ))
         })?
-        .map_err(|error| unreachable(format!("{http} the request failed: {error}")))?;
+        .map_err(|error| unreachable(format!("the request to {http} failed: {error}")))?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let good = head.split_whitespace().nth(1) == Some("200");
     if global.json {

@@ -12,8 +12,8 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::outcome::{CommandFailure, print_text};
 
-/// Date of the manual pages: that of the release, once `CHANGELOG.md` names it. That of the build would make each build
-/// another one.
+/// Date of the manual pages: that of the release, once `CHANGELOG.md` names it. With the date of the build, every build
+/// would be different.
 const PAGE_DATE: &str = "2026-11-28";
 
 /// Prints the completion script of `shell` to standard output.

@@ -128,7 +128,8 @@ fn client_directories(args: &McpInstallArgs) -> Result<ClientDirectories, Comman
         |value: Option<&OsStr>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
     Ok(ClientDirectories {
         home,
-        current: env::current_dir().map_err(CommandFailure::local("cannot find the directory"))?,
+        current: env::current_dir()
+            .map_err(CommandFailure::local("cannot find the current directory"))?,
         config_home: directory(args.config_home.as_deref()),
         app_data: directory(args.app_data.as_deref()),
         system: OperatingSystem::current(),
@@ -154,7 +155,7 @@ fn install_failure(error: InstallError) -> CommandFailure {
         InstallError::Foreign { .. } => Fault::new(FaultCode::InvalidArgument, text)
             .detail("entry_not_installed")
             .advice(
-                "If the command did write it for another program or address, repeat it with that --command or --url.",
+                "If `dray mcp install` wrote it for another program or address, repeat this with that --command or --url.",
             )
             .into(),
         InstallError::Locked(_) => Fault::new(FaultCode::Unavailable, text)

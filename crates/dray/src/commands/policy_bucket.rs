@@ -76,7 +76,7 @@ pub(crate) async fn show(
     Ok(())
 }
 
-/// Writes the files to a directory that has none.
+/// Writes the files to a directory, which must be empty.
 fn export(state: &BucketState, directory: &Path) -> Result<(), CommandFailure> {
     // An invalid name could lead out of the directory.
     let files = state.policy().map_err(read_failure)?;
@@ -174,7 +174,7 @@ fn check_names_and_sizes(files: &PolicyBytes) -> Result<(), CommandFailure> {
         }
         if bytes.len() > MAX_FILE_BYTES {
             return Err(CommandFailure::Usage(format!(
-                "{name} is larger than {} KiB, the most of one file in the bucket",
+                "{name} is larger than {} KiB, the limit of one file in the bucket",
                 MAX_FILE_BYTES / 1024
             )));
         }

@@ -228,7 +228,7 @@ async fn run_command(
         | SandboxCommand::Put(_)
         | SandboxCommand::Cp(_)
         | SandboxCommand::Exec(_) => {
-            // `run` sends copies and programs another way.
+            // `run` has handled copies and programs before this call.
             Err(Fault::internal().into())
         }
         SandboxCommand::Rm {

@@ -29,7 +29,7 @@ pub(crate) async fn run(
     outcome
 }
 
-/// Refuses a binding of nothing.
+/// Refuses a request that names nothing to bind.
 fn check_binding(command: &SessionCommand) -> Result<(), CommandFailure> {
     let SessionCommand::Bind {
         sandbox,
@@ -127,7 +127,7 @@ async fn call_service<C: dray_proto::Call>(
     system.call(&system.meta(time), request).await
 }
 
-/// Prints whether there was a session to forget.
+/// Prints whether the session had bindings to delete.
 fn show_unbound(global: &GlobalOptions, found: bool) {
     if global.json {
         print_line(&json!({ "found": found }).to_string());

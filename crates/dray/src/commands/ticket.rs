@@ -268,7 +268,7 @@ impl EndpointClient {
 
 fn unreachable_failure(endpoint: &str, error: &dray_http::HttpError) -> CommandFailure {
     CommandFailure::Unreachable {
-        description: format!("no tickets from {endpoint}: {}", ErrorChain(error)),
+        description: format!("{endpoint} does not respond: {}", ErrorChain(error)),
         advice:
             "Start the endpoint with `dray up --tickets ADDRESS`, or name another one with --endpoint."
                 .to_owned(),

@@ -48,7 +48,7 @@ impl BoundConsole {
             None if options.no_console || !up.only.is_empty() => return Ok(None),
             None => match bind_default(settings).await {
                 Ok(server) => server,
-                // Without its provider, people could not log in, and the operator would learn it from them.
+                // The start fails: without the provider people could not log in, and the operator would not notice.
                 Err(error @ (ConsoleError::Oidc { .. } | ConsoleError::OidcClient(_))) => {
                     return Err(console::console_failure(&error, "--console"));
                 }

@@ -107,7 +107,7 @@ async fn bind_until_stopped(
         bound = bind_session(client, request) => bound,
     };
     if let Err(fault) = bound {
-        // The other services of this process run on, so a sandbox that is away does not end them.
+        // The other services of this process run on, so a sandbox that is unavailable does not end them.
         print_note(&format!(
             "the session `{}` of MCP tools is not bound: {} {}",
             request.session, fault.message, fault.advice

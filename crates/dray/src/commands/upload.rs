@@ -26,7 +26,7 @@ pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), Comman
     // The metadata is read first: opening a device can have an effect.
     let metadata = tokio::fs::metadata(file).await.map_err(unreadable())?;
     check_regular(file, &metadata)?;
-    // Without `NONBLOCK`, opening a file that became a named pipe after the look would wait for a writer.
+    // Without `NONBLOCK`, opening a file that became a named pipe after this check would wait for a writer.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(flags);

@@ -52,7 +52,7 @@ pub(crate) struct DemoSystem {
 }
 
 impl DemoSystem {
-    /// Starts the system with its files in `directory`. The engine at `docker` runs the containers.
+    /// Starts the system with its files in `directory`. `docker` is the socket of the container engine.
     pub(crate) async fn start(directory: &Path, docker: &Path) -> Result<Self, CommandFailure> {
         let dial = DialCore::start()
             .await

@@ -51,7 +51,7 @@ pub(crate) struct ReceivedQuestion {
 pub(crate) struct AgentState {
     pub(crate) scripts: VecDeque<AnswerScript>,
     pub(crate) asked: Vec<ReceivedQuestion>,
-    /// Streams whose client went away before they ended.
+    /// Number of streams whose client disconnected before they ended.
     pub(crate) left: usize,
     /// Other paths that were requested.
     pub(crate) fetched: Vec<String>,
@@ -84,7 +84,7 @@ impl FakeAgent {
     }
 }
 
-/// Text in two pieces, and an end.
+/// Text in two chunks, and an end.
 pub(crate) fn says(text: &str) -> Vec<AnswerStep> {
     let (head, tail) = text.split_at(text.len() / 2);
     vec![

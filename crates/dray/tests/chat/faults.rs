@@ -138,7 +138,7 @@ async fn silence_is_given_up_and_reported() {
 }
 
 #[tokio::test]
-async fn a_closed_port_is_69_and_no_address_is_2() {
+async fn a_closed_port_exits_with_69_and_an_invalid_url_with_2() {
     let home = tempfile::tempdir().unwrap();
     let closed = format!("http://{}", dray_testkit::port::unassigned_address());
     for more in [&[][..], &["--model", "m"]] {
@@ -206,7 +206,7 @@ async fn a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_cannot_be_kept_is_known_before_anything_is_asked() {
+async fn a_conversation_file_that_cannot_be_used_is_refused_before_the_first_request() {
     let agent = FakeAgent::start(vec![]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
@@ -231,7 +231,7 @@ async fn a_conversation_that_cannot_be_kept_is_known_before_anything_is_asked() 
 }
 
 #[tokio::test]
-async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
+async fn an_answer_is_shown_even_if_it_cannot_be_stored() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("kept");
     std::fs::create_dir(&directory).unwrap();

@@ -19,9 +19,9 @@ use super::handler::ConformanceServer;
 use super::inputs::{argument, form};
 use super::tools::json_object;
 
-/// How long the tool runs that fails, as the suite asks.
+/// How long the failing tool runs, as the suite asks.
 const FAILING_JOB_TIME: Duration = Duration::from_secs(1);
-/// Longest run of a tool, in seconds: the suite asks for a minute and cancels before.
+/// Longest run of a tool, in seconds: the suite asks for a minute and cancels before that.
 const MAX_COMPUTE_SECONDS: u64 = 300;
 /// How often a client should ask for the state of a task, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 200;

@@ -82,7 +82,7 @@ pub(super) fn assemble_image(
         .iter()
         .map(|layer| blobs.add_blob(LAYER_TYPE, layer.compressed.clone()))
         .collect();
-    // What Docker before 25 reads.
+    // Docker before version 25 reads this document.
     let saved = json!([{
         "Config": path_of(&config)?,
         "RepoTags": [name],
@@ -102,7 +102,7 @@ pub(super) fn assemble_image(
         descriptor.insert("platform".to_owned(), platform);
         let names = json!({
             "org.opencontainers.image.ref.name": version,
-            // containerd, and Docker with its store, name the image by this one.
+            // containerd, and Docker with its store, name the image by this annotation.
             "io.containerd.image.name": format!("docker.io/library/{name}"),
         });
         descriptor.insert("annotations".to_owned(), names);

@@ -169,7 +169,7 @@ fn types_and_guard_have_no_runtime_dependencies() {
     check(
         &["dray-guard: tokio", "dray-types: prost"],
         &[
-            "dray-types is built from prost: types hold no machinery",
+            "dray-types is built from prost: types hold only values",
             "dray-guard is built from tokio: decisions do no I/O",
         ],
     );

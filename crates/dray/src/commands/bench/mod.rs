@@ -1,8 +1,9 @@
 //! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without
 //! Drayage.
 //!
-//! A figure is the time of a process from its start to its end, as a person at a terminal has it. Both programs run in
-//! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own servers.
+//! A figure is the time of a process from its start to its end, as a person at a terminal waits for it. Both programs
+//! run in turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own
+//! servers.
 
 mod pair;
 mod plot;
@@ -37,7 +38,7 @@ struct BenchRow {
     times: PairTimes,
 }
 
-/// The program that copies files of a kind of sandbox without Drayage.
+/// The program that copies files into and out of one kind of sandbox without Drayage.
 #[derive(Clone, Debug)]
 struct CopyPeer {
     name: &'static str,
@@ -49,7 +50,7 @@ struct CopyPeer {
 /// Measures, and prints each row as soon as it is known.
 pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(), CommandFailure> {
     let mut signals = interruption::listen_to_signals()?;
-    // After a signal too, the copies in sandboxes are removed.
+    // The copies in sandboxes are removed even after a signal.
     let _hold = CleanupHold::new();
     let staging = StagingDirectory::new()
         .map_err(CommandFailure::local("cannot make a temporary directory"))?;
@@ -256,7 +257,7 @@ impl<'a> BenchSession<'a> {
         )))
     }
 
-    /// Removes the copies. A failure is reported and ends nothing: the sandbox may be the reason why there are none.
+    /// Removes the copies. A failure is only reported: a sandbox that does not work may have no copies.
     async fn remove_copies(&mut self) {
         for (sandbox, directory) in std::mem::take(&mut self.copies) {
             let words = ["sandbox", "rm", "--recursive", &sandbox, &directory].map(OsString::from);
@@ -283,7 +284,7 @@ struct CopyTask {
 }
 
 impl CopyTask {
-    /// A put under a new name for each run: the same file would be found in place.
+    /// A put under a new name for each run, because a file that is in place already is not copied again.
     fn our_put(&self) -> impl Fn(u32) -> Vec<OsString> + 'static {
         let (source, sandbox) = (self.source.clone(), self.sandbox.clone());
         let (directory, name) = (self.directory.clone(), self.name.clone());

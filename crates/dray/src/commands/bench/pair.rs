@@ -43,7 +43,7 @@ impl RunTimes {
         (!times.is_empty()).then_some(Self { sorted: times })
     }
 
-    /// The middle one; of an even number the later of the two in the middle.
+    /// The middle time; for an even number of runs, the longer of the two in the middle.
     pub(super) fn median(&self) -> Duration {
         let middle = self.sorted.get(self.sorted.len() / 2);
         middle.copied().unwrap_or_default()
@@ -60,7 +60,7 @@ impl RunTimes {
 }
 
 impl PairTimes {
-    /// Time of ours divided by that of the peer; `None` without both.
+    /// Median of our program divided by that of the peer; `None` if one of them is missing.
     pub(super) fn ratio(&self) -> Option<f64> {
         let ours = self.ours.as_ref().ok()?.median();
         let peer = self.peer.as_ref()?.as_ref().ok()?.median();

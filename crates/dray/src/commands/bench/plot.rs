@@ -9,7 +9,7 @@ use super::{BenchGroup, BenchRow};
 use crate::outcome::CommandFailure;
 
 const PLOT_WIDTH: u32 = 720;
-/// Horizontal position, in pixels, at which bars begin; names of rows are before it.
+/// Horizontal position, in pixels, at which bars begin; names of rows are on the left of it.
 const BAR_START: u32 = 200;
 /// Width of the longest bar, in pixels.
 const MAX_BAR_WIDTH: f64 = 360.0;

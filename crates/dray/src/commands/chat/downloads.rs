@@ -130,7 +130,7 @@ impl DownloadDirectory {
         }
         // A connection that closes early must not count as a complete file.
         if announced.is_some_and(|length| length != size) {
-            return Err("the file came cut".to_owned());
+            return Err("the file arrived incomplete".to_owned());
         }
         Ok(Some((self.publish(part, attachment)?, size)))
     }
@@ -148,7 +148,7 @@ impl DownloadDirectory {
             } else {
                 self.directory.join(name::cli_numbered(&name, number))
             };
-            // This fails for an existing name in one step; a check before the rename could be outrun.
+            // This fails for an existing name in one step: after a check, another program could create the name.
             match part.persist_noclobber(&path) {
                 Ok(_) => return Ok(path),
                 Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,

@@ -24,7 +24,7 @@ const MAX_LINK_CHARACTERS: usize = 4000;
 
 /// Writes a chat to the terminal and tracks which parts are visible, such as the spinner.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 pub(super) struct ChatScreen {
     json: bool,
     stages: bool,
@@ -133,7 +133,7 @@ impl ChatScreen {
 
     /// Ends an answer: closes stages and lines that are still open.
     pub(super) fn stop(&mut self) {
-        // Stages that the other side never ended.
+        // The peer never ended these stages.
         let open: Vec<_> = self.open.keys().copied().collect();
         for index in open {
             self.finish(index, None);

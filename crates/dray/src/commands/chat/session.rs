@@ -161,7 +161,7 @@ impl<'a> ChatSession<'a> {
     }
 
     fn interrupt(&mut self) -> CommandFailure {
-        // The second interruption without a line between them ends the command.
+        // The second of two interruptions without a line between them ends the command.
         self.ended = self.interrupted;
         self.interrupted = true;
         chat_failure(

@@ -83,7 +83,7 @@ fn account_finding(account: &v1::AccountCheck) -> Finding {
             "Set a valid token in section `platform-delivery.accounts`.",
         ),
         CredentialState::Unverified => Finding::skipped(subject, &account.reason),
-        // A state of a newer service counts as one that does not say that the account works.
+        // An unknown state of a newer service is a problem too: it does not say that the account works.
         CredentialState::Unreachable | CredentialState::Unspecified => Finding::problem(
             subject,
             with_code(&account.reason, &account.platform_code),

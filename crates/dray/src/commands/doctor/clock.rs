@@ -21,7 +21,7 @@ const MAX_SKEW_MS: u64 = 2_000;
 
 /// The subject of the finding about the store.
 const STORE_CLOCK_SUBJECT: &str = "clock of the store";
-/// Difference with which a request is still accepted, while one of the clocks is evidently not kept.
+/// Difference above which one of the clocks is evidently not synchronised, although requests are still accepted.
 const STORE_SKEW_WARNING: Duration = Duration::from_mins(1);
 /// Difference beyond which S3 refuses signed requests (`RequestTimeTooSkewed`).
 const MAX_STORE_SKEW: Duration = Duration::from_mins(15);
@@ -91,7 +91,7 @@ fn judge(comparison: ClockComparison) -> Finding {
                 "The clocks of this machine and of the NATS server differ by {skew_ms} ms; services with more than \
                  {MAX_SKEW_MS} ms are not ready."
             ),
-            "Keep both clocks with NTP, for example `timedatectl set-ntp true`.",
+            "Synchronise both clocks with NTP, for example `timedatectl set-ntp true`.",
         );
     }
     Finding::good(CLOCK_SUBJECT, "it agrees with the clock of this machine")
@@ -116,7 +116,7 @@ fn judge_store(skew: Duration) -> Finding {
         skew.as_secs(),
         MAX_STORE_SKEW.as_secs()
     );
-    let advice = "Keep both clocks with NTP, for example `timedatectl set-ntp true`.";
+    let advice = "Synchronise both clocks with NTP, for example `timedatectl set-ntp true`.";
     if skew > MAX_STORE_SKEW {
         Finding::problem(STORE_CLOCK_SUBJECT, text, advice)
     } else if skew > STORE_SKEW_WARNING {

@@ -69,7 +69,7 @@ pub(super) fn check_directories(
 }
 
 /// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full
-/// by the rule for the state directory is a warning. `None` for a directory that cannot be examined, which is another
+/// by the rule for the state directory is a warning. `None` for a directory that cannot be examined, which has its own
 /// finding.
 fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> Option<Finding> {
     const SPOOL_ADVICE: &str = "Free space on the volume, or name a directory of another one in `sandbox-transfer.spool_directory`.";
@@ -77,7 +77,7 @@ fn judge_spool_space(path: &Path, limits: &LimitsSection, needed: ByteSize) -> O
         return None;
     }
     let shown = path.display();
-    // A small volume that is empty has all that it can have.
+    // An empty volume passes with 100 percent, even if it is smaller than `needed`: no more space can be freed.
     if free_disk(path, 100, needed).is_err() {
         let text = format!(
             "less than {needed} is free in {shown}; transfers that collect a file there fail"

@@ -70,7 +70,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(judge_socket(&path, true).level, FindingLevel::Good);
         drop(listener);
-        // The file stays after its process.
+        // The file of the socket remains after its process has ended.
         let stale = judge_socket(&path, true);
         assert_eq!(stale.level, FindingLevel::Problem, "{stale:?}");
         assert!(stale.text.contains("left over"), "{stale:?}");

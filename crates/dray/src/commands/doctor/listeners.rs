@@ -26,7 +26,7 @@ impl ListenAddress {
     }
 }
 
-/// Checks all addresses. `health` is the one of `http.listen`: if a service responds there, a system runs on this
+/// Checks all addresses. `health` is the address of `http.listen`: if a service responds there, a system runs on this
 /// machine, and its addresses are in use by intent.
 pub(super) async fn check_listeners(
     addresses: Vec<ListenAddress>,

@@ -15,7 +15,7 @@ use super::finding::Finding;
 /// Limit of open files below which a busy service may run out of them: each connection, transfer and worker uses one or
 /// two.
 const MIN_OPEN_FILES: u64 = 4096;
-/// Memory below which the kernel may end the conversion of a large document, which needs some hundred MiB.
+/// Memory below which the kernel may end the conversion of a large document, which needs several hundred MiB.
 const MIN_MEMORY: ByteSize = ByteSize::mib(512);
 /// Start of 2026 in Unix seconds. A clock that shows an earlier time is wrong.
 const EARLIEST_SECONDS: u64 = 1_767_225_600;
@@ -51,7 +51,7 @@ fn judge_clock(seconds: u64) -> Finding {
         return Finding::problem(
             "clock",
             "The clock of this machine is before 2026, so certificates, links and deadlines are judged wrongly.",
-            "Set the clock and keep it with NTP, for example `timedatectl set-ntp true`.",
+            "Set the clock and synchronise it with NTP, for example `timedatectl set-ntp true`.",
         );
     }
     Finding::good("clock", "the date is plausible")

@@ -25,7 +25,7 @@ pub(super) async fn check_name_servers(
     match configured_servers(config.dns_servers.as_deref()) {
         Ok(servers) => {
             let bundle = match &config.ca_bundle {
-                // A file that cannot be read is a finding of the configuration; here it only means no further trust.
+                // A file that cannot be read is a finding of the configuration; here only its authorities are missing.
                 Some(file) => tokio::fs::read_to_string(file).await.ok(),
                 None => None,
             };
@@ -37,7 +37,7 @@ pub(super) async fn check_name_servers(
         Err(error) => vec![Finding::problem(
             "name server",
             format!("No name server can be used: {error}"),
-            "Name servers in `egress-fetcher.dns_servers`, or in /etc/resolv.conf.",
+            "Set name servers in `egress-fetcher.dns_servers`, or in /etc/resolv.conf.",
         )],
     }
 }

@@ -129,7 +129,7 @@ fn judge_probe(error: &ProbeError) -> Finding {
         ProbeError::ClockSkew { .. } => Finding::problem(
             "bus",
             text,
-            "Keep the clocks of this machine and of the server with NTP.",
+            "Synchronise the clocks of this machine and of the server with NTP.",
         ),
         ProbeError::Transport(_) => Finding::problem("bus", text, JETSTREAM_ADVICE),
     }
@@ -216,7 +216,7 @@ async fn check_service<C: Call>(
 ) -> Finding {
     match bus.call_once(meta, request).await {
         // A service that responds, even with a fault, is available.
-        Ok(_) | Err(CallError::Fault(_)) => Finding::good(service, "answers"),
+        Ok(_) | Err(CallError::Fault(_)) => Finding::good(service, "responds"),
         Err(CallError::Transport(TransportError::Denied(_))) => {
             Finding::skipped(service, "this identity may not call it")
         }

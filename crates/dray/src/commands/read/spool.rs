@@ -17,9 +17,8 @@ pub(super) async fn spool_content(
     content: ContentSource,
     most: u64,
 ) -> Result<std::fs::File, CommandFailure> {
-    let file = tempfile::tempfile().map_err(CommandFailure::local("no space for the document"))?;
-    let mut file = tokio::fs::File::from_std(file);
-    let failed = || CommandFailure::local("no space for the document");
+    let failed = || CommandFailure::local("cannot write the document to a temporary file");
+    let mut file = tokio::fs::File::from_std(tempfile::tempfile().map_err(failed())?);
     match content {
         ContentSource::Inline(bytes) => file.write_all(&bytes).await.map_err(failed())?,
         ContentSource::Claim(claim) => {

@@ -258,7 +258,7 @@ impl<'a> SandboxCopy<'a> {
                 if !is_about_one_file(&failure) {
                     self.stop.store(true, Ordering::Relaxed);
                 }
-                // A file that was cut short by the timeout is not to blame.
+                // After a timeout, the file itself is not the cause of the failure.
                 let failure = if self.cancel.is_cancelled() {
                     interrupted(&failure)
                 } else {
@@ -352,7 +352,7 @@ impl<'a> SandboxCopy<'a> {
             let failed = CommandFailure::local(format!("cannot write {}", output.display()));
             FileSink::create(&output).map_err(failed)?
         };
-        // Between the look for a free name and the write, another program may take the name.
+        // Between the search for a free name and the write, another program may take the name.
         if self.collision != "overwrite" {
             sink = sink.exclusive();
         }

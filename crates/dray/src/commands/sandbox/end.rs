@@ -111,7 +111,7 @@ impl CopyEndpoint<'_> {
     }
 }
 
-/// Creates directories by `call`, which sends a request to the service: many with each request, or only the first one
+/// Creates directories by `call`, which sends a request to the service. A request names many directories, or only one
 /// if the service is older.
 async fn make_served_directories(
     sandbox: &str,
@@ -303,7 +303,7 @@ pub(super) async fn check_directory(
         PathKind::Directory => Ok(()),
         PathKind::Nothing if path.ends_with(b"/") => Ok(()),
         _ => Err(CommandFailure::Usage(format!(
-            "{} is not a directory; several things need one, and `/` at its end makes it",
+            "{} is not a directory; several sources need one, and a `/` at its end creates it",
             super::path_text(path)
         ))),
     }

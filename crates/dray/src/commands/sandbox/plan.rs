@@ -40,7 +40,7 @@ pub(super) enum CopyDestination<'a> {
 pub(super) fn join_path(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory {
         [] => name.to_vec(),
-        // The root and paths that end with a slash already divide.
+        // The root and paths that end with a slash need no further separator.
         [.., b'/'] => [directory, name].concat(),
         _ => [directory, b"/", name].concat(),
     }
