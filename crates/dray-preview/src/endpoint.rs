@@ -224,7 +224,7 @@ fn problem_text(error: &PreviewError) -> Response {
     )
 }
 
-/// Sets the fields that RFC 9110 wants beside a status: of pages and texts alike.
+/// Sets the header fields that RFC 9110 requires with a status, both for pages and for texts.
 fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
     match error {
         PreviewError::Range(beyond) => {

@@ -71,15 +71,15 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// [`clean_name`], even without the brackets that end a context line: for files in an agent's sandbox, whose paths are
+/// [`clean_name`], also without the brackets that end a context line: for files in an agent's sandbox, whose paths are
 /// in its prompt.
 pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
     // One byte replaces one byte, so the result has at most the length of `clean_name`.
     clean_name(raw).replace(['[', ']'], "_")
 }
 
-/// A name for a download, as the file has it: the last part after `/` or `\\`, without control and bidi characters,
-/// line separators, and blanks around it. Empty where only dots remain, since `.` and `..` are directories.
+/// A name for a download, as the file has it: the last part after `/` or `\`, without control and bidi characters, line
+/// separators, and blanks around it. Empty where only dots remain, since `.` and `..` are directories.
 pub fn download_name(raw: &str) -> String {
     let last = raw.rsplit(['/', '\\']).next().unwrap_or_default();
     let visible: String = last

@@ -82,7 +82,8 @@ fn line_end_before(text: &str, offset: usize) -> usize {
         .get(..offset)
         .and_then(|before| before.rfind('\n'))
         .map(|end| end + 1);
-    // A line end in the first half would give up more text than a torn line costs.
+    // A cut at a line end in the first half would drop more than half of the text, which is worse than a cut inside a
+    // line.
     line.filter(|end| *end * 2 > offset).unwrap_or(offset)
 }
 
