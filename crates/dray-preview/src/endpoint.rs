@@ -243,7 +243,7 @@ fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
 }
 
 fn asset(path: &str) -> Option<Response> {
-    // Browsers ask for it on their own, even for a file that is opened as it is.
+    // Browsers request the icon on their own, even for a file that is shown unchanged.
     if path == "/favicon.ico" {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
