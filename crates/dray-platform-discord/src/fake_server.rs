@@ -1,6 +1,6 @@
 //! A fake of the API and the gateway, for tests and the demo.
 //!
-//! It stores the visible messages. Of files it stores only the size and a digest. A test with discord.py checks that it
+//! It stores the visible messages, but only the size and a digest of each file. A test with discord.py checks that it
 //! behaves like Discord.
 
 mod buttons;

@@ -12,7 +12,7 @@ const MAX_FILE_BYTES: u64 = 10 << 20;
 const LEVEL_2_FILE_BYTES: u64 = 50 << 20;
 /// Largest file in servers of boost level 3, in bytes.
 const LEVEL_3_FILE_BYTES: u64 = 100 << 20;
-/// Largest whole request, in bytes: Discord's 25 MiB, less room for what is not files.
+/// Largest whole request, in bytes: Discord's limit of 25 MiB, minus room for the parts that are not files.
 const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);
 /// Longest text, in characters.
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 2000;

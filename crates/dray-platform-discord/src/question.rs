@@ -34,7 +34,7 @@ const MAX_ROW_BUTTONS: usize = 5;
 const SECONDARY_STYLE: u64 = 2;
 /// Response to a press: it arrived, and the message stays as it is for now.
 const DEFERRED_UPDATE: u64 = 6;
-/// Flag of a message that only the person sees who pressed.
+/// Flag of a message that only the person who pressed sees.
 const IS_EPHEMERAL: u64 = 64;
 
 /// Sends the question with its buttons.
@@ -119,7 +119,7 @@ pub(crate) async fn close_question(
     show_outcome(api, message, &content, outcome).await
 }
 
-/// Edits the message of a question, with the bot's own right, because an interaction's ends after 15 minutes.
+/// Edits the message of a question with the bot's token, because the token of an interaction expires after 15 minutes.
 async fn show_outcome(
     api: &DiscordApi,
     (target, message_id): (&DeliveryTarget, &str),
@@ -163,7 +163,8 @@ fn plain_message(content: &str, flags: u64) -> Value {
     json!({ "content": content, "allowed_mentions": { "parse": [] }, "flags": flags })
 }
 
-/// The question and its outcome; the outcome alone where both do not fit, since half a block of code would be markup.
+/// The question and its outcome. If both do not fit, only the outcome: a block of code that is cut would be read as
+/// markup.
 fn with_outcome(question: &str, outcome: &str) -> String {
     let outcome = escape_markdown(outcome);
     let both = format!("{question}{OUTCOME_SEPARATOR}{outcome}");
@@ -196,7 +197,7 @@ fn escape_markdown(text: &str) -> String {
 
 /// The text as a block of code, which nothing in it can end.
 fn block_of_code(text: &str) -> String {
-    // A block of code knows no escapes. The text is JSON, which may write a backtick as an escape.
+    // A block of code has no escapes. The text is JSON, which may write a backtick as an escape.
     let text = text.replace('`', "\\u0060");
     format!("```json\n{text}\n```")
 }

@@ -49,7 +49,7 @@ pub struct EmailOptions {
     pub from: String,
     /// Subject of mails; answers get `Re:` before it.
     pub subject: String,
-    /// How we name ourselves to the server. Default `localhost`.
+    /// Name of this client in the command `EHLO`. Default `localhost`.
     pub hello: String,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<FileSetting>,

@@ -213,7 +213,7 @@ impl MatrixApi {
             _ => String::new(),
         };
         if id.is_empty() {
-            let description = "a room does not begin with ! or #";
+            let description = "the room does not begin with ! or #";
             return Err(PlatformError::new(ErrorKind::NotFound, description));
         }
         let path = format!(

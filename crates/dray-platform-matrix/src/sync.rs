@@ -154,7 +154,7 @@ impl SyncLoop<'_> {
             };
             events.extend(newest);
             for event in &events {
-                // This limits the first response, and that after a join: both contain messages of any age. Later
+                // This limits the first response and the response after a join: both contain messages of any age. Later
                 // responses have only new messages, even if the clock of the server is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
                 let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::api::SlackApi;
 
-/// Scopes without which no file can be sent, or none with a text.
+/// Scopes that the app needs to send a file, and to send a text with it.
 const NEEDED_SCOPES: [&str; 2] = ["files:write", "chat:write"];
 
 /// The names of the app's user and workspace, and whether the scopes of its token let it send files.

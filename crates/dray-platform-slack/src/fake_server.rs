@@ -1,6 +1,6 @@
 //! A fake of the Web API for files and messages, for tests and the demo.
 //!
-//! It stores the visible messages. Of uploads it stores only the size and a digest. A test with `slack_sdk`
+//! It stores the visible messages, but only the size and a digest of each upload. A test with `slack_sdk`
 //! (`tests/python.rs`) checks that it behaves like Slack.
 
 mod buttons;
@@ -349,7 +349,7 @@ fn run_visible_method(
 fn plain_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
-        // Last, or `&amp;lt;` would become `<`.
+        // `&amp;` is replaced last, or `&amp;lt;` would become `<`.
         .replace("&amp;", "&")
 }
 

@@ -7,7 +7,7 @@ pub(crate) const FILE_ROUTE: Route = Route::File;
 
 /// Escapes `&`, `<` and `>`, which begin markup. An escaped text is shown as it was written, and mentions no one.
 pub(crate) fn escape_text(text: &str) -> String {
-    // First, or the escapes below would be escaped again.
+    // `&` is replaced first, or the escapes below would be escaped again.
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -35,7 +35,7 @@ pub(crate) async fn fetch_file(
         }
         _ => Ok(()),
     };
-    // The size in the update, before any request, because `getFile` fails for such files anyway.
+    // The size in the update is checked before any request, because `getFile` fails for files above the limit anyway.
     check_limit(attachment.size)?;
     let form = MultipartForm::new().text("file_id", &attachment.reference);
     let location = api.ask("getFile", form).await.map_err(|error| {

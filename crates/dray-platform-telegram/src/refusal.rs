@@ -105,7 +105,7 @@ pub(crate) fn refusal_error(
         413 => ErrorKind::TooLarge,
         403 => ErrorKind::Forbidden,
         500.. => ErrorKind::Transient,
-        // Only for this code the text decides. For a partly sent album, it is the text of the failed item.
+        // The text decides only for this code. For a partly sent album, it is the text of the failed item.
         400 => kind_of_description(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };

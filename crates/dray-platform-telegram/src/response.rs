@@ -83,7 +83,8 @@ pub(crate) fn confirm_files(
         serde_json::from_value(result).map(|message| vec![message])
     }
     .map_err(unreadable_error)?;
-    // Another number of items than of files, although the request succeeded: it is unknown which files are visible.
+    // The request succeeded, but the number of items is not the number of files, so it is unknown which files are
+    // visible.
     if messages.len() != step.files().len() {
         let context = format!(
             "{} of {} items were confirmed",

@@ -137,8 +137,8 @@ struct CallbackMessage {
     text: String,
 }
 
-/// The press in an update. The press in an update. `None` for other updates, for a button without a message of a bot,
-/// and for a button without data (inline results, games).
+/// The press in an update. `None` for other updates, for a button without a message of a bot, and for a button without
+/// data (inline results, games).
 pub(crate) fn button_press(account: &str, update: &Value) -> Option<ButtonPress> {
     let query = CallbackQuery::deserialize(update.get("callback_query")?).ok()?;
     let (person, message) = (query.from, query.message);

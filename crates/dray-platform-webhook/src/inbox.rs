@@ -82,7 +82,7 @@ pub(crate) fn read_webhook(
     })
 }
 
-/// Nothing of the claims of the message is checked here; the address is checked when the file is fetched.
+/// The claims of the message are not checked here. The address is checked when the file is fetched.
 fn inbound_attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
         "the message has no URL of this file"

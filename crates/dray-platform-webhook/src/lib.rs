@@ -118,7 +118,7 @@ impl Platform for WebhookPlatform {
     /// Makes no request, because a receiver would take every signed request as an event.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         Ok(AccountCheck::unverified(
-            "a receiver would take a request as an event; the first delivery shows whether it is right",
+            "a receiver would take a request as an event; the first delivery shows whether the URL is right",
         ))
     }
 

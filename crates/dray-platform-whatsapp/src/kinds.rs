@@ -59,7 +59,7 @@ fn file_step(route: Route, file: usize) -> SendStep {
         route,
         files: vec![file],
         text: String::new(),
-        // Both are compressed again by the platform.
+        // The platform compresses pictures and videos again.
         lossy: matches!(route, IMAGE_ROUTE | VIDEO_ROUTE),
     })
 }

@@ -150,7 +150,7 @@ pub struct PlatformTraits {
     pub thread: Option<&'static str>,
     /// [`DeliveryTarget::reply_to`] is shown in [`VisibleMessage::reply_to`].
     pub replies: bool,
-    /// Whether texts go to people, and mass mentions in them would call these. False where programs read them.
+    /// Whether people read the texts, so that mass mentions would notify them. False where programs read the texts.
     pub people: bool,
 }
 

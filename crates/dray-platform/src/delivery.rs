@@ -52,7 +52,7 @@ impl FromStr for DeliveryTarget {
             word.bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         };
-        // A command line has one place, so its chat may be empty.
+        // The platform `cli` has only one chat, so its name may be empty.
         if platform.is_empty() || !is_word(platform) || (chat.is_empty() && platform != "cli") {
             return Err(invalid_target());
         }

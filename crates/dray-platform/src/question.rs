@@ -91,7 +91,7 @@ pub trait QuestionChannel: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`crate::ErrorKind::TooLong`] when the whole question does not fit: it is never cut. Others as of a send.
+    /// [`crate::ErrorKind::TooLong`] when the whole question does not fit: it is never cut. Other kinds as for a send.
     async fn ask(
         &self,
         target: &DeliveryTarget,

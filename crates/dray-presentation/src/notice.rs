@@ -11,7 +11,7 @@ const MAX_NAME_CHARACTERS: usize = 80;
 /// The reason why a file was not delivered, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
-    /// The file is larger than the chat accepts; both in bytes.
+    /// The file is larger than the chat accepts. Both numbers are in bytes.
     TooLarge {
         /// Size of the file.
         size: u64,

@@ -36,7 +36,7 @@ pub(crate) async fn serve_archive(
     permit: OwnedSemaphorePermit,
 ) -> Result<Response, PreviewError> {
     if view.kind() != FileKind::Directory {
-        let error = "only a directory is an archive";
+        let error = "only a directory can be downloaded as an archive";
         return Err(Error::new(ErrorKind::NotDirectory, error).into());
     }
     check_limits(view).await?;
@@ -186,7 +186,7 @@ impl Sink for ClientSink {
                 Ok(())
             }
             Ok(Err(_)) => Err(client_error("the client is gone")),
-            Err(_) => Err(client_error("the client takes nothing")),
+            Err(_) => Err(client_error("the client accepted no bytes in time")),
         }
     }
 

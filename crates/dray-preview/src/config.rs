@@ -94,8 +94,8 @@ impl PreviewConfig {
         }
     }
 
-    /// Limits of a directory that is sent as an archive. `directories` are those of directories that are copied, which
-    /// hold for everything but the number of entries.
+    /// Limits of a directory that is sent as an archive. `directories` are the limits of copied directories. They apply
+    /// to everything but the number of entries and the bytes of their names.
     pub fn archive_limits(&self, directories: tree::Limits) -> tree::Limits {
         let entries = self.max_archive_entries.max(directories.entries);
         tree::Limits {

@@ -224,7 +224,7 @@ fn problem_text(error: &PreviewError) -> Response {
     )
 }
 
-/// Sets the fields that RFC 9110 wants beside a status: of pages and texts alike.
+/// Sets the header fields that RFC 9110 requires with a status, both for pages and for texts.
 fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
     match error {
         PreviewError::Range(beyond) => {
@@ -243,7 +243,7 @@ fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
 }
 
 fn asset(path: &str) -> Option<Response> {
-    // Browsers ask for it on their own, even for a file that is opened as it is.
+    // Browsers request the icon on their own, even for a file that is shown unchanged.
     if path == "/favicon.ico" {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;

@@ -42,7 +42,7 @@ pub enum PreviewError {
     #[error("the file is not the one that the request names")]
     PreconditionFailed,
     /// The limit of concurrent responses is reached.
-    #[error("too many responses are at work")]
+    #[error("too many responses are in progress")]
     Busy,
     /// Other writers changed the record on every attempt.
     #[error("the record keeps changing")]
@@ -100,11 +100,11 @@ impl PreviewError {
             Self::TooMany(_) => "Too many previews are open.",
             Self::NotConfigured => "Previews are not set up here.",
             Self::NotDocument => "Files of this type have no page of their own.",
-            Self::MethodNotAllowed => "A preview can only be looked at.",
+            Self::MethodNotAllowed => "A preview can only be viewed.",
             Self::DirectoryTooLarge => {
                 "The directory has more files or bytes than an archive may have. Open a directory in it."
             }
-            Self::Range(_) => "The range begins behind the end of the file.",
+            Self::Range(_) => "The range begins after the end of the file.",
             Self::PreconditionFailed => "The file has changed.",
             Self::Busy => "Too many files are being shown. Try again in a moment.",
             Self::Contended | Self::InvalidRecord(_) | Self::Keys(_) | Self::Audit(_) => {

@@ -40,8 +40,8 @@ pub(crate) const DOCUMENT_POLICY: &str = "sandbox allow-downloads allow-popups a
 /// Policy of short texts and archives.
 pub(crate) const TEXT_POLICY: &str = "default-src 'none'; frame-ancestors 'self'; sandbox";
 
-/// Browser features that previewed pages may not ask a person for. Only names that browsers know, because others are
-/// errors in the log of each page; Bluetooth needs an origin, which a previewed page does not have.
+/// Browser features that previewed pages may not ask a person for. The list has only names that browsers know, because
+/// others are errors in the log of each page; Bluetooth needs an origin, which a previewed page does not have.
 const FEATURE_POLICY: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), midi=(), payment=(), \
     serial=(), usb=(), hid=(), clipboard-read=(), screen-wake-lock=()";
 

@@ -36,7 +36,7 @@ impl PreviewLinks {
     /// The part of a URL after the token for a relative address; `None` for an address outside the preview.
     fn resolve(&self, target: &str) -> Option<String> {
         let path = target.split(['?', '#']).next().unwrap_or_default();
-        // A slash at the start means the directory of the preview, as code hosts do it for a repository.
+        // A slash at the start means the directory of the preview, as code hosts do for a repository.
         let mut names = if path.starts_with('/') {
             Vec::new()
         } else {

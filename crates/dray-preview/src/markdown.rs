@@ -180,7 +180,7 @@ impl<'a> EventRewriter<'a> {
         let description = std::mem::take(&mut self.description);
         match self.links.picture(target) {
             Some(source) => self.push_html(html! { img src=(source) alt=(description); }.0),
-            // No resource is loaded from outside: the request would show others when the document is viewed.
+            // No resource is loaded from outside: another server would learn when the document is viewed.
             None if description.is_empty() => self.events.push(Event::Text("[picture]".into())),
             None => self.events.push(Event::Text(description.into())),
         }

@@ -54,7 +54,7 @@ impl OpenBody {
     async fn next_bytes(&mut self) -> Result<Option<Bytes>, axum::BoxError> {
         if self.sent_bytes >= MAX_UNCHECKED_BYTES || self.checked_at.elapsed() >= CHECK_INTERVAL {
             let found = self.service.find(&self.token, self.host.as_deref()).await;
-            // While the bus does not respond, what was open stays open: no revocation is known.
+            // While the bus does not respond, an open preview stays open, because no revocation is known.
             if matches!(found, Err(PreviewError::Unknown)) {
                 return Err(io::Error::other("the preview has ended").into());
             }

@@ -125,8 +125,8 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the
-    /// audit event cannot be stored; then no link is made.
+    /// Failures of the sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], and a record or
+    /// an audit event that cannot be stored. After an error there is no link.
     pub async fn create(
         &self,
         meta: &Meta,
@@ -165,8 +165,8 @@ impl PreviewService {
             records.records.push(record.clone());
             Ok(())
         };
-        // The record decides about the quota, also between concurrent callers, so it comes before the event: a refused
-        // preview has none. Until the event is stored no caller has the link.
+        // The record decides about the quota, also between concurrent callers, so it is written before the event: a
+        // refused preview has no event. Until the event is stored, no caller has the link.
         self.inner.records.change(key, add).await?;
         let audited = self
             .inner
@@ -275,7 +275,7 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// [`PreviewError::Unknown`], even for one of another tenant; the records or the audit event.
+    /// [`PreviewError::Unknown`], also for a preview of another tenant; failures of the records or of the audit event.
     pub async fn revoke(
         &self,
         meta: &Meta,

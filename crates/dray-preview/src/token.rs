@@ -90,8 +90,8 @@ impl PreviewToken {
 
     /// Whether a record is that of this token.
     pub(crate) fn opens(&self, record: &v1::PreviewRecord) -> bool {
-        // These are digests of random values, so timing gives nothing away; they are compared in constant time all the
-        // same.
+        // These are digests of random values, so timing reveals nothing. They are compared in constant time
+        // nevertheless.
         let own = self.secret_sha256();
         own.as_bytes().ct_eq(&record.secret_sha256).into()
     }

@@ -74,8 +74,8 @@ pub trait Audit: Message + Name + Default + 'static {
 
 /// Subject of a call: `dray.<area>.v1.<verb>`.
 pub fn call_subject<C: Call>() -> String {
-    // The subject is outside of every stream: one that covered it would acknowledge the request ahead of the service
-    // (F-17).
+    // The subject is outside of every stream: a stream that covered it would acknowledge the request before the service
+    // does (F-17).
     format!("dray.{}.v1.{}", C::AREA, C::VERB)
 }
 
@@ -136,7 +136,7 @@ pub fn event_step<E: Event>() -> String {
 /// `Nats-Msg-Id` as other publishers write it: `<operation>:<step>:<redrives>` (messaging-reliability 4.2). Ids of
 /// `dray-bus` begin with the tenant.
 pub fn message_id(operation: &OperationId, step: &str, redrives: u32) -> String {
-    // The count stays for technical retries of one send, so that the server drops the copy.
+    // The count does not change in technical retries of one send, so that the server drops the copy.
     format!("{operation}:{step}:{redrives}")
 }
 

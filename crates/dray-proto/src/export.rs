@@ -170,8 +170,8 @@ impl Exported {
         })
     }
 
-    /// The archive of a directory. Its receipt counts the bytes of the files in it, so only its error is looked at;
-    /// the store checks the archive itself.
+    /// The archive of a directory. Its receipt counts the bytes of the files in it, so only the error in the receipt is
+    /// checked here; the store checks the archive itself.
     ///
     /// # Errors
     /// The reply is not valid, or its receipt names an error.

@@ -193,7 +193,7 @@ pub(crate) struct ConversionFlights {
 impl ConversionFlights {
     /// Waits until no other task converts this (single-flight).
     pub(crate) async fn enter(&self, key: CacheKey) -> tokio::sync::OwnedMutexGuard<()> {
-        // The lock of the map ends with this block; waiting for the turn happens without it.
+        // The lock of the map ends with this block, and the task waits for its turn without that lock.
         let turn = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             // Only callers have strong references to turns. Without this line the map would grow with every document.

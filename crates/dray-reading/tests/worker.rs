@@ -67,8 +67,8 @@ async fn a_program_that_is_not_a_worker_is_a_failure() {
 fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("impostor");
-    // Another process writes the file: one that this one started meanwhile would keep the file open for writing, and it
-    // could not be run.
+    // Another process writes the file. If this process wrote it, a process that another test starts meanwhile could
+    // inherit the open descriptor, and the file could not be executed (`ETXTBSY`).
     let written = std::process::Command::new("/bin/sh")
         .args([
             "-c",

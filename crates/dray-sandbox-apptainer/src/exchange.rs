@@ -62,7 +62,7 @@ impl BoundExchange {
         if outside.identity.is_none() || outside.identity != inside.identity {
             tracing::warn!(
                 name,
-                "the exchange directory of the instance is another one"
+                "the exchange directory in the instance is not the one on this host"
             );
             return Ok(None);
         }

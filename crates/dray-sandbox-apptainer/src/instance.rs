@@ -31,7 +31,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     }
     Err(Error::new(
         ErrorKind::InvalidName,
-        "an instance has letters, digits, `_`, `.` and `-` in its name",
+        "the name of an instance has only letters, digits, `_`, `.` and `-`",
     ))
 }
 

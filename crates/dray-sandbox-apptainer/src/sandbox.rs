@@ -117,7 +117,7 @@ impl Sandbox for ApptainerSandbox {
         if read.transport != Transport::Direct {
             return self.files.read_with_digest(read).await;
         }
-        // A dropped sender is how a digest that was not computed looks to the caller.
+        // The dropped sender shows the caller that no digest was computed.
         let (_, none) = oneshot::channel();
         Ok((self.read(read).await?, none))
     }

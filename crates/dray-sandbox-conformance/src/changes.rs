@@ -10,7 +10,7 @@ use dray_sandbox::path::SandboxPath;
 use super::CaseContext;
 use super::context::random;
 
-/// So large that the change happens before the last byte is read, despite all buffers.
+/// Size of a file that is so large that the change happens before the last byte is read, despite all buffers.
 const FILE_BYTES: usize = 6 << 20;
 
 /// Errors that report a change of the source.
@@ -90,7 +90,7 @@ pub(super) async fn a_file_that_grows_is_cut_or_refused(
 pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    // Torn content has the right length; only digests show it, and the caller compares those.
+    // Mixed old and new content has the right length; only digests show it, and the caller compares those.
     let script = "dd if=/dev/zero of=changing bs=65536 count=96 conv=notrunc 2>/dev/null";
     check_changed_read(context, script, |found, bytes| {
         expect_equal("length", found.len(), bytes.len())

@@ -73,7 +73,7 @@ impl<'f> CaseContext<'f> {
         if has(&self.traits) {
             return Ok(());
         }
-        Err(CaseEnd::Skip("not a trait of this sandbox"))
+        Err(CaseEnd::Skip("the sandbox does not have this capability"))
     }
 
     /// Writes a new file of the directory by the best transport.

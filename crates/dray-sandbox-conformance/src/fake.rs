@@ -137,7 +137,8 @@ struct FakeState {
     draining: BTreeSet<Transport>,
     digests: Digests,
     features: FakeFeatures,
-    /// Time after which files were not written; states are reported only if it is set.
+    /// A file whose last write is at most this time counts as unchanged for a long time. States are reported only if it
+    /// is set.
     settled: Option<i128>,
     capacity: Option<u64>,
     parallel: usize,

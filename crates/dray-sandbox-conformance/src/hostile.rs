@@ -183,7 +183,7 @@ pub(super) async fn access_without_permission_is_refused(
     expect_error("list", context.sandbox.list(&dark, 1, 10).await, &denied)?;
     let deep = context.sandbox.stat(&dark.join("deep")?, Follow::No).await;
     expect_error("stat", deep, &denied)?;
-    // With other permissions, the directory of the case could not be removed.
+    // Without these permissions, the directory of the case could not be removed.
     context.sh("chmod 700 sealed dark").await?;
     Ok(())
 }

@@ -99,7 +99,7 @@ pub(super) async fn both_outputs_come_whole_side_by_side(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     runs_commands(context)?;
-    // Both write at the same time, in steps that are longer and shorter than what a pipe takes in one.
+    // Both programs write concurrently, in chunks that are larger and smaller than what a pipe writes atomically.
     let script = format!(
         "head -c {MUCH_STDOUT_BYTES} /dev/zero & head -c {MUCH_STDERR_BYTES} /dev/zero | tr '\\0' e >&2; wait"
     );

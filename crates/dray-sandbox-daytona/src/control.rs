@@ -98,8 +98,8 @@ impl ControlClient {
             _ => return Err(refused::<MessageRefusal>(response).await),
         };
         // The id becomes part of the path of every toolbox request.
-        check_name(&info.id)
-            .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
+        let invalid = "the API reports a sandbox without a valid id";
+        check_name(&info.id).map_err(|_| Error::new(ErrorKind::Protocol, invalid))?;
         Ok(info)
     }
 
@@ -139,13 +139,16 @@ impl ControlClient {
         let url = &info.toolbox_proxy_url;
         let base = self.config.toolbox_url.as_ref().unwrap_or(url);
         let parsed = parse_base_url(base)
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no address of a toolbox"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "the toolbox URL is not valid"))?;
         // The key is sent to this URL, so a response must not make the client send the key without TLS.
         if self.config.toolbox_url.is_none()
             && parsed.scheme() == "http"
             && parse_base_url(&self.config.api_url).is_some_and(|api| api.scheme() == "https")
         {
-            return Err(Error::new(ErrorKind::Protocol, "a toolbox without TLS"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the toolbox URL does not use TLS",
+            ));
         }
         Ok(format!("{}/{}", base.trim_end_matches('/'), info.id))
     }
@@ -161,7 +164,7 @@ fn check_name(name: &str) -> Result<&str, Error> {
     }
     Err(Error::new(
         ErrorKind::InvalidName,
-        "a sandbox is named by letters, digits, `-`, `_` and `.`",
+        "the name of a sandbox has only letters, digits, `-`, `_` and `.`",
     ))
 }
 

@@ -99,7 +99,7 @@ fn check(name: &str) -> Result<(), Error> {
     }
     Err(Error::new(
         ErrorKind::InvalidName,
-        "a container is named by letters, digits, `_`, `.` and `-`",
+        "the name of a container has only letters, digits, `_`, `.` and `-`",
     ))
 }
 

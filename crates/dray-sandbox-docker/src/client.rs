@@ -176,7 +176,7 @@ impl Client {
         Docker::connect_with_custom_transport(
             move |request: BollardRequest| Arc::clone(&transport).send(request),
             Some("http://docker"),
-            // The library counts whole seconds, and zero would be a timeout of zero.
+            // The library counts whole seconds, and a timeout of zero would expire immediately.
             self.answer_timeout.as_secs().max(1),
             version,
         )

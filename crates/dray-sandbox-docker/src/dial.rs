@@ -108,7 +108,7 @@ pub(crate) struct SshCarrier {
 }
 
 impl SshEndpoint {
-    /// Starts the program. A host that cannot be reached is noticed only by the first response, which does not come.
+    /// Starts the program. A host that cannot be reached is noticed only when the first response does not arrive.
     pub(crate) fn connect(&self) -> io::Result<SshCarrier> {
         let mut command = Command::new(&self.program);
         // The options prevent a terminal, and a prompt that would wait for a person.

@@ -80,8 +80,8 @@ impl Exec for DockerExec {
         Ok(())
     }
 
-    /// A running shell belongs to this container, because its full id is in every path. A command that is being killed
-    /// could still change files, so there must be none.
+    /// A running shell belongs to this container, because its full id is in every path. No killed command may still be
+    /// ending, because it could still change files.
     fn sends_before_ready(&self) -> bool {
         self.supervisor.is_settled()
     }
@@ -154,7 +154,7 @@ async fn await_status(client: &Client, id: &str) -> Result<i32, Error> {
             let status = exit_code
                 .exit_code
                 .and_then(|code| i32::try_from(code).ok());
-            let none = || Error::new(ErrorKind::Protocol, "a command without a status");
+            let none = || Error::new(ErrorKind::Protocol, "the engine reports no exit status");
             return status.ok_or_else(none);
         }
         if Instant::now() > until {
@@ -183,7 +183,7 @@ async fn start(client: &Client, id: &str) -> Result<(Output, Input), Error> {
         StartExecResults::Attached { output, input } => Ok((output, input)),
         StartExecResults::Detached => Err(Error::new(
             ErrorKind::Protocol,
-            "the engine keeps the streams of a command",
+            "the engine did not attach the streams of a command",
         )),
     }
 }

@@ -93,7 +93,7 @@ fn kind(status: u16, message: &str) -> ErrorKind {
     }
 }
 
-/// Whether it is Podman's sentence for a container that it does not have.
+/// Whether the message is Podman's sentence for a container that does not exist.
 fn is_missing_in_podman(message: &str) -> bool {
     message.starts_with("no container with name or ID ") && message.ends_with(": no such container")
 }

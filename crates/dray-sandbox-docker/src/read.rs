@@ -27,7 +27,7 @@ pub(crate) async fn read(
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
         // The file existed when the head was sent, so it was removed since.
-        return Err(changed_error("an archive without the file"));
+        return Err(changed_error("the archive does not contain the file"));
     };
     check(&header, file)?;
     let reading = ArchiveRead {
@@ -86,7 +86,7 @@ fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
         EntryKind::File => {}
         EntryKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
         EntryKind::Sparse => {
-            let holes = "a file with holes that are left out";
+            let holes = "the archive leaves out the holes of the file";
             return Err(Error::new(ErrorKind::Protocol, holes));
         }
         _ => return Err(Error::new(ErrorKind::NotRegular, "reading a file")),
@@ -95,7 +95,7 @@ fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
     if header.name != file.real_path.name() {
         return Err(Error::new(
             ErrorKind::Protocol,
-            "an archive of another file",
+            "the archive contains another file",
         ));
     }
     if header.size != file.size {
@@ -116,12 +116,12 @@ impl ArchiveRead {
         if let Some(chunk) = self.reader.next_chunk().await? {
             return Ok(Some(chunk));
         }
-        // The end blocks prove that the file is whole: a shrunken one ends the body cleanly.
+        // The end blocks prove that the file is whole: the body of a file that shrank ends without an error.
         match self.reader.entry().await? {
             None => Ok(None),
             Some(_) => Err(Error::new(
                 ErrorKind::Protocol,
-                "an archive of more than one file",
+                "the archive contains more than one file",
             )),
         }
     }

@@ -346,7 +346,7 @@ impl Sandbox for DockerSandbox {
         }
         check_no_offset(read.offset)?;
         if !self.archive_sees(&read.file.real_path) {
-            let unseen = "not for the archive calls";
+            let unseen = "the archive calls do not see this path";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }
         let container = self.container().to_owned();
@@ -375,7 +375,7 @@ impl Sandbox for DockerSandbox {
         check_no_offset(write.offset)?;
         if !self.archive_sees(write.path) {
             // Beneath a mount the container would not find it.
-            let unseen = "not for the archive calls";
+            let unseen = "the archive calls do not see this path";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }
         let user = self.user().await?;
@@ -431,7 +431,8 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
-        // A dropped upload may still be under way; the engine answers this only after its end.
+        // A dropped upload may still be running; the engine responds to the requests below only after the upload has
+        // ended.
         self.commands.exec().settle().await;
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, path, Follow::No).await;

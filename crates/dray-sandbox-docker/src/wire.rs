@@ -1,7 +1,7 @@
 //! HTTP to the engine, for calls that the client library does not support.
 //!
-//! The archive calls need paths that are not UTF-8, a declared length, and responses that are told apart by their head.
-//! Each transfer has its own connection, driven by its reader or writer. Dropping the reader or writer closes the
+//! The archive calls need paths that are not UTF-8, a declared length, and responses that are distinguished by their
+//! head. Each transfer has its own connection, driven by its reader or writer. Dropping the reader or writer closes the
 //! connection immediately, which also unblocks the container: the engine locks it during a transfer.
 
 use std::future::poll_fn;

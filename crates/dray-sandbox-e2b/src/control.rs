@@ -211,7 +211,7 @@ fn check_name(name: &str) -> Result<&str, Error> {
     }
     Err(Error::new(
         ErrorKind::InvalidName,
-        "a sandbox is named by letters, digits and `-`",
+        "the name of a sandbox has only letters, digits and `-`",
     ))
 }
 

@@ -102,7 +102,7 @@ pub struct CommandBackend {
 }
 
 impl CommandBackend {
-    /// Takes the sandboxes by name.
+    /// A backend of these sandboxes, by their names.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Waits in a task until the caller wants the program to end. The task ends when this is dropped.
+/// A task that ends the program when the caller requests it. The task is cancelled when this value is dropped.
 #[derive(Debug)]
 struct ProgramStopper {
     _task: JoinSet<()>,

@@ -64,7 +64,7 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
 /// The kind of failure that the last known line of an error output means, for all tools: GNU, `BusyBox`, dash or
 /// bash, with glibc or musl, in the C locale. `None` when no line is known.
 pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
-    // The last line is the tool's final word; names with line breaks in them end up in earlier ones.
+    // The last line is the tool's last message; names with line breaks in them are in earlier lines.
     text.lines().rev().find_map(|line| {
         let line = line.trim_end().to_ascii_lowercase();
         let message = line.rsplit(": ").next().unwrap_or_default();

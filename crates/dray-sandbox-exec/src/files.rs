@@ -28,8 +28,8 @@ const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/digest.sh")
 );
 
-/// Bytes of the paths that one script gets. With the script they fit into the arguments of every channel, of which that
-/// of Kubernetes is the shortest with 19 KiB.
+/// Bytes of the paths that one script gets. Together with the script they fit into the arguments of every channel; the
+/// lowest limit is that of Kubernetes, 19 KiB.
 const MAX_PATH_ARGUMENT_BYTES: usize = 8 << 10;
 
 /// Files over [`Exec`]. A backend that can run commands delegates to this type the operations that its API does not
@@ -186,7 +186,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             _ => PathFacts::of_stat(&text),
         };
         let facts = facts
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {text}")))?;
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("malformed metadata: {text}")))?;
         to_metadata(path, follow, &facts, &reply)
     }
 
@@ -313,7 +313,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Says whether a script may run again when its response was lost. Only a rename has another effect the second time.
+/// Returns whether a script may run again when its response was lost. Only a rename has another effect the second time.
 fn repeat(script: &'static str) -> RetrySafety {
     match script {
         RENAME_SCRIPT => RetrySafety::Never,

@@ -162,7 +162,7 @@ pub(super) fn base64_lines(body: Body) -> Body {
                     None => return Ok(Some((lines(&pending).into(), None))),
                 }
             }
-            // Only whole lines are decoded, which are whole groups too: padding may occur only at the end.
+            // Only whole lines are encoded, which are whole groups too, because padding may occur only at the end.
             let whole = pending.split_to(pending.len() - pending.len() % BASE64_LINE_BYTES);
             Ok(Some((lines(&whole).into(), Some((body, pending)))))
         },

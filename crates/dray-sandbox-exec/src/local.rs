@@ -180,7 +180,7 @@ fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> B
                         .caused_by(error)
                 })?;
                 if read == 0 {
-                    // All output was read: `await_exit` awaits the end of the command, which is not forced.
+                    // All output was read. `await_exit` waits for the end of the command, which is not killed.
                     killer.disarm();
                     return Ok(None);
                 }

@@ -33,7 +33,7 @@ pub struct ShownButton {
 /// Interactions caused by presses, and the replies that only the person who pressed sees.
 #[derive(Debug, Default)]
 pub(super) struct FakeInteractions {
-    /// By token, whether an interaction was acknowledged.
+    /// Whether each interaction was acknowledged, by its token.
     acknowledged: BTreeMap<String, bool>,
     /// Tokens by the ids of interactions.
     tokens: BTreeMap<String, String>,
@@ -183,7 +183,7 @@ impl FakeState {
         if interactions.acknowledged.insert(token.to_owned(), true) == Some(true) {
             return error_reply(400, 40_060, "Interaction has already been acknowledged.");
         }
-        // Another type would show something, which no client here does.
+        // Type 6 acknowledges the press and shows nothing. The clients of this fake send no other type.
         if body.get("type") != Some(&json!(6)) {
             return error_reply(400, 50_035, "Invalid Form Body");
         }

@@ -334,7 +334,7 @@ where
         Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
         Some(GatewayFault::Invalid(repeated)) => {
             if !repeated {
-                // This holds for all later connections, too.
+                // All sessions end, so later connections cannot resume one either.
                 shared.lock().gateway.sessions.clear();
             }
             // The session begins only to record the login.

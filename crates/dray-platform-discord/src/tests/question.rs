@@ -172,8 +172,7 @@ async fn the_outcome_is_shown_when_discord_no_longer_accepts_a_response_to_the_p
 }
 
 #[tokio::test]
-async fn a_press_that_waits_does_not_hold_the_next_one_and_is_taken_to_its_end_when_polling_stops()
-{
+async fn a_waiting_press_does_not_delay_the_next_one_and_is_completed_when_polling_stops() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = with_short_delays(options(&fake));
     let channel = fake.channel(0);

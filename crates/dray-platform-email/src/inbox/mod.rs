@@ -99,7 +99,7 @@ impl MailReceiver<'_> {
         let mut retry_delay = self.retry_delays.first;
         let mut failed = FailedMails::default();
         while !stop.is_cancelled() {
-            // The connection sets it: after progress, a failure begins with the first delay again.
+            // `connection` sets it after progress, so that the delay after the next failure is the first one again.
             let mut has_worked = false;
             let ended = self
                 .connection(deliver, stop, &mut failed, &mut has_worked)

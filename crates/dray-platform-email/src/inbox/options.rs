@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::ConnectionSecurity;
 
-/// How the sender of a mail is verified, by the word of the mail server that took it.
+/// How the sender of a mail is verified, by the results that the receiving mail server wrote into the mail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SenderVerification {
@@ -16,7 +16,7 @@ pub enum SenderVerification {
     Aligned,
     /// DMARC passed.
     Dmarc,
-    /// The sender is not verified: anybody can write in anybody's name. Only for a closed mail system.
+    /// The sender is not verified: anyone can write under any address. Only for a closed mail system.
     None,
 }
 
@@ -44,7 +44,7 @@ pub struct InboxOptions {
     pub authserv_id: String,
     /// Interval between searches for new mail where the server does not announce it. Default `30s`.
     pub poll_wait: Period,
-    /// How long one wait for the server's word lasts; at most `28m`. Default `9m`.
+    /// How long one wait for the server's announcement of new mail lasts; at most `28m`. Default `9m`.
     pub idle_wait: Period,
     /// Most bytes of one attachment. Default 25 MiB.
     pub download_limit: ByteSize,

@@ -21,7 +21,7 @@ struct EmailFixture {
 }
 
 impl EmailFixture {
-    /// More than large providers accept, so that a mail in memory would be detected.
+    /// Options with a file limit above that of large providers, so that a mail that is kept in memory is detected.
     fn options(&self) -> EmailOptions {
         EmailOptions {
             upload_limit: Some(ByteSize::mib(64)),

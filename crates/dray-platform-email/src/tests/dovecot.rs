@@ -183,8 +183,8 @@ pub(super) enum ProxyAction {
     Stall,
 }
 
-/// A text from the server, how many bytes are forwarded from its start on, and what is done then. Each rule applies
-/// once, one after the other.
+/// A text from the server, the number of bytes that are forwarded from the start of that text on, and the action after
+/// them. Each rule applies once, one after the other.
 type Rule = (&'static [u8], usize, ProxyAction);
 
 /// A proxy between a client and the server, which breaks or stalls connections by rules.

@@ -115,7 +115,7 @@ async fn invalid_addresses_reach_no_server() {
 }
 
 #[tokio::test]
-async fn refusals_are_final_and_keep_nothing() {
+async fn a_refused_mail_is_reported_with_its_code_and_not_stored() {
     let fake = start().await;
     let email = sender(fake.options());
     for (fault, kind, code) in [

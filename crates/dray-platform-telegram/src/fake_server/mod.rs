@@ -1,6 +1,6 @@
 //! A fake server of the Bot API, for tests and the demo.
 //!
-//! It stores the visible messages. Of uploads it stores only the size and a digest. A test with python-telegram-bot
+//! It stores the visible messages, but only the size and a digest of each upload. A test with python-telegram-bot
 //! (`tests/python.rs`) checks that it behaves like Telegram.
 
 mod album;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::CloudOptions;
 
-/// Wait after a refusal for rate that names no delay.
+/// Wait after a rate limit that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A phone number at an API. Its `Debug` shows no token.

@@ -71,7 +71,7 @@ fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookRep
     {
         return Err(PlatformError::new(
             ErrorKind::Auth,
-            "the verify token is not ours",
+            "the verify token is not the configured one",
         ));
     }
     // Meta sends digits. The filter keeps other text, such as markup, from being returned by this server.

@@ -112,7 +112,7 @@ pub(super) async fn a_lost_response_is_ambiguous_and_its_message_is_shown_once(
     expect_equal("visible files", context.visible_files().await.len(), 1)?;
     let confirmed = settle_ambiguous(&*context.platform, send).await?;
     let visible = context.visible_messages().await;
-    // One message is visible still: settling must not show it again.
+    // Only one message is still visible: settling must not show it again.
     expect_equal("visible files", context.visible_files().await.len(), 1)?;
     for confirmed in confirmed {
         let message = visible

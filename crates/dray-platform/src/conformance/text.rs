@@ -52,7 +52,7 @@ pub(super) async fn a_short_text_arrives_with_the_file_or_before_it(
         context.arrives(&delivery).await?;
         let visible = context.visible_messages().await;
         expect_equal("text", joined_text(&visible).as_str(), "Here it is.")?;
-        // Before the file or with it, never after it.
+        // The text comes before the file or with it, never after it.
         let first = visible.first().map(|message| message.text.as_str());
         expect_equal("the text is not last", first, Some("Here it is."))?;
     }

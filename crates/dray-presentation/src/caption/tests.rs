@@ -90,7 +90,7 @@ fn a_character_that_is_too_long_for_a_message_is_cut() {
 }
 
 #[test]
-fn a_limit_that_no_text_fits_still_ends() {
+fn splitting_ends_when_the_limit_is_below_one_character() {
     assert_eq!(split_text("😀😀", 0, CaptionUnit::Bytes), ["😀", "😀"]);
     assert_eq!(
         split_text(" \n ", 1, CaptionUnit::Chars),

@@ -31,8 +31,8 @@ pub struct RemoteImage {
 /// Local paths in prose: they begin at a word boundary, end with a known extension, are outside of code, and exist.
 /// Each appears once, in order.
 ///
-/// Pass the text that [`super::extract_media`] returns for a final answer that was not streamed, because a path that is
-/// only mentioned must not be sent by a second check.
+/// Pass the text that [`super::extract_media`] returns for a final answer that was not streamed. A streamed answer must
+/// not be scanned a second time, because that would send a path that the agent only mentioned.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut checks = 0;

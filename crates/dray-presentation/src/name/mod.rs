@@ -37,9 +37,9 @@ const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "
 
 /// A name under which a file from outside can be stored (platform-delivery 11, last paragraph).
 ///
-/// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
-/// Windows device names with `_` after the device, at most [`MAX_CLEAN_NAME_BYTES`] bytes with the extension kept.
-/// Bytes that are not UTF-8 become `_`. Never empty. The function is idempotent.
+/// It is the last part after `/` or `\`, composed (NFC) and without control and format characters. Leading dots become
+/// one `_`, and a Windows device name gets a `_` after the device. It has at most [`MAX_CLEAN_NAME_BYTES`] bytes; a cut
+/// keeps the extension. Bytes that are not UTF-8 become `_`. Never empty. The function is idempotent.
 pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     let text = decode_lossy(raw.as_ref());
     let visible: String = last_component(&text)
@@ -71,15 +71,15 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     }
 }
 
-/// [`clean_name`], even without the brackets that end a context line: for files in an agent's sandbox, whose paths are
+/// [`clean_name`], also without the brackets that end a context line: for files in an agent's sandbox, whose paths are
 /// in its prompt.
 pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
     // One byte replaces one byte, so the result has at most the length of `clean_name`.
     clean_name(raw).replace(['[', ']'], "_")
 }
 
-/// A name for a download, as the file has it: the last part after `/` or `\\`, without control and bidi characters,
-/// line separators, and blanks around it. Empty where only dots remain, since `.` and `..` are directories.
+/// A name for a download, as the file has it: the last part after `/` or `\`, without control and bidi characters, line
+/// separators, and blanks around it. Empty where only dots remain, since `.` and `..` are directories.
 pub fn download_name(raw: &str) -> String {
     let last = raw.rsplit(['/', '\\']).next().unwrap_or_default();
     let visible: String = last
@@ -93,8 +93,8 @@ pub fn download_name(raw: &str) -> String {
     name.to_owned()
 }
 
-/// A text for notices, logs and terminals: one line, control characters, line separators and bidi controls as `?`,
-/// at most `max_chars` characters (usually [`SHOWN_MAX`]), the last of them `…` where something was cut.
+/// A text for notices, logs and terminals: one line of at most `max_chars` characters (usually [`SHOWN_MAX`]). Control
+/// characters, line separators and bidi controls become `?`. If something was cut, the last character is `…`.
 pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     let text = String::from_utf8_lossy(raw.as_ref());
     let safe = |character| {
@@ -111,7 +111,7 @@ pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     shown.chain((max_chars > 0).then_some('…')).collect()
 }
 
-/// [`shown_text`] of the last part of a path only, [`SHOWN_MAX`] characters: what users see of a file.
+/// [`shown_text`] of the last part of a path, at most [`SHOWN_MAX`] characters: the name of a file as users see it.
 pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     let raw = raw.as_ref();
     let last = raw

@@ -100,7 +100,7 @@ fn every_code_has_a_unique_name_that_parses_to_the_code() {
 }
 
 #[test]
-fn the_fields_of_earlier_work_tell_its_task() {
+fn the_set_fields_of_earlier_work_determine_its_task() {
     let work = v1::DeliverFiles::default();
     assert_eq!(work.delivery_task(), DeliveryTask::Continue);
     let notice = v1::DeliverFiles {

@@ -143,7 +143,7 @@ fn a_directory_is_copied_as_an_archive_whose_receipt_counts_its_files() {
 }
 
 #[test]
-fn r_2_nothing_else_is_opened() {
+fn r_2_only_files_and_directories_are_copied() {
     for kind in [
         SandboxEntryKind::Fifo,
         SandboxEntryKind::Socket,

@@ -50,7 +50,7 @@ impl PictureText {
             Self::Failed => "OCR failed",
             Self::TimedOut => "the time for OCR ended before it was read, ask for a range of pages",
             Self::TooMany => {
-                "one reading recognises only the pictures before it, ask for a range of pages"
+                "the limit of pictures was reached before it, ask for a range of pages"
             }
         };
         format!("_({what}; {reason})_")

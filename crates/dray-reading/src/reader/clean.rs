@@ -11,7 +11,8 @@ pub(super) struct CleanConversion {
     pub(super) converted: Converted,
     /// The message if the part has no content.
     pub(super) miss: Option<String>,
-    /// Whether the whole text has no visible character. Of a text that has some, a blank part is shown as it is.
+    /// Whether the whole text has no visible character. A blank part of a text with visible characters is shown as it
+    /// is.
     pub(super) is_blank: bool,
     pub(super) markdown: String,
     pub(super) parts: Vec<Part>,
@@ -53,7 +54,7 @@ fn shift_parts(converted: &Converted, chunk: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for part in overlapping {
         if part.start <= start {
-            // Of the parts that begin before the chunk only the last one reaches into it.
+            // Only the last of the parts that begin before the chunk reaches into it.
             parts.clear();
         }
         let start = part.start.saturating_sub(start);

@@ -144,7 +144,7 @@ impl Reader {
         self
     }
 
-    /// Limits for one caller how many bytes of text are returned without a summary; the policy's limit also applies.
+    /// Limits how many bytes of text one caller gets without a summary; the policy's limit also applies.
     #[must_use]
     pub fn with_inline_budget(mut self, bytes: usize) -> Self {
         let budget = &mut self.policy.inline_text_budget_bytes;

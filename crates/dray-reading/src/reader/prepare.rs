@@ -65,7 +65,7 @@ pub(super) struct PrepareSteps {
     pub(super) cancel: CancellationToken,
 }
 
-/// Most bytes between two looks at the cancellation.
+/// Most bytes that are read between two checks for cancellation.
 const READ_STEP_BYTES: usize = 64 * 1024;
 
 fn refuse(display_path: &str, code: Code, reason: &str) -> Box<Record> {

@@ -4,9 +4,9 @@
 /// heading or with its last line.
 const CHUNK_SLACK_DIVISOR: usize = 3;
 
-/// Splits at line ends. A chunk ends with the line that reaches `size` bytes, or before a heading once it has two
-/// thirds of that; a line that would make it larger than four thirds is cut between characters. The joined chunks are
-/// the text.
+/// Splits at line ends. A chunk ends with the line that reaches `size` bytes, or before a heading if it has at least
+/// two thirds of `size`. A line that would make the chunk larger than four thirds of `size` is cut between characters.
+/// The joined chunks are the text.
 pub fn chunks(text: &str, size: usize) -> Vec<&str> {
     let size = size.max(CHUNK_SLACK_DIVISOR);
     let max_bytes = size + size / CHUNK_SLACK_DIVISOR;

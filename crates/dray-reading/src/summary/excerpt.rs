@@ -71,8 +71,8 @@ fn outline(markdown: &str) -> String {
     out
 }
 
-/// The last line end at or before an offset; the offset itself, moved to a character, if that line end is in the first
-/// half.
+/// The last line end at or before an offset. If that line end is in the first half, the offset itself, moved back to
+/// the start of a character.
 fn line_end_before(text: &str, offset: usize) -> usize {
     if offset >= text.len() {
         return text.len();
@@ -82,12 +82,13 @@ fn line_end_before(text: &str, offset: usize) -> usize {
         .get(..offset)
         .and_then(|before| before.rfind('\n'))
         .map(|end| end + 1);
-    // A line end in the first half would give up more text than a torn line costs.
+    // A cut at a line end in the first half would drop more than half of the text, which is worse than a cut inside a
+    // line.
     line.filter(|end| *end * 2 > offset).unwrap_or(offset)
 }
 
-/// The first line start at or after an offset; the offset itself, moved to a character, if that line start is in the
-/// last half of the rest.
+/// The first line start at or after an offset. If that line start is in the last half of the rest, the offset itself,
+/// moved forward to the start of a character.
 fn line_start_after(text: &str, offset: usize) -> usize {
     let offset = text.ceil_char_boundary(offset);
     let rest = text.get(offset..).unwrap_or_default();

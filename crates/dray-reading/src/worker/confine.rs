@@ -54,8 +54,8 @@ fn lower_limit(wanted: u64, outer: Option<u64>) -> u64 {
 /// Allows only the system calls that a computation needs. Others fail with `EPERM` and do not end the process, because
 /// libraries also make optional calls. The process cannot gain privileges afterwards.
 ///
-/// Only `file` can be read and only the standard output and error written: the starter of the parent may have left
-/// other descriptors open, which this process inherits and a document must not use.
+/// Only `file` can be read, and only the standard output and error can be written. The program that started the parent
+/// may have left other descriptors open, which this process inherits and a document must not use.
 pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
         .iter()

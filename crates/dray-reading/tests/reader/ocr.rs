@@ -262,7 +262,7 @@ async fn an_endless_ocr_program_is_ended_and_the_text_is_marked() {
 }
 
 #[tokio::test]
-async fn more_pictures_than_are_read_are_counted_out() {
+async fn pictures_beyond_the_limit_are_marked_as_not_recognised() {
     let pages = pdf(
         &[PICTURE_PAGE, PICTURE_PAGE, PICTURE_PAGE],
         strip(),
@@ -283,7 +283,7 @@ async fn more_pictures_than_are_read_are_counted_out() {
     assert!(
         record
             .output
-            .contains("_(page 3 is a picture; one reading recognises only the pictures before it")
+            .contains("_(page 3 is a picture; the limit of pictures was reached before it")
     );
     assert!(record.truncated);
 }

@@ -67,7 +67,7 @@ impl SupervisedEnd {
         }
     }
 
-    /// Waits until it has ended; its output has.
+    /// Waits until the command has ended. Its output has ended before.
     pub(super) async fn status(&self) -> Result<i32, Error> {
         let status = await_status(&self.client, &self.id).await?;
         self.command.set_ended(status);
@@ -78,7 +78,7 @@ impl SupervisedEnd {
         self.command.guard()
     }
 
-    /// Waits for the end of the command, which is killed when this is dropped before.
+    /// Waits for the end of the command, which is killed when this future is dropped before the end.
     pub(super) async fn wait(
         self,
         mut guard: KillGuard,

@@ -94,7 +94,7 @@ impl CommandStreams {
                 LogOutput::StdErr { message } => self.stderr.push(&message),
                 LogOutput::StdIn { .. } => {}
                 LogOutput::Console { .. } => {
-                    let torn = "the stream of a command is torn";
+                    let torn = "the output stream of a command is cut or malformed";
                     return Err(Error::new(ErrorKind::Unavailable, torn));
                 }
             }
@@ -118,9 +118,10 @@ impl CommandStreams {
         }
     }
 
-    /// A frame, or the end of the output. An engine that closes the connection of a program that ended without reading
-    /// its input resets it, as the kernel does when bytes are left; all output arrives before the reset. Afterwards the
-    /// engine is asked whether the program has ended, and the reports of scripts show that they are complete.
+    /// A frame, or the end of the output. When a program ends without reading its input, the connection is reset,
+    /// because the engine closes it while bytes are left. All output arrives before the reset, so the reset counts as
+    /// the end. Afterwards the engine is asked whether the program has ended, and the reports of scripts show that they
+    /// are complete.
     fn received(
         &self,
         frame: Option<Result<LogOutput, bollard::errors::Error>>,

@@ -30,7 +30,7 @@ async fn a_link_that_climbs_ends_at_the_root_of_the_container() {
 }
 
 #[tokio::test]
-async fn the_text_of_a_link_is_bytes() {
+async fn a_link_target_may_have_any_bytes() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container

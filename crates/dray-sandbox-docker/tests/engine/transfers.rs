@@ -180,7 +180,7 @@ async fn r_13_a_full_volume_is_left_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_file_that_its_user_may_not_read_does_not_leave_by_the_engines_rights() {
+async fn a_file_that_the_user_may_not_read_is_not_read_with_the_rights_of_the_engine() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container

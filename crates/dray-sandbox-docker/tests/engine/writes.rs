@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 use super::fixture::{ContainerFixture, NOW_S, kind, path};
 
 #[tokio::test]
-async fn a_file_belongs_to_the_user_and_to_now() {
+async fn a_written_file_belongs_to_the_user_and_has_the_current_time() {
     for (user, owner) in [
         ("agent", "1000 1000"),
         ("4711:4712", "4711 4712"),
@@ -29,7 +29,7 @@ async fn a_file_belongs_to_the_user_and_to_now() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_that_others_may_change_or_that_changes_its_user() {
+async fn a_written_file_has_no_set_id_bits_and_no_write_permission_for_others() {
     let fixture = ContainerFixture::agent().await;
     let at = path("/workspace/file");
     let write = Write {

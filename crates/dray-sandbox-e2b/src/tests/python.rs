@@ -1,5 +1,5 @@
-//! The fake server is checked with an independent client: the vendor's, in a version that speaks JSON to the
-//! daemon, as we do. Its latest ones speak protobuf.
+//! The fake server is checked with an independent client, that of the vendor. This version speaks JSON to the daemon,
+//! as this crate does; the latest versions speak protobuf.
 
 use std::fs;
 use std::time::Duration;

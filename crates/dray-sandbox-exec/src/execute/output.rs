@@ -136,7 +136,7 @@ impl ProgramOutput {
                 Some(b"err ") if self.take_frame(mark.len() + 3).await? => continue,
                 Some(b"err ") | None => {}
                 Some(_) => {
-                    // A program that knows its nonce may write anything.
+                    // This mark is output: a program that knows its nonce may write it itself.
                     let chunk = self.buffer.split_to(mark.len());
                     if let Some(chunk) = self.limit_output(chunk) {
                         return Ok(Some(chunk));

@@ -11,7 +11,7 @@ use crate::channel::Channel;
 use crate::reply::{Nonce, weight};
 use crate::text_command::{escaped, spelled};
 
-/// Discards messages of the shell itself, which must not be taken for output of the program.
+/// The script that runs the program. It discards messages of the shell itself, which must not be taken for output.
 const EXECUTE_SCRIPT: &str = concat!(
     "exec 2>/dev/null\n",
     include_str!("../script/marked.sh"),
@@ -113,10 +113,10 @@ impl OutputLimits {
 fn check(request: &CommandRequest) -> Result<(), Error> {
     let invalid = |reason: &str| Err(Error::new(ErrorKind::InvalidName, reason));
     let Some(program) = request.argv.first() else {
-        return invalid("a command has a program");
+        return invalid("the command has no program");
     };
     if program.is_empty() || program.starts_with(b"-") || program.contains(&b'=') {
-        return invalid("the name of a program is not empty, begins without `-` and has no `=`");
+        return invalid("the program's name is empty, begins with `-` or has `=`");
     }
     let values = request.environment.iter().map(|(_, value)| value);
     if request

@@ -145,7 +145,7 @@ fn a_tag_beside_inline_code_counts() {
 }
 
 #[test]
-fn directives_hold_for_the_message_and_leave_the_text() {
+fn directives_apply_to_the_message_and_are_removed_from_the_text() {
     let found = given(
         "[[audio_as_voice]]\nListen\nMEDIA:/tmp/a.ogg",
         &["/tmp/a.ogg"],
