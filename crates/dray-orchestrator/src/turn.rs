@@ -163,7 +163,7 @@ impl fmt::Debug for SharedParts {
 pub(crate) enum ModelEndpoint {
     /// The model is at an endpoint of chat completions.
     Available(Box<ChatClient>),
-    /// Nowhere: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
+    /// No model is available: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
     Missing,
 }
 

@@ -138,7 +138,7 @@ fn remove_texts(answer: &mut Value) {
     state::remove_text(answer);
 }
 
-/// Says in an answer whose calls may name the record of a paused turn that the texts in that record are deleted, too.
+/// Marks an answer whose calls may name the record of a paused turn: the texts in that record are deleted, too.
 fn mark_deleted(answer: &mut Value) {
     let members = answer.as_object_mut();
     let custom = members.map(|members| members.entry("custom_content").or_insert(json!({})));

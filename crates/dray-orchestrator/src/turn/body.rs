@@ -184,7 +184,7 @@ impl BodyTemplate {
             client: client_tools.declarations(),
         };
         if tools.is_empty() {
-            // Services refuse it without tools, for which it has no meaning.
+            // Services refuse this member in a request without tools, where it has no meaning.
             fixed.shift_remove("parallel_tool_calls");
         }
         let members = FixedMembers {
@@ -309,7 +309,7 @@ struct StreamOptions {
 struct ToolList<'a> {
     own: &'a [Arc<dyn Tool>],
     statics: &'a [Value],
-    /// They come last, so that the agent's own part of the prompt is the same for all clients.
+    /// The client's tools come last, so that the agent's own part of the prompt is the same for all clients.
     client: &'a [Value],
 }
 

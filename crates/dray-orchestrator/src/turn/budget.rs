@@ -292,7 +292,7 @@ impl TurnBudget {
 
     fn sum(&self, model: &str, usage: &[ModelUsage]) -> BudgetUse {
         usage.iter().fold(BudgetUse::default(), |sum, usage| {
-            // Tokens without a name are those of the model that was called.
+            // Tokens of a model without a name or a price cost as much as those of the model that was called.
             let price = self
                 .prices
                 .get(&usage.model)

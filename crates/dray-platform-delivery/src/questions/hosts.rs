@@ -27,7 +27,7 @@ const MAX_PRINCIPAL_BYTES: usize = 128;
 /// Reason of the fault for a question that has an answer.
 const ANSWERED_DETAIL: &str = "question_answered";
 
-/// Said after a press that comes too late.
+/// Notice after a press that comes too late.
 const ENDED_NOTICE: &str =
     "This question has expired or does not exist any more; your answer changes nothing.";
 

@@ -17,7 +17,7 @@ use crate::responses::{EventLog, EventLogError, MAX_BATCHES};
 /// Most groups of events that wait to be recorded; a group has at most as many events as one write to a client.
 const MAX_WAITING_GROUPS: usize = 256;
 /// Time between the first event of a batch and its record. It grows with the number of batches, so that their list
-/// holds hours.
+/// can cover hours.
 const BATCH_INTERVAL: Duration = Duration::from_millis(400);
 /// How much each batch adds to the interval.
 const INTERVAL_STEP: Duration = Duration::from_millis(10);

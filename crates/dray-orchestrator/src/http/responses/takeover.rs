@@ -46,7 +46,7 @@ pub(super) struct ResponseCaller {
 
 /// What a replica can do about a response whose process may have ended.
 pub(super) enum Abandonment {
-    /// Nothing: its process runs, or it has ended.
+    /// Nothing: its process runs, or the response has ended.
     None,
     /// Report it: it has no checkpoint, or was taken over too often.
     Lost,
