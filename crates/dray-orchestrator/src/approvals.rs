@@ -227,7 +227,7 @@ pub(crate) struct ApprovalStore {
 
 impl ApprovalStore {
     /// Approvals that wait for `timeout`. A request that waits for a chat and renews no `lease` counts as gone. `tasks`
-    /// take back questions of turns that end early.
+    /// withdraw questions of turns that end early.
     pub(crate) const fn new(
         records: CallerRecords,
         audits: ApprovalAudits,

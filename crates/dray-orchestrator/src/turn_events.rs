@@ -212,7 +212,7 @@ impl QueuedEvent {
     }
 }
 
-/// What distinguishes the events of a call from those of other calls of its turn.
+/// The text that distinguishes the events of a call from those of other calls of its turn.
 fn call_part(call: Option<&v1::TurnCall>) -> String {
     call.map_or(0, |call| call.number).to_string()
 }

@@ -288,8 +288,8 @@ impl Config {
         Ok(accounts)
     }
 
-    /// The configured accounts after those of an earlier configuration, which are `opened`. An account whose settings
-    /// are the same stays open with its connections, permits and last check; the others are opened.
+    /// The configured accounts. `opened` are the accounts of the earlier configuration: an account whose settings are
+    /// the same stays open with its connections, permits and last check. The other accounts are opened.
     ///
     /// # Errors
     /// Options that cannot be used.

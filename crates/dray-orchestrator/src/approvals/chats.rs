@@ -61,7 +61,7 @@ pub(crate) struct QuestionCheckpoint {
     pub(crate) response: String,
 }
 
-/// An answer that people of a chat can give to what a tool asks.
+/// An answer that people of a chat can give to the question of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChatOption {
     /// Text of the button.

@@ -124,7 +124,7 @@ fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
     }
 }
 
-/// The effect of the end of a request on what it asked about.
+/// The effect of the end of a request on the subject of its question.
 const fn abandoned_effect(record: &ApprovalRecord) -> &'static str {
     if record.questions.is_some() {
         "the tool gets no answer to this"

@@ -89,7 +89,7 @@ impl EventLog {
     ///
     /// # Errors
     ///
-    /// [`EventLogError`]; after it the log is as before.
+    /// [`EventLogError`]; after an error the log is unchanged.
     pub(crate) async fn append(&mut self, events: &[Value]) -> Result<(), EventLogError> {
         let (Some(first), Some(last)) = (
             events.first().and_then(sequence_of),

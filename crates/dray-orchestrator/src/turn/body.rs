@@ -56,7 +56,7 @@ impl ClientParameters {
         self
     }
 
-    /// The same for another agent, which has other tools than those that a choice names.
+    /// The same for another agent. A choice that names tools is removed, because that agent has other tools.
     #[must_use]
     pub(super) fn for_next_agent(mut self) -> Self {
         self = self.after_first_call();

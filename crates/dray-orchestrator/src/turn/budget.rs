@@ -27,7 +27,7 @@ pub(super) const EXHAUSTED_CODE: &str = "budget_exhausted";
 /// Scope of the budgets of one turn, for messages to people.
 const THIS_TURN: &str = "this turn";
 
-/// A budget with what was used of it.
+/// A budget and its usage.
 #[derive(Clone, Debug)]
 struct ScopedBudget {
     /// Whose budget it is, for messages to people.

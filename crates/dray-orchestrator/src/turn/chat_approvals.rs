@@ -112,7 +112,7 @@ impl<'a> ChatApprovals<'a> {
     ///
     /// # Errors
     ///
-    /// The chat cannot be asked: the call, and what the model gets.
+    /// The chat cannot be asked. The error is the call, and the text that the model gets.
     pub(super) async fn ask(
         self,
         waiting: WaitingCall,

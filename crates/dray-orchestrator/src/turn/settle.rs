@@ -268,7 +268,7 @@ impl Settlement<'_> {
         }
     }
 
-    /// Records the decisions. Returns the calls that are made by them; the others have their results.
+    /// Records the decisions. Returns the calls that they permit; the other calls have their results.
     pub(super) async fn record(
         self,
         mut decided: Vec<DecidedCall>,

@@ -2,7 +2,7 @@
 //!
 //! The beginning and the end of an item are sent after they are recorded: the process that continues the response knows
 //! each item of which a client knows, and does not use its place for another one. Other events are sent before they are
-//! recorded, so a process that dies loses what it sent of a text in about half a second. A response continues when
+//! recorded, so a process that dies loses the text that it sent since its last batch. A response continues when
 //! recording fails.
 
 use std::time::Duration;

@@ -123,7 +123,7 @@ pub(super) async fn finish_abandoned(
         }
         Err(failure) => {
             tracing::warn!(%failure, response = id, "a response cannot be finished here");
-            // It stays in progress until its lease ends, and is then reported.
+            // The response stays in progress until its lease ends, and is then reported.
         }
     }
     Ok(false)
