@@ -181,7 +181,7 @@ pub fn text_type(extension: &str) -> Option<&'static str> {
     row_of(TEXT_ROWS, extension).map(|(media_type, ..)| *media_type)
 }
 
-/// The media type that a file name or the path of an address suggests. A claim only: content is not looked at.
+/// The media type that a file name or the path of an address suggests. It is only a claim: the content is not read.
 pub fn type_of_name(name: &str) -> Option<&'static str> {
     type_of_extension(&extension_of(name))
 }

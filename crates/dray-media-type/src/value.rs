@@ -27,7 +27,7 @@ pub fn matches_pattern(media_type: Option<&str>, pattern: &str) -> bool {
         return false;
     };
     match pattern.strip_suffix('*') {
-        // This arm comes before `x/*`, because its family would be `*/`, which no type begins with.
+        // This arm comes before the one for `x/*`, where `*/*` would mean types that begin with `*/`.
         _ if pattern == "*/*" => true,
         Some(family) if family.ends_with('/') => media_type
             .get(..family.len())

@@ -34,7 +34,7 @@ pub(crate) use chats::{AskFailure, ChatOption, ChatState, QuestionCheckpoint, Sh
 pub(crate) const APPROVAL_PREFIX: &str = "apr_";
 /// Most bytes of the result of an approved call that is kept for later requests.
 const MAX_OUTCOME_BYTES: ByteSize = ByteSize::mib(32);
-/// Code of failures of approvals that are gone or another caller's.
+/// Code of failures of approvals that no longer wait, or belong to another caller.
 pub(crate) const EXPIRED_CODE: &str = "approval_expired";
 /// Code of failures of approvals that were decided before.
 pub(crate) const USED_CODE: &str = "approval_used";
@@ -66,7 +66,7 @@ impl ApprovalDecision {
         matches!(self, Self::Approved | Self::Answered)
     }
 
-    /// The decision that an answer to a tool is.
+    /// The decision that corresponds to a user's answer to a tool.
     pub(crate) const fn of_answer(answer: &UserAnswer) -> Self {
         match answer {
             UserAnswer::Accepted(_) => Self::Answered,
@@ -81,7 +81,7 @@ impl ApprovalDecision {
 pub(crate) struct ApprovalRecord {
     /// Token of the paused turn with the call.
     pub(crate) token: String,
-    /// Number of approvals of the same round; in a text, they are answered together.
+    /// Number of approvals of the same round; one answer in text decides all of them.
     pub(crate) round_size: usize,
     /// Name of the tool.
     pub(crate) tool: String,
@@ -116,15 +116,15 @@ pub(crate) struct ApprovalRecord {
     /// Whether a chat decided it and no request used the decision in time.
     #[serde(default)]
     is_lapsed: bool,
-    /// Unix milliseconds until which the request that asked a chat counts as running; it renews them. `None` where
-    /// another request can continue the call.
+    /// Unix milliseconds until which the request that asked a chat counts as running; that request renews them. `None`
+    /// where another request can continue the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
     /// Whether it ended because that request was gone before the chat decided.
     #[serde(default)]
     is_abandoned: bool,
-    /// Id of the response in the background that makes the call, with `token` at another replica too. Once it has
-    /// ended, no request makes the call.
+    /// Id of the response in the background that makes the call; with `token`, another replica can make it too. Once
+    /// the response has ended, no request makes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     response: Option<String>,
 }
@@ -227,7 +227,7 @@ pub(crate) struct ApprovalStore {
 
 impl ApprovalStore {
     /// Approvals that wait for `timeout`. A request that waits for a chat and renews no `lease` counts as gone. `tasks`
-    /// take back questions of turns that end early.
+    /// withdraw questions of turns that end early.
     pub(crate) const fn new(
         records: CallerRecords,
         audits: ApprovalAudits,
@@ -336,7 +336,7 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
         decision: ApprovalDecision,
     ) -> Result<(), RequestFailure> {
-        // This request acts on it; a chat may be asked the same.
+        // This request acts on the decision, so a press in a chat that was asked too does not wait for its use.
         record.value.is_used = decision.permits();
         let decided = self.record_decision(principal, id, record, decision).await;
         decided.map_err(|error| match error {
@@ -447,7 +447,7 @@ pub(crate) fn refusal_text(reason: Option<&str>) -> String {
     }
 }
 
-/// The approval is not there.
+/// The approval does not wait for a decision of this caller.
 pub(crate) fn expired_failure() -> RequestFailure {
     approval_failure(
         EXPIRED_CODE,

@@ -98,7 +98,7 @@ impl ClientFiles {
             expires_ms: created_ms.saturating_add(lifetime.as_millis()),
         };
         let id = random_id(FILE_ID_PREFIX);
-        // The record is deleted before the file, because an operator would believe that a file without search results
+        // This record is written before the file, because an operator would believe that a file without search results
         // is deleted.
         self.record_holder(principal, &id, &record).await?;
         let created = self

@@ -172,7 +172,7 @@ impl From<RecordError> for RequestFailure {
             RecordError::Failed(failure) => failure,
             RecordError::Stale => Self::new(
                 409,
-                "Another request changed it at the same time. Try again.",
+                "Another request changed the object at the same time. Try again.",
             ),
         }
     }
@@ -353,7 +353,7 @@ fn record_bytes<T: Serialize>(value: &T) -> Result<Bytes, RecordError> {
     let bytes =
         serde_json::to_vec(value).map_err(|_| RecordError::Failed(RequestFailure::unexpected()))?;
     if bytes.len() > MAX_RECORD_BYTES {
-        let message = "It has grown too large to be stored. Start a new one.";
+        let message = "The object has grown too large to be stored. Start a new one.";
         return Err(RecordError::Failed(RequestFailure::new(413, message)));
     }
     Ok(bytes.into())

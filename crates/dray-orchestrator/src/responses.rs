@@ -399,7 +399,7 @@ impl ResponseStore {
             if record.value.status != ResponseStatus::InProgress {
                 break;
             }
-            // Its process notices at its next renewal of the lease, which this write makes stale.
+            // The process of the response notices this at its next renewal of the lease, which this write makes stale.
             record.value.status = ResponseStatus::Cancelled;
             let updated = self
                 .records

@@ -1,4 +1,4 @@
-//! The service: it listens for chats and calls the others over the bus.
+//! The service: it listens for chats and calls the other services over the bus.
 
 mod parts;
 mod reload;
@@ -141,8 +141,8 @@ impl Orchestrator {
         self: Arc<Self>,
         request: Request<v1::DecideInChatRequest>,
     ) -> Result<v1::DecideInChatReply, Fault> {
-        // The tenant is that of the request and not of this process: the bus may hand it a request about agents of
-        // another orchestrator.
+        // The tenant of the request is used and not that of this process: the bus may give this process a request about
+        // agents of another orchestrator.
         let approvals = self.approvals.for_tenant(request.meta.tenant.clone());
         let decided = approvals.decide_in_chat(&request.body).await;
         decided.map_err(|failure| {

@@ -152,8 +152,8 @@ impl StoredSignIns {
         Ok(CallbackPage::Code { code, toolset })
     }
 
-    /// The sign-ins whose codes are in the last message, of the user. Codes of other principals and conversations are
-    /// unknown. Each works once.
+    /// The sign-ins whose codes are in the last message, if it is one of the user. Codes of other principals and
+    /// conversations are unknown. Each code works once.
     pub(crate) async fn take_confirmed(
         &self,
         principal: &str,

@@ -14,7 +14,7 @@
 //! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `mcp_report`: calls of MCP servers as items of responses.
 //! - `budget`: the limits of a turn.
-//! - `hooks`: calls of tools by the runtime itself; `guardrails`: those that judge the others, and the model.
+//! - `hooks`: calls of tools by the runtime itself; `guardrails`: tools that judge other calls and the model.
 //! - `telemetry`: spans and metrics of a turn; `report`: its events on the bus.
 //! - `checkpoint`: the stored progress of a response that another replica may have to finish.
 //! - `pause`: the stored progress of a turn that begins to wait.
@@ -163,7 +163,7 @@ impl fmt::Debug for SharedParts {
 pub(crate) enum ModelEndpoint {
     /// The model is at an endpoint of chat completions.
     Available(Box<ChatClient>),
-    /// Nowhere: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
+    /// No model is available: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
     Missing,
 }
 

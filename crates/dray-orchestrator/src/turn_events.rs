@@ -22,7 +22,7 @@ use crate::metrics::OrchestratorMetrics;
 const QUEUE_COUNT: usize = 4;
 /// Most events that wait in one queue.
 const MAX_QUEUED_EVENTS: usize = 1024;
-/// Places of a queue that calls of tools leave to begins and ends of turns, which are fewer and say more.
+/// Places of a queue that are reserved for begins and ends of turns, which are fewer than calls of tools and say more.
 const RESERVED_PLACES: usize = 256;
 /// Time from an event to the end of the attempts to publish it.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -212,7 +212,7 @@ impl QueuedEvent {
     }
 }
 
-/// What distinguishes the events of a call from those of other calls of its turn.
+/// The text that distinguishes the events of a call from those of other calls of its turn.
 fn call_part(call: Option<&v1::TurnCall>) -> String {
     call.map_or(0, |call| call.number).to_string()
 }

@@ -65,8 +65,8 @@ impl RequestIntake {
         })
     }
 
-    /// Takes the place of a request. Takes the position of a request in its chat. `None` when the chat is not known yet
-    /// or not allowed: the worker then reports that, or takes the position.
+    /// Takes the position of a request in its chat. `None` when the chat is not known yet or not allowed: the worker
+    /// then reports that, or takes the position.
     ///
     /// # Errors
     /// The bus failed, so the order of the chat is unknown.

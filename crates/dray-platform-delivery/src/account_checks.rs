@@ -143,7 +143,7 @@ fn check_from_result(
                 }
                 _ => (
                     CredentialState::Unreachable,
-                    "The platform's response was not one to this question.".into(),
+                    "The platform's response to the check cannot be used.".into(),
                 ),
             };
             check.set_credentials(state);

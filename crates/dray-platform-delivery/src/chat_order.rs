@@ -128,7 +128,7 @@ impl ChatOrder {
     /// Opens the place of a delivery that continues, for the whole timeout.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn hold(&self, chat: &str, delivery: &str, number: u64) -> Result<(), KeyError> {
         let (_, until_ms) = self.times();
         self.change(chat, |positions| {
@@ -160,7 +160,7 @@ impl ChatOrder {
     /// The first open place of a chat.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn first(&self, chat: &str) -> Result<Option<u64>, KeyError> {
         let now_ms = self.clock.now_ms();
         let entry = self.keys.get(&chat_key(chat)).await?;

@@ -248,7 +248,7 @@ async fn claim_path(part: &Path, path: &Path) -> io::Result<()> {
     options.write(true).create_new(true).open(path).await?;
     let renamed = tokio::fs::rename(part, path).await;
     if renamed.is_err() {
-        // Otherwise the user would find an empty file, and the next attempt another name.
+        // Otherwise the user would find an empty file, and the next attempt would choose another name.
         let _ = tokio::fs::remove_file(path).await;
     }
     renamed

@@ -33,7 +33,7 @@ pub struct Config {
     /// Copies files into a directory of this machine for the target `cli:DIRECTORY`. Only for a system that serves the
     /// person who runs it. Default false.
     pub cli: bool,
-    /// Directories that `cli` takes when the wished one cannot be written, in this order.
+    /// Directories that `cli` uses when the requested one cannot be written, in this order.
     pub cli_fallbacks: Vec<PathBuf>,
     /// Chats that any session may send to beside its own, each written as `telegram:12345` or, for all chats of an
     /// account, `telegram:*`.
@@ -62,7 +62,7 @@ pub struct Config {
     /// How long a delivery holds up later ones of its chat while its files are copied out of the sandbox: `1s` to `1h`.
     /// Afterwards they are shown first. Default `5m`.
     pub order_timeout: Period,
-    /// How long a limit that a refusal taught is believed. Default `24h`.
+    /// How long a size limit that was learned from a refusal is used. Default `24h`.
     pub learned_lifetime: Period,
     /// Address for webhooks of platforms and uploads of browsers; none is opened without it.
     pub listen: Option<SocketAddr>,
@@ -79,7 +79,7 @@ pub struct Config {
     pub question_chats: BTreeMap<String, QuestionChat>,
     /// Which files from the web may go to which chats. Default none: all may.
     pub web_files: Vec<WebFileRule>,
-    /// Asks platforms for messages where they are asked rather than call us. Default true.
+    /// Whether messages are polled from platforms that do not push them. Default true.
     pub poll: bool,
     /// Most bytes of one attachment of a user. Default `128MiB`.
     pub max_attachment: ByteSize,
@@ -288,8 +288,8 @@ impl Config {
         Ok(accounts)
     }
 
-    /// The configured accounts after those of an earlier configuration, which are `opened`. An account whose settings
-    /// are the same stays open with its connections, permits and last check; the others are opened.
+    /// The configured accounts. `opened` are the accounts of the earlier configuration: an account whose settings are
+    /// the same stays open with its connections, permits and last check. The other accounts are opened.
     ///
     /// # Errors
     /// Options that cannot be used.

@@ -93,7 +93,7 @@ impl From<DeliveryError> for Fault {
             DeliveryError::Interrupted => {
                 Self::new(FaultCode::Unavailable, "The delivery was interrupted.")
                     .detail("interrupted")
-                    .advice("It is taken up again by itself.")
+                    .advice("It continues by itself.")
                     .retry_after(std::time::Duration::from_secs(1))
             }
         }

@@ -198,7 +198,7 @@ impl DeliveryIndex {
         let state = self.lock();
         let mut entries: Vec<IndexEntry> = state
             .entries
-            // Keys are sorted, so this reads the lines of one tenant and not those of all.
+            // Keys are sorted, so this reads the entries of one tenant and not those of all.
             .range(prefix.clone()..)
             .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, entry)| entry)

@@ -17,7 +17,7 @@ pub const PLATFORM_BUCKET: &str = "dray_platform";
 /// Most attempts to write one key that others change at the same time.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
 
-/// Lifetime of file ids and similar values; the bucket's own limit is shorter.
+/// Lifetime of file ids and similar values, which equals the bucket's own limit.
 const FILE_ID_LIFETIME: Duration = Duration::from_hours(24 * 30);
 
 /// Lifetime of the time of a user's message: longer than the time from a request to its record.

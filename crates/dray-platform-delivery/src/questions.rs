@@ -423,7 +423,7 @@ fn notice(text: &str) -> PressReply {
 }
 
 fn silent_platform() -> PlatformError {
-    PlatformError::new(ErrorKind::Transient, "the platform did not answer")
+    PlatformError::new(ErrorKind::Transient, "the platform did not respond")
 }
 
 fn unknown_chat() -> Fault {

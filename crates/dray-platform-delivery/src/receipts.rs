@@ -169,7 +169,8 @@ impl ReceiptService {
         Ok(())
     }
 
-    /// The reports of these entries, as many as the limit and a message take, and where the next list begins.
+    /// The reports of these entries, as many as the limit and the size of a message allow, and where the next list
+    /// begins.
     async fn read_reports(
         &self,
         entries: Vec<IndexEntry>,

@@ -39,7 +39,7 @@ pub struct RevisionedRecord {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Another worker changed the record, so this one must stop.
-    #[error("the delivery's record has moved on")]
+    #[error("another worker changed the delivery's record")]
     Moved,
     /// The bus failed.
     #[error("the delivery's record cannot be reached")]

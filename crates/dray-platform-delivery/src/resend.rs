@@ -37,7 +37,7 @@ pub(crate) fn resend_offer(record: &DeliveryRecord) -> Option<v1::ResendOffer> {
             may_repeat: has_file(&|file| file.state == FileState::Unknown),
         });
     }
-    // The platform refused the others for good, which a person may have corrected, such as a wrong chat.
+    // The platform refused the others permanently. A person may have corrected the cause, such as a wrong chat.
     has_file(&|file| file.state == FileState::Rejected).then(|| v1::ResendOffer {
         all: true,
         may_repeat: has_file(&|file| file.state != FileState::Rejected),

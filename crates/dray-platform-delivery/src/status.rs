@@ -86,7 +86,7 @@ impl StatusUpdates {
         if is_window_closed(&update.code) {
             self.wait_for_user(account, &mut stored.record).await;
         } else if stored.record.finished {
-            // A repeat of the report changes nothing, so a crash would lose the correction.
+            // A repeat of the report changes nothing, so without this mark a crash would lose the correction.
             mark_unpublished(&mut stored.record, self.clock.now_ms());
         }
         let written = self

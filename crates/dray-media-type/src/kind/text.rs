@@ -51,7 +51,7 @@ fn as_text(head: &[u8], whole: bool) -> Option<&str> {
     }
     match str::from_utf8(sample) {
         Ok(text) => Some(text),
-        // An error without a length is a character cut by the window; at the end of the file it is damage.
+        // An error without a length is a character that the sample cuts off; at the end of the file it is invalid.
         Err(error) if error.error_len().is_none() && !(whole && sample.len() == head.len()) => {
             str::from_utf8(sample.get(..error.valid_up_to())?)
                 .ok()

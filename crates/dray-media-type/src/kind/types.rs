@@ -45,7 +45,7 @@ pub enum ImageKind {
     },
     /// BMP of Windows or OS/2, by the size of its second header.
     Bmp,
-    /// TIFF in either byte order, without many raw formats that build on it.
+    /// TIFF in either byte order, except many raw formats that are based on it.
     Tiff,
     /// HEIC and HEIF, by the `ftyp` brand; platforms get them as documents.
     Heic,
@@ -60,7 +60,7 @@ pub enum ImageKind {
 pub enum VideoKind {
     /// MP4, and any ISO base media file of an unknown brand.
     Mp4(VideoCodec),
-    /// `QuickTime`: brand `qt  `, or a file from before brands.
+    /// `QuickTime`: brand `qt  `, or an older file without a brand.
     Quicktime,
     /// 3GP and 3G2: any brand that begins with `3g`.
     ThreeGp,
@@ -83,7 +83,7 @@ pub enum VideoCodec {
     H264,
     /// H.265, AV1, VP8, VP9, MPEG-4 Part 2, Dolby Vision or `ProRes`.
     Other,
-    /// The index is at the end of the file.
+    /// The codec is not known, because the index is at the end of the file.
     Unknown,
 }
 

@@ -62,7 +62,7 @@ impl ZipNames {
         }
         if self.content_types {
             // The part that identifies the format may be after the head; then the file name may select one of the
-            // three.
+            // three Office formats.
             let named = match extension {
                 "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
                 "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),
@@ -118,7 +118,7 @@ struct ZipEntry<'head> {
     content: &'head [u8],
 }
 
-/// Walks from entry to entry, without a look into the content of an entry whose size is given.
+/// Iterates over the entries. The content of an entry whose size is given is skipped and not searched.
 struct ZipEntries<'head> {
     head: &'head [u8],
     at: Option<usize>,

@@ -1,4 +1,5 @@
-//! Audit events of decisions. An event precedes each decision, which does not hold without it.
+//! Audit events of decisions. The event is stored before the decision; an approval or an answer does not hold without
+//! it.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl ApprovalAudits {
         &self.bus
     }
 
-    /// The envelope of what this service says, with its tenant.
+    /// The envelope of a message of this service, with the tenant.
     pub(super) fn meta(&self, timeout: Duration) -> Meta {
         let deadline = Deadline::after(self.clock.now_ms(), timeout);
         Meta::new(self.tenant.clone(), deadline)
@@ -87,7 +88,7 @@ impl ApprovalAudits {
             decided_by = audit.decided_by,
             choice = ?audit.choice(),
             is_stored = published.is_ok(),
-            "a call of a tool was decided about"
+            "a decision about a call of a tool was made"
         );
         match published {
             Ok(_) => Ok(()),

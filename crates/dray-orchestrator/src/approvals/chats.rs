@@ -30,7 +30,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 const USE_WAIT: Duration = Duration::from_secs(2);
 /// Time between two reads of a record that waits for its decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Attempts to write a record that a person and a turn write for a moment.
+/// Attempts to write a record that a person and a turn may change concurrently.
 const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not accept questions of tools.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
@@ -61,7 +61,7 @@ pub(crate) struct QuestionCheckpoint {
     pub(crate) response: String,
 }
 
-/// An answer that people of a chat can give to what a tool asks.
+/// An answer that people of a chat can give to the question of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChatOption {
     /// Text of the button.
@@ -134,12 +134,12 @@ impl ApprovalStore {
         let decided = self.wait_for_chat(principal, &approval.id, sleep(ASK_TIMEOUT));
         let reply = tokio::select! {
             reply = asking => reply,
-            // A person may answer before the reply, and in place of one that never comes.
+            // A person may answer before the reply comes, even if the reply is lost.
             _ = decided => return Ok(()),
         };
         let Err(error) = reply else { return Ok(()) };
         if is_ambiguous(&error) {
-            // The service of chats has recorded it before, and shows it again where its process died.
+            // The service of chats records a question before it shows it, and shows it again if its process died.
             tracing::warn!(
                 chat = chat.name,
                 error = &error as &dyn std::error::Error,
@@ -172,7 +172,7 @@ impl ApprovalStore {
     ) -> DecideInChatReply {
         let end = Instant::now() + max_wait;
         loop {
-            // Whether the request uses a decision that cannot be read is asked later.
+            // The record cannot be read now. The service of chats asks again later.
             let Ok(Some(mut record)) = self.get(principal, id).await else {
                 return unused_reply(is_new);
             };
@@ -225,7 +225,7 @@ impl ApprovalStore {
         Ok(())
     }
 
-    /// Says in the record of an approval which paused turn continues with it.
+    /// Stores in the record of an approval which paused turn continues with it.
     pub(super) async fn attach(
         &self,
         principal: &str,
@@ -345,7 +345,7 @@ impl ApprovalStore {
         match withdrawn.await {
             // A person was faster.
             Err(failure) if failure.code.as_deref() == Some(USED_CODE) => {}
-            Err(failure) => tracing::warn!(%failure, id, "a question in a chat was not taken back"),
+            Err(failure) => tracing::warn!(%failure, id, "a question in a chat was not withdrawn"),
             Ok(()) => {}
         }
     }
@@ -382,7 +382,7 @@ impl ApprovalStore {
             let Some(mut record) = record.filter(|record| is_asked(&record.value)) else {
                 return Ok(unknown_reply());
             };
-            // The decision comes before the expiry: one that was in time stays shown.
+            // The decision is checked before the expiry: a decision that was in time stays shown.
             if record.value.decision.is_some() {
                 // The service of chats asks again by itself; a person who presses waits for the reply.
                 let is_press =

@@ -82,8 +82,7 @@ impl ApprovalStore {
         id: &str,
         record: &mut RevisedRecord<ApprovalRecord>,
     ) -> Result<Option<DecideInChatReply>, RequestFailure> {
-        // A response has ended, for its client, too. Its questions are withdrawn, as when its process withdraws them
-        // itself.
+        // A response has also ended for its client. So its questions end as if its process had withdrawn them.
         let is_of_response = record.value.response.is_some();
         record.value.is_abandoned = !is_of_response;
         let reason = if is_of_response {

@@ -8,7 +8,7 @@ use super::{ApprovalDecision, ApprovalRecord, Decider};
 const RECORDED_NOTICE: &str = "Your answer is recorded.";
 /// Notice to a person whose press came after the decision.
 const DECIDED_BEFORE: &str = "This was decided before; your answer changes nothing.";
-/// Said while no request has used a decision.
+/// Notice while no request has used a decision.
 const NOT_USED_YET: &str = "The request has not used the decision yet; the message of the question will show whether it did.";
 /// Notice about a decision that no request used.
 const LAPSED_NOTICE: &str =
@@ -58,7 +58,7 @@ fn answer_outcome(record: &ApprovalRecord, by: Option<&str>, time: &str) -> Stri
         (Some(ApprovalDecision::Declined), _) => format!("Declined by {by}, {time}."),
         (Some(ApprovalDecision::Cancelled), _) if is_expired(record) => expired_text(record),
         (Some(ApprovalDecision::Cancelled), _) => format!("Cancelled by {by}, {time}."),
-        _ => format!("Taken back, {time}: no answer is taken."),
+        _ => format!("Taken back, {time}: no answer is accepted."),
     }
 }
 
@@ -77,7 +77,7 @@ fn expired_text(record: &ApprovalRecord) -> String {
 
 fn shown_decider(decider: &Decider) -> String {
     let id = decider.id.rsplit_once(':').map_or("", |(_, id)| id);
-    // The id beside the name, which anyone can choose.
+    // The id stands beside the name, because anyone can choose a name.
     format!("{} ({id})", decider.name).trim().to_owned()
 }
 
@@ -124,7 +124,7 @@ fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
     }
 }
 
-/// The effect of the end of a request on what it asked about.
+/// The effect of the end of a request on the subject of its question.
 const fn abandoned_effect(record: &ApprovalRecord) -> &'static str {
     if record.questions.is_some() {
         "the tool gets no answer to this"

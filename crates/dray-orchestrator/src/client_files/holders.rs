@@ -1,7 +1,7 @@
 //! Which files have a content, over all callers of a tenant, for an operator who knows only a digest.
 //!
 //! A record for each file has the digest of its content in its key and the caller in its value. It is written before
-//! the file, and what it says is compared with the file when it is read, so a record that is left over shows nothing.
+//! the file, and it is compared with the file when it is read, so a record that is left over is not shown.
 //! Files that were stored before these records existed are not found.
 
 use dray_agent::failure::RequestFailure;

@@ -12,7 +12,7 @@ use dray_types::TenantId;
 use super::{Config, McpServer, McpWorkloadToken};
 use crate::http::SurfaceOptions;
 
-/// Time between two looks at the events of a response that another process makes, beside the notices of the bus.
+/// Time between two reads of the events of a response that another process makes, if the bus sends no notice.
 const EVENT_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Config {

@@ -134,7 +134,7 @@ fn a_workload_token_names_its_token_endpoints() {
 }
 
 #[test]
-fn a_user_header_is_one_that_the_service_does_not_read_itself_and_of_clients_alone() {
+fn a_user_header_is_refused_if_the_service_reads_it_itself_or_the_caller_is_not_a_client() {
     check(
         |config| {
             config.clients.insert("a".to_owned(), Secret::new("k"));

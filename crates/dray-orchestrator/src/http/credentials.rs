@@ -84,7 +84,7 @@ impl SurfaceOptions {
         Ok((caller, identity))
     }
 
-    /// Whether requests of this caller can still come.
+    /// Whether these settings admit the caller; `false` for users of DIAL, whose keys are not known here.
     pub(super) fn admits(&self, identity: &CallerIdentity) -> bool {
         match identity {
             CallerIdentity::Local => self.loopback && self.clients.is_empty(),

@@ -144,7 +144,7 @@ fn drop_empty_functions(rest: &mut Map<String, Value>) {
     }
     rest.shift_remove("functions");
     let choice = rest.get("function_call").and_then(Value::as_str);
-    // Without functions both choose the same.
+    // Without functions, both values have the same effect.
     if matches!(choice, Some("none" | "auto")) {
         rest.shift_remove("function_call");
     }

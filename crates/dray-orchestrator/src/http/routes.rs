@@ -76,7 +76,7 @@ pub struct SurfaceOptions {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
-    /// Time between two looks of a resumed stream at the events of its response, for notices of the bus that are lost.
+    /// Time between two reads of the events of a response by a resumed stream, in case notices of the bus are lost.
     pub look_interval: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,
@@ -84,7 +84,7 @@ pub struct SurfaceOptions {
     pub drain: Duration,
 }
 
-/// What follows from the settings alone, and changes with them.
+/// The parts of a surface that follow from the settings alone, and change with them.
 pub struct SurfaceParts {
     /// The agent behind the surface.
     pub agent: Arc<dyn Agent>,
@@ -212,7 +212,7 @@ impl HttpSurface {
             (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown_model_failure(model));
             }
-            // `local_manifest_source` is not called, because it would look for the file a second time: each look is a
+            // `local_manifest_source` is not called, because it would look for the file a second time, which costs a
             // system call.
             (None, Some(model)) => ManifestSource::Named(model.clone()),
             (None, None) => self.local_manifest_source(&deployment),

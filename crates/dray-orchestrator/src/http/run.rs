@@ -94,7 +94,7 @@ impl AnswerRun {
                     // Clones of the sink that outlive the answer cannot send after its end.
                     self.events.close();
                 }
-                // This line is reached only when it is called again after the end.
+                // This line is reached only when `next` is called again after the end.
                 else => return NextEvent::Ended(Err(RequestFailure::unexpected())),
             }
         }

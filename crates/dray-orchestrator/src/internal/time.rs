@@ -27,7 +27,7 @@ impl CurrentTime {
         Self {
             declaration: super::tool_declaration(
                 clock::CLOCK_TOOL,
-                "Tells the current date and time, in UTC or in a time zone.",
+                "Returns the current date and time, in UTC or in a time zone.",
                 json!({
                     "type": "object",
                     "properties": {ZONE_ARGUMENT: {

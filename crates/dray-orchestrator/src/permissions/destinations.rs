@@ -130,7 +130,7 @@ impl DestinationGuard for DestinationPolicy {
         let url = CanonicalUrl::parse(&format!("http://{host}/"))
             .map_err(|code| Cause::from(code.to_string()))?;
         let Host::Name(name) = url.host() else {
-            return Err("a name is an address".into());
+            return Err("the name of the host is an IP address".into());
         };
         let judge = self.judge_here(&resolved);
         let answer = DnsAnswer {

@@ -1,5 +1,5 @@
-//! Documents of records in the store. All of a process wait for each other in their order, so that a burst of requests
-//! takes longer and does not fail.
+//! Documents of records in the store. The requests of a process wait for each other in their order, so that a burst of
+//! requests takes longer and does not fail.
 
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
@@ -26,7 +26,7 @@ impl CallerRecords {
         if size > limit.as_u64() {
             return Err(RequestFailure::new(
                 413,
-                format!("It is larger than {limit}, which is too large to be stored."),
+                format!("The content is larger than {limit}, so it cannot be stored."),
             ));
         }
         let label = ArtifactLabel::new("application/json", "");

@@ -121,8 +121,8 @@ fn has_id(item: &Value, id: &str) -> bool {
     item.get("id").and_then(Value::as_str) == Some(id)
 }
 
-/// Removes what an answer says and its files, also between its calls of tools. Calls, results and the rest of the state
-/// stay.
+/// Removes the texts and the files of an answer, also those between its calls of tools. Calls, results and the rest of
+/// the state stay.
 fn remove_texts(answer: &mut Value) {
     if let Some(custom) = answer.get_mut("custom_content") {
         if let Some(state) = custom.get_mut("state") {
@@ -138,7 +138,7 @@ fn remove_texts(answer: &mut Value) {
     state::remove_text(answer);
 }
 
-/// Says in an answer whose calls may name the record of a paused turn that the texts in that record are deleted, too.
+/// Marks an answer whose calls may name the record of a paused turn: the texts in that record are deleted, too.
 fn mark_deleted(answer: &mut Value) {
     let members = answer.as_object_mut();
     let custom = members.map(|members| members.entry("custom_content").or_insert(json!({})));

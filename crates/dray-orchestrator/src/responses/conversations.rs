@@ -18,10 +18,10 @@ pub(crate) struct ConversationRecord {
     pub(super) history: Vec<HistoryEntry>,
     created_ms: u64,
     pub(super) expires_ms: u64,
-    /// Documents from which items were deleted, and what took their place: responses that were made before name them.
+    /// Documents from which items were deleted, with their replacements: earlier responses name the former documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) replaced: Vec<ReplacedDocument>,
-    /// A document with more of them, from before.
+    /// A document with the older replacements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) replaced_before: Option<ContentRef>,
     /// Whether the record exists only for its replaced documents.
@@ -188,7 +188,8 @@ impl ResponseStore {
         self.change_conversation(principal, id, set).await
     }
 
-    /// Forgets a conversation. Its responses stay, and what was deleted from it stays deleted in what continues them.
+    /// Deletes a conversation. Its responses stay, and items that were deleted from it stay deleted in the responses
+    /// that continue them.
     ///
     /// # Errors
     ///

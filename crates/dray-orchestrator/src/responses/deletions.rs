@@ -14,8 +14,8 @@ use crate::records::{ContentRef, unavailable_failure};
 const MAX_RECORDED: usize = 128;
 /// Most bytes of that document: about 150,000 replacements.
 const MAX_REPLACEMENTS_BYTES: ByteSize = ByteSize::mib(32);
-/// How long a replacement is kept after the lifetime of responses: a response in the background may end later than it
-/// began.
+/// How long a replacement is kept beyond the lifetime of responses: that lifetime counts from the end of a response,
+/// and a response in the background may run for long.
 const EXTRA_LIFETIME_MS: u64 = 24 * 3600 * 1000;
 
 /// A document from which items were deleted.

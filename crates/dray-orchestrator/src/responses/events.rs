@@ -14,9 +14,9 @@ const MAX_LOG_BYTES: u64 = 32 << 20;
 /// Most batches of one response; each takes about 110 bytes of a record of at most 200 KB.
 pub(crate) const MAX_BATCHES: usize = 1_500;
 /// Numbers that are left out when another process continues: the process that has ended may have sent events that it
-/// did not record, and a number must not mean two events. It sends more than these only if it recorded nothing for
-/// hours, because the store failed or the log was full. Two takeovers stay below 2^31, which some clients have as the
-/// largest number.
+/// did not record, and a number must not mean two events. A process sends more than these only if it recorded nothing
+/// for hours, because the store failed or the log was full. Two takeovers stay below 2^31, which some clients have as
+/// the largest number.
 pub(crate) const TAKEOVER_GAP: u64 = 1_000_000;
 
 /// The stored form of the list of a response's events.
@@ -89,7 +89,7 @@ impl EventLog {
     ///
     /// # Errors
     ///
-    /// [`EventLogError`]; after it the log is as before.
+    /// [`EventLogError`]; after an error the log is unchanged.
     pub(crate) async fn append(&mut self, events: &[Value]) -> Result<(), EventLogError> {
         let (Some(first), Some(last)) = (
             events.first().and_then(sequence_of),

@@ -38,7 +38,7 @@ const CUT_NOTICE: &str = "\n\n[The answer is longer than 1 MiB; the rest was lef
 /// The agents that led to a called agent, and what it shares with them.
 #[derive(Clone, Debug)]
 pub(super) struct AgentLineage {
-    /// Names of the agents from that of the request on.
+    /// Names of the agents, beginning with the agent of the request.
     pub(super) names: Vec<String>,
     /// Session of the request.
     pub(super) session: String,

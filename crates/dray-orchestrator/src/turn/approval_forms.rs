@@ -181,7 +181,7 @@ fn escape_text(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
     visible
 }
 
-/// Whether a person cannot see a character. The only blank among them is that of Braille.
+/// Whether a person cannot see a character. The only blank among these characters is the Braille blank.
 pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -86,7 +86,7 @@ impl ApprovalPolicy {
         self.first_chat(chats, tool, arguments)
     }
 
-    /// The chat that is asked what a tool asks during a call.
+    /// The chat that gets the questions of a tool during a call.
     pub(super) fn question_chat(&self, call: &ToolCall) -> Option<&str> {
         let chats = self.chats.iter().filter(|chat| chat.tool_questions);
         self.first_chat(chats, &call.function.name, &call.function.arguments)
@@ -155,7 +155,7 @@ impl ApprovalPolicy {
         }
     }
 
-    /// Whether the user can be asked what a tool wants to know.
+    /// Whether the user can be asked this question of a tool.
     pub(super) fn can_ask(&self, question: &ToolQuestion) -> bool {
         let shown = serde_json::to_vec(&question.questions).unwrap_or_default();
         self.form != ApprovalForm::Unavailable && shown.len() <= MAX_SHOWN_BYTES

@@ -56,7 +56,7 @@ impl ClientParameters {
         self
     }
 
-    /// The same for another agent, which has other tools than those that a choice names.
+    /// The same for another agent. A choice that names tools is removed, because that agent has other tools.
     #[must_use]
     pub(super) fn for_next_agent(mut self) -> Self {
         self = self.after_first_call();
@@ -184,7 +184,7 @@ impl BodyTemplate {
             client: client_tools.declarations(),
         };
         if tools.is_empty() {
-            // Services refuse it without tools, for which it has no meaning.
+            // Services refuse this member in a request without tools, where it has no meaning.
             fixed.shift_remove("parallel_tool_calls");
         }
         let members = FixedMembers {
@@ -309,7 +309,7 @@ struct StreamOptions {
 struct ToolList<'a> {
     own: &'a [Arc<dyn Tool>],
     statics: &'a [Value],
-    /// They come last, so that the agent's own part of the prompt is the same for all clients.
+    /// The client's tools come last, so that the agent's own part of the prompt is the same for all clients.
     client: &'a [Value],
 }
 

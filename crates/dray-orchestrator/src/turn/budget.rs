@@ -27,7 +27,7 @@ pub(super) const EXHAUSTED_CODE: &str = "budget_exhausted";
 /// Scope of the budgets of one turn, for messages to people.
 const THIS_TURN: &str = "this turn";
 
-/// A budget with what was used of it.
+/// A budget and its usage.
 #[derive(Clone, Debug)]
 struct ScopedBudget {
     /// Whose budget it is, for messages to people.
@@ -292,7 +292,7 @@ impl TurnBudget {
 
     fn sum(&self, model: &str, usage: &[ModelUsage]) -> BudgetUse {
         usage.iter().fold(BudgetUse::default(), |sum, usage| {
-            // Tokens without a name are those of the model that was called.
+            // Tokens of a model without a name or a price cost as much as those of the model that was called.
             let price = self
                 .prices
                 .get(&usage.model)

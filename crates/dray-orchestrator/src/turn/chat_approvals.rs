@@ -43,7 +43,8 @@ pub(super) struct ChatApprovals<'a> {
     pub(super) response: Option<&'a str>,
 }
 
-/// A call about which a chat was asked in this request. Dropped before the turn is paused, it takes the question back.
+/// A call about which a chat was asked in this request. If it is dropped before the turn is paused, it withdraws the
+/// question.
 #[derive(Debug)]
 pub(super) struct OpenQuestion<'a> {
     pub(super) waiting: WaitingCall,
@@ -111,7 +112,7 @@ impl<'a> ChatApprovals<'a> {
     ///
     /// # Errors
     ///
-    /// The chat cannot be asked: the call, and what the model gets.
+    /// The chat cannot be asked. The error is the call, and the text that the model gets.
     pub(super) async fn ask(
         self,
         waiting: WaitingCall,
@@ -149,8 +150,8 @@ impl<'a> ChatApprovals<'a> {
         }
     }
 
-    /// Waits for the decisions about calls of an earlier request of which a chat was asked, until the gate closes, and
-    /// uses them.
+    /// Waits for the decisions about calls of an earlier request about which a chat was asked, until the gate closes,
+    /// and uses them.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use super::rounds::{LoopError, ToolLoop};
 use super::settle::DueCall;
 use super::waiting::{WaitingCall, waiting_or_ran};
 
-/// How a call ended about which a chat was asked.
+/// The end of a call about which a chat was asked.
 #[derive(Debug)]
 pub(super) enum ChatCallEnd<'a> {
     /// The call was made or continued.
@@ -128,8 +128,8 @@ impl<'a> ToolLoop<'a> {
         calls.collect::<FuturesUnordered<_>>()
     }
 
-    /// Waits for the chat of a question, and makes or continues the call. Ends, because each call may ask only so often
-    /// (`MAX_QUESTION_ROUNDS`).
+    /// Waits for the chat of a question, and makes or continues the call. The loop ends, because each call may ask at
+    /// most `MAX_QUESTION_ROUNDS` times.
     pub(super) async fn follow(
         &self,
         mut open: OpenQuestion<'a>,

@@ -27,8 +27,8 @@ const CANCEL_LABEL: &str = "Cancel the call";
 const OWN_LABELS: [&str; 4] = [DECLINE_LABEL, CANCEL_LABEL, "Decline", "Cancel"];
 
 impl<'a> ChatApprovals<'a> {
-    /// Asks chats what tools ask, concurrently. Returns the questions that chats show, and the calls that stay with the
-    /// client.
+    /// Shows the questions of tools in their chats, concurrently. Returns the questions that chats show, and the calls
+    /// that stay with the client.
     pub(super) async fn ask_tools(
         self,
         calls: Vec<WaitingCall>,
@@ -44,7 +44,7 @@ impl<'a> ChatApprovals<'a> {
         (open, of_client)
     }
 
-    /// Asks a chat what a tool asks.
+    /// Shows the question of a tool in its chat.
     ///
     /// # Errors
     ///

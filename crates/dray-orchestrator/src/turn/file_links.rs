@@ -25,7 +25,7 @@ pub(super) async fn files_text(
             AnswerFiles::None => return None,
         };
         if let Some(url) = inline.or_else(|| link_url(file)) {
-            // A paragraph before the first file, so that it does not join the text.
+            // An empty line separates the first file from the text of the answer.
             text.push_str(if text.is_empty() { "\n\n" } else { "\n" });
             write_link(&mut text, file, &url);
         }
@@ -40,7 +40,7 @@ fn link_url(file: &Attachment) -> Option<String> {
     if let Some(url) = file.url.as_ref().filter(is_web) {
         return Some(url.clone());
     }
-    // Content of models is base64 for pictures, text for all else.
+    // The content of a file from a model is base64 for a picture and text for every other type.
     let data = file.data.as_ref().filter(|data| !data.is_empty())?;
     kind.starts_with("image/")
         .then(|| format!("data:{kind};base64,{data}"))

@@ -324,7 +324,7 @@ impl OpenTurn {
             .collect();
         let models = self.manifest.orchestrator.models().enumerate();
         let models = models.map(|(index, deployment)| {
-            // Those are tools that the first deployment runs itself.
+            // `statics` are tools that the first deployment runs itself.
             let statics: &[_] = if index == 0 { &self.tools.statics } else { &[] };
             let parameters = client_parameters.clone();
             let template =
@@ -398,7 +398,7 @@ impl OpenTurn {
 
     /// Puts the user's files into the sandbox, and adds a message for the model with their paths.
     async fn take_uploads(&mut self) {
-        // They were placed when the turn began.
+        // The files were placed when the turn began.
         if self.part.continues || self.takes_over {
             return;
         }

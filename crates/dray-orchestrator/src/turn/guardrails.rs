@@ -1,4 +1,4 @@
-//! Guardrails: tools of the manifest judge what the model and tools get and give, and the turn waits for each verdict.
+//! Guardrails: tools of the manifest judge prompts, answers, calls and results, and the turn waits for each verdict.
 //!
 //! The call of a guardrail has a limit, permissions and statistics like every other call. It has no stage, because the
 //! stage would show what is judged, and references in its arguments stay as they are, because it judges texts.
@@ -134,7 +134,7 @@ enum ReplaceTarget {
 /// What the guardrails of a point decided together.
 #[derive(Debug, Default)]
 struct GuardrailJudgement {
-    /// The text in place of what is blocked.
+    /// The text that replaces the blocked content.
     blocked: Option<String>,
     /// The replacement for the judged content.
     replacement: Option<Value>,
@@ -215,7 +215,7 @@ fn read_verdict(
 }
 
 impl PlannedGuardrail {
-    /// The text in place of what is blocked.
+    /// The text that replaces the blocked content.
     fn blocked_text(&self, reason: &str) -> String {
         if let Some(message) = &self.rule.message {
             return message.clone();
@@ -233,8 +233,8 @@ impl PlannedGuardrail {
 }
 
 impl ToolRunner<'_> {
-    /// Asks the guardrails of a point one after the other. Each judges what the earlier ones replaced; the first that
-    /// blocks is the last that is asked.
+    /// Asks the guardrails of a point one after the other. Each judges the content with the replacements of the earlier
+    /// ones. After one that blocks, no other is asked.
     async fn judge(&self, mut subject: Subject<'_>) -> Result<GuardrailJudgement, LoopError> {
         let mut judgement = GuardrailJudgement::default();
         let (event, tool) = (subject.event, subject.tool);

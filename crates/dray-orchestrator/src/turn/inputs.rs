@@ -28,7 +28,7 @@ use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, dial_files, inline, tools as file_tools};
 
-/// Answers of other services before a turn, requested concurrently.
+/// Responses of other services before a turn, requested concurrently.
 pub(super) struct TurnInputs {
     pub(super) tools: Vec<Arc<dyn Tool>>,
     pub(super) sources: ToolSources,

@@ -93,7 +93,7 @@ impl OpenTurn {
         Ok(questions)
     }
 
-    /// The message with the calls that wait, and the results of the others of its round.
+    /// The message with the calls that wait, and the results of the other calls of its round.
     fn waiting_round(&self, end: &LoopEnd) -> Option<(Message, Vec<Message>)> {
         let questions = end.questions.iter().map(|waiting| &waiting.call);
         let waiting: HashSet<&str> = end

@@ -59,7 +59,7 @@ const EXPIRED_CODE: &str = "tool_calls_expired";
 enum PausedTurnError {
     /// The paused turn has expired, or it does not belong to this caller.
     Expired,
-    /// The store does not answer.
+    /// The store does not respond.
     Store,
     /// The records of the request are too large together.
     TooLarge,

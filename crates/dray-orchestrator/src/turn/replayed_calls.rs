@@ -28,7 +28,7 @@ pub(super) fn repair_calls(messages: &mut [Message]) {
 }
 
 fn repair(function: &mut FunctionCall) {
-    // All declared names have this form, so only a name that is no tool is changed.
+    // All declared names have this form, so only a name without a tool is changed.
     let name = sanitise_name(&function.name);
     if name.is_empty() {
         NAMELESS_CALL.clone_into(&mut function.name);

@@ -316,7 +316,7 @@ fn named_entry<'a, T>(
     &mut entries[position]
 }
 
-/// How a loop ended that did not fail.
+/// The outcome of a loop that did not fail.
 pub(super) const fn loop_outcome(end: &LoopEnd) -> TurnOutcome {
     if !end.pending.is_empty() {
         TurnOutcome::WaitsForClient

@@ -269,8 +269,8 @@ impl<'a> ToolLoop<'a> {
         })
     }
 
-    /// Makes the calls of a round, each of a chat as soon as it is permitted, even while the others run. Returns those
-    /// that wait.
+    /// Makes the calls of a round. A call that waits for a chat is made as soon as the chat permits it, even while the
+    /// others run. Returns the calls that still wait.
     ///
     /// # Errors
     ///

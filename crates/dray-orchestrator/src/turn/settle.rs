@@ -103,7 +103,7 @@ impl Settlement<'_> {
         let own = self.make_all(due, rounds, (&mut *messages, &mut *tally), &gate);
         let (own, in_chats) = join(own, settle_chats(in_chats, rounds, &gate)).await;
         // Results from chats are kept even where the other calls end the request: the decisions are used up by now, and
-        // their calls made.
+        // their calls have been made.
         let in_chats = in_chats?;
         let mut followed = Vec::new();
         let ends = (stream::iter(in_chats.ends), &mut followed);
@@ -268,7 +268,7 @@ impl Settlement<'_> {
         }
     }
 
-    /// Records the decisions. Returns the calls that are made by them; the others have their results.
+    /// Records the decisions. Returns the calls that they permit; the other calls have their results.
     pub(super) async fn record(
         self,
         mut decided: Vec<DecidedCall>,

@@ -177,7 +177,7 @@ impl ToolKinds {
             sets.map(|(set, _)| *set).collect()
         };
         if sets.is_empty() {
-            // Most manifests have none, and their turns need none of the options below.
+            // Most manifests have no MCP server, and their turns need none of the options below.
             return Vec::new();
         }
         // Two batches, since the servers of one batch share a client.

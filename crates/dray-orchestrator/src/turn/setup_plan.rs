@@ -105,7 +105,7 @@ impl SetupPlans {
         if let Some(cached) = plans.get(&key) {
             return Arc::clone(&cached.plan);
         }
-        // Those of manifests that have changed since.
+        // Plans of manifests that have changed since are removed.
         plans.retain(|_, cached| cached.manifest.strong_count() > 0);
         let plan = make();
         let cached = CachedPlan {

@@ -111,7 +111,7 @@ fn may_name_tool(pattern: &str, set: &str) -> bool {
         Some((head, _)) => (head, true),
         None => (pattern, false),
     };
-    // An open pattern may still become the prefix of the set; a closed one has to hold it already.
+    // A pattern with `*` may have only a part of the set's prefix before the `*`; another one must have all of it.
     head.starts_with(&prefix) || (is_open && prefix.starts_with(head))
 }
 

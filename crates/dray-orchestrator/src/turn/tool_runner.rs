@@ -35,7 +35,7 @@ pub(super) struct ToolRunner<'a> {
     pub(super) client_tools: &'a ClientTools,
     /// Selects the calls that need approval.
     pub(super) approvals: &'a ApprovalPolicy,
-    /// Judge calls and results.
+    /// The guardrails that judge calls and results.
     pub(super) guardrails: &'a [PlannedGuardrail],
     /// Whether it runs the tool of a guardrail, whose arguments are texts without references.
     pub(super) is_judging: bool,

@@ -120,7 +120,8 @@ impl AskPlan {
             .into_iter()
             .partition(|waiting| waiting.question.is_some());
         if !approvals.is_empty() {
-            // A text is answered with `yes` unless all of its calls are in chats, which the first one says.
+            // A text is answered with `yes` unless all of its calls are in chats. The answer is read by the record of
+            // the first call, so calls in chats come last.
             let (in_chats, mut approvals): (Vec<_>, Vec<_>) = approvals
                 .into_iter()
                 .partition(|waiting| waiting.in_chat.is_some());

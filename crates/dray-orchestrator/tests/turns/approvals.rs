@@ -243,7 +243,7 @@ async fn a_late_approval_is_refused() {
     })
     .await;
     let question = fixture.send_text("order").await;
-    // A whole turn, which takes longer.
+    // A whole turn takes longer than the timeout of the approval.
     fixture.send_text("what").await;
     let late_reply = fixture.ask(answered_messages(&question, "yes")).await;
     assert_eq!(code(&late_reply), (400, "approval_expired".to_owned()));

@@ -90,7 +90,7 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
         (server.received_requests().len(), fixture.asked().len()),
         (0, 0)
     );
-    // The operator's own manifest works as before.
+    // The operator's own manifest still works.
     assert!(
         chat(&fixture, &[("api-key", "k")])
             .await

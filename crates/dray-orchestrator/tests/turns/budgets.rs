@@ -93,7 +93,7 @@ async fn cost_counts_by_the_prices_and_a_model_without_one_is_refused() {
             config.budgets.prices = [(model.to_owned(), price)].into();
         }
     };
-    // 10 tokens of an answer cost a half.
+    // 10 tokens of an answer cost 0.5.
     let fixture = busy(&endpoint.url(), Value::Null, priced("lead")).await;
     let result = fixture.send_text("work").await;
     assert!(result.text().contains("(a cost of 1)"), "{result:?}");

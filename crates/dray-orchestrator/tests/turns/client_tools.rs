@@ -394,7 +394,7 @@ async fn calls_that_the_client_s_choice_does_not_permit_are_not_made() {
 async fn a_client_that_requires_one_of_several_tools_gets_a_call_before_the_last_round_is_used_up()
 {
     let endpoint = CountingEndpoint::start().await;
-    // A model that calls the agent's tool as long as it has it.
+    // The model calls the agent's tool as long as the request offers it.
     let script = r#"{"rules": [
         {"when": {"has_tool": "shop_a"}, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
         {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;

@@ -1,4 +1,4 @@
-//! Tests of what the model is sent of long conversations: stable prefixes for caches, large results, compaction.
+//! Tests of the prompts of long conversations: stable prefixes for caches, large results, compaction.
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use crate::client_tools::CountingEndpoint;
 use crate::fixture::{TurnFixture, manifest, rest};
 use crate::responses::{create, output_text};
 
-/// Asks for a tool that needs approval, and says what it gave.
+/// Asks for a tool that needs approval, and says what the tool returned.
 const ORDER_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Got {result}."}},
     {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "dear"}}]}}]}"#;

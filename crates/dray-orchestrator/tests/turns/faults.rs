@@ -226,7 +226,7 @@ async fn r_17_a_client_that_disconnects_stops_the_tool_and_the_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_services_are_reported_and_the_chat_continues() {
-    // Nobody answers on the bus: a reference in an argument cannot be resolved.
+    // No service responds on the bus, so a reference in an argument cannot be resolved.
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "file:text::files/B/a.txt"}}]}}]}"#;
@@ -319,7 +319,7 @@ async fn impossible_numbers_of_tokens_do_not_end_later_turns() {
     let huge = u64::MAX / 2 + 1;
     let script = json!({"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": huge, "completion": huge}}}]});
     let fixture = TurnFixture::plain(&manifest(json!([])), &script.to_string()).await;
-    // Sums of such numbers ended the second turn.
+    // The sums of such numbers must not end the second turn.
     for _ in 0..3 {
         let (status, answer) = fixture
             .whole(json!({"messages": [{"role": "user", "content": "x"}]}))

@@ -210,7 +210,7 @@ async fn only_agents_of_the_caller_and_of_the_manifest_answer_regardless_of_the_
             .authorization("Bearer", &Secret::new(key));
         fixture.send(request.json(&body))
     };
-    // The caller may not use the other agent: it gets no tool for it, and no turn by a state that it made.
+    // The caller may not use the other agent: it gets no tool for that agent, and no turn by a state that it forged.
     let refused = ask("k-1", json!([user("hello")])).await;
     let issues = refused
         .stages()

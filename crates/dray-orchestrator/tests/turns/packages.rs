@@ -122,7 +122,7 @@ async fn the_client_of_dial_chats_and_streams() {
     assert_eq!(run.seen, json!([answer, answer]));
 }
 
-/// Asks for a tool that needs approval, and says what it gave.
+/// Asks for a tool that needs approval, and says what the tool returned.
 const ORDER_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
     {"when": {"tool_result_of": "bank_balance"}, "reply": {"say": "Got {result}."}},

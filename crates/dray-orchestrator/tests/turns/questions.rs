@@ -392,7 +392,7 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
     let late = setup(|config| config.approval_timeout = Period::millis(1)).await;
     let question = late.fixture.send_text("pay").await;
-    // A whole turn, which takes longer.
+    // A whole turn takes longer than the timeout of the question.
     late.fixture.send_text("what").await;
     let seen = late
         .fixture

@@ -248,7 +248,7 @@ impl SignInFixture {
         self.server.shared().lock().exchanges.len()
     }
 
-    /// Results of the tool in what the model was asked last.
+    /// The result of the tool in the last request to the model.
     pub(crate) fn last_result(&self) -> Value {
         let requests = self.fixture.asked();
         let messages = requests.last().unwrap()["messages"]

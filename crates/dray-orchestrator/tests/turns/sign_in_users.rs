@@ -13,7 +13,7 @@ const TOKEN_SECONDS: u64 = 3600;
 async fn check_users(world: &SignInFixture, [ann, ben, unnamed]: [&str; 3]) {
     let returned = world.follow(&world.page(ann).await).await;
     let code = world.code(&returned).await;
-    // The code of one user is nothing to another one of the same key, in the same conversation.
+    // The code of one user does not work for another user of the same key in the same conversation.
     let answer = world.reply(ben, &code).await;
     assert!(
         answer.text().contains("requires sign-in: open"),
@@ -37,7 +37,7 @@ async fn check_users(world: &SignInFixture, [ann, ben, unnamed]: [&str; 3]) {
             !model_requests.to_string().contains("token-1"),
             "{user}: {model_requests}"
         );
-        // A user can sign in; a request without one has nobody to ask.
+        // A user can sign in; a request without a user is not asked to.
         let is_asked = answer.text().contains("requires sign-in: open");
         assert_eq!(is_asked, user == ben, "{user}: {}", answer.text());
     }

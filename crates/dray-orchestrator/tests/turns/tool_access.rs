@@ -202,7 +202,7 @@ async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
         result.contains("shop_tool_7") && result.contains("parameters"),
         "{result}"
     );
-    // Loading changes nothing at the beginning: the tools are the same, and each prompt begins with the one before.
+    // A search does not change the beginning: the tools are the same, and each prompt begins with the one before.
     let (_, next) = (
         chat_result.message(),
         fixture

@@ -259,7 +259,7 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
         result.error()["message"],
         "Agent stopped due to max iterations."
     );
-    // It would look like a complete answer.
+    // An end with a reason would look like a complete answer.
     assert_eq!(result.reason(), "");
     assert_eq!(rounds(&result).len(), 4);
     let at = |description: &str| {

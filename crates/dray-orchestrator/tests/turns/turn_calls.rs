@@ -169,7 +169,7 @@ async fn a_call_that_takes_long_has_an_event_while_it_runs() {
     let fixture = endpoint.fixture(&script).await;
     let mut stream = events(&fixture).await;
     let observed = async {
-        // The begin of the turn, and that of the call, which goes on only after its event.
+        // The turn begins, then the call, which continues only after its event.
         let _: v1::TurnBegun = stream.next().await.unwrap().decode().unwrap();
         let begun: v1::TurnCallBegun = stream.next().await.unwrap().decode().unwrap();
         endpoint.end_slow_call();

@@ -317,7 +317,7 @@ async fn a_turn_is_answered_while_the_bus_takes_no_events() {
         let answer = fixture.send_text("hello").await;
         assert_eq!((answer.text().as_str(), answer.done), ("Hi.", true));
     }
-    // More events than the tasks that publish could have tried meanwhile, one after the other.
+    // The tasks cannot have tried to publish all events of these turns by now, so no turn waited for them.
     let value: Value = json!(fixture.asked().len());
     assert_eq!(value, 20);
 }

@@ -58,7 +58,7 @@ pub(crate) struct SweepReport {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SweepError {
     /// The records cannot be read, so the needs are unknown, and no object was removed.
-    #[error("what deliveries need cannot be read")]
+    #[error("the needs of deliveries cannot be read")]
     Records(#[from] KeyError),
     /// The store failed. Objects before the failure were removed.
     #[error("the cache cannot be listed or cleaned")]

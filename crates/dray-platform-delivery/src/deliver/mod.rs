@@ -189,7 +189,7 @@ impl Sender {
         ended
     }
 
-    /// Whether the replica that accepted a delivery has its account, which this one is about to read.
+    /// Whether the replica that accepted a delivery may have its account, which this replica has not read yet.
     fn may_have_account_elsewhere(&self, record: &DeliveryRecord) -> bool {
         let until_ms = record.begun_at_ms.saturating_add(ACCOUNT_GRACE_MS);
         self.context.clock.now_ms() < until_ms

@@ -78,7 +78,7 @@ pub fn is_our_host(hosts: &[String], header: Option<&str>) -> bool {
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
-            // A colon inside an IPv6 address is not that of a port.
+            // A colon inside an IPv6 address does not begin a port.
             if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') =>
         {
             name

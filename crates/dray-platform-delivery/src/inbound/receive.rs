@@ -25,8 +25,8 @@ use crate::uploads::PLACE_TIMEOUT;
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
 const MAX_FETCH_ATTEMPTS: u32 = 3;
 
-/// Attempts for a chat without a session, which the service that answers the first message may be about to bind, or
-/// without an account, which this replica may be about to read.
+/// Attempts for a chat without a session or an account: the service that answers the first message may be about to bind
+/// the session, and this replica may be about to read the account.
 const LATER_ATTEMPTS: u32 = 5;
 /// Time between two of these attempts.
 const LATER_DELAY: Duration = Duration::from_secs(20);

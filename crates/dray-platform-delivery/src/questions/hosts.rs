@@ -27,7 +27,7 @@ const MAX_PRINCIPAL_BYTES: usize = 128;
 /// Reason of the fault for a question that has an answer.
 const ANSWERED_DETAIL: &str = "question_answered";
 
-/// Said after a press that comes too late.
+/// Notice after a press that comes too late.
 const ENDED_NOTICE: &str =
     "This question has expired or does not exist any more; your answer changes nothing.";
 
@@ -168,7 +168,7 @@ pub(super) fn shown_host_question(
 
 fn host_and_port(question: &v1::EgressQuestion) -> String {
     let host = shown_text(&question.host, MAX_HOST_CHARS);
-    // As in a URL (RFC 3986, section 3.2.2): the colons of an address are not the one of the port.
+    // As in a URL (RFC 3986, section 3.2.2): a colon of an address does not begin the port.
     if host.contains(':') && !host.starts_with('[') {
         return format!("[{host}]:{}", question.port);
     }

@@ -3,7 +3,7 @@
 //!
 //! A replica that is about to show or end a question moves [`OpenQuestion::due_ms`] first, so one replica does it, and
 //! another one continues if the first one crashes. The texts have separate keys, so that the record stays small.
-//! Answers are not here: what is lost costs an edit of a message.
+//! Answers are not stored here, so a lost record costs only an edit of a message.
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
@@ -86,7 +86,7 @@ pub(crate) struct RevisedQuestions {
 }
 
 impl RevisedQuestions {
-    /// Adds a question that is not there; `false` when too many are.
+    /// Adds a question unless it is there already; `false` when the record has too many.
     pub(crate) fn add(&mut self, question: OpenQuestion) -> bool {
         if self.questions.iter().any(|known| known.id == question.id) {
             return true;
@@ -198,7 +198,7 @@ impl OpenQuestionStore {
         Ok(is_open)
     }
 
-    /// Forgets the press of a question, which had its end. The press of another person stays.
+    /// Removes the press of a question after its decision. The press of another person stays.
     pub(crate) async fn clear_press(
         &self,
         chat: &str,

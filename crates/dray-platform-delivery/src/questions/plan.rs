@@ -14,7 +14,8 @@ const MAX_STEPS: usize = 8;
 const CLAIM_MS: u64 = 60_000;
 /// Doublings of the time of a claim: the longest is about an hour.
 const MAX_DOUBLINGS: u32 = 6;
-/// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
+/// Attempts to show the end of a question. After the last one the message keeps its buttons, and a press shows the
+/// outcome.
 const MAX_ATTEMPTS: u32 = 12;
 /// How long the end of a question is left to the process that handles its press, which takes 25 s at most.
 const PRESS_GRACE_MS: u64 = 30_000;
@@ -34,7 +35,7 @@ pub(super) enum QuestionStep {
     Close { id: String, outcome: String },
     /// Learns the outcome of a call from the orchestrator, and shows it.
     Settle { id: String, expires_ms: u64 },
-    /// Takes a press to its end whose process died.
+    /// Finishes a press whose process died.
     Repeat { id: String, press: KeptPress },
     /// Leaves the message as it is.
     Forget(String),

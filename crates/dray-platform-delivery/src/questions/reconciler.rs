@@ -250,9 +250,9 @@ impl QuestionService {
             return self.open.remove(name, id).await;
         };
         match self.decision_outcome(access, id).await {
-            // The caller waits.
+            // The question still waits for an answer.
             Some(outcome) if outcome.is_empty() => {}
-            // No message is known to be visible. A message that is shows the outcome after a press.
+            // No message is known to be visible. One that is visible nevertheless shows the outcome after a press.
             Some(_) => return self.open.remove(name, id).await,
             None => return Ok(()),
         }

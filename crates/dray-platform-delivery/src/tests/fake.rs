@@ -95,7 +95,7 @@ pub(crate) struct FakePlatform {
     crashed: tokio::sync::Notify,
     refusal_arrived: tokio::sync::Notify,
     refusal_permitted: tokio::sync::Notify,
-    /// Replies to presses wait for a permit.
+    /// Permits for replies to presses.
     reply_gate: tokio::sync::Semaphore,
     /// The end of a poll that was stopped.
     poll_end: PollEnd,

@@ -374,7 +374,7 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
         .press(OPS_CHAT, APPROVER_ID, &buttons[1])
         .await;
     assert_eq!(question_fixture.answers().len(), 1);
-    // The press may still show it itself.
+    // The process of the press may still show the outcome itself.
     question_fixture.advance(25_000);
     question_fixture.reconcile_one().await;
     assert_eq!(question_fixture.question().edits, 0);
@@ -451,7 +451,7 @@ async fn a_call_that_was_pressed_or_not_shown_is_not_asked_about_at_its_expiry()
     question_fixture.advance(HOUR_MS + 1_000);
     question_fixture.reconcile_one().await;
     assert_eq!(question_fixture.question().edits, 1);
-    // The press alone.
+    // Only the press sent a request.
     assert_eq!(
         question_fixture
             .deciders

@@ -191,7 +191,7 @@ pub(super) fn chat_request(
     body.insert("messages".to_owned(), Value::Array(messages));
     let read = plain_request::read_plain_request(Value::Object(body), has_dial);
     let mut chat = read.map_err(|failure| at_place(failure, &places))?;
-    // A response always has its tokens.
+    // A response always reports its tokens.
     chat.include_usage = true;
     chat.stream = request.streams;
     chat.cites_files = true;
@@ -213,7 +213,8 @@ struct TakeoverData {
 }
 
 impl TakeoverData {
-    /// What a takeover of this request needs; its agent is of the operator when `is_named`: data from headers is not stored.
+    /// The data that a takeover of this request needs. `is_named` is whether the agent is a local manifest; a
+    /// manifest from headers is not stored.
     ///
     /// Of responses in the foreground, only streams that are stored can be finished by another replica. Their clients
     /// know the id before any tool is called, and no package repeats a request whose stream has begun. The client of

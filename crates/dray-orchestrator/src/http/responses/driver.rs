@@ -111,7 +111,7 @@ impl RunningResponses {
         let token = CancellationToken::new();
         let guard = token.clone().drop_guard();
         self.tasks.spawn(async move {
-            // A task takes the notices although the client of the reader is slow: the bus would keep them.
+            // A separate task takes the notices, because the bus would keep them while the reader's client is slow.
             while token.run_until_cancelled(watch.changed()).await == Some(true) {
                 recorded.notify_waiters();
             }
@@ -126,7 +126,7 @@ impl RunningResponses {
             id: id.clone(),
             by_id: Arc::clone(&self.by_id),
         };
-        // Under the lock are only single insertions and removals, so a panic leaves a usable map.
+        // Only single insertions and removals run under the lock, so a panic leaves a usable map.
         let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
         by_id.insert(id, token.clone());
         drop(by_id);
@@ -354,8 +354,8 @@ impl ResponseDriver {
     }
 }
 
-/// Waits until events are recorded, recording has failed, or it takes too long. Cancellation safe, but the time begins
-/// again.
+/// Waits until events are recorded, recording has failed, or it takes too long. Cancellation safe, but the timeout
+/// starts again.
 async fn recorded(waiting: &mut Option<EventsRecorded>) {
     if let Some(recorded) = waiting {
         // An error means that recording has failed.

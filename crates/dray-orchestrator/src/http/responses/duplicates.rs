@@ -63,7 +63,7 @@ fn duplicate_failure(field: &str, id: Option<&Value>) -> RequestFailure {
     RequestFailure::of_parameter(field, "invalid_value", message)
 }
 
-/// The calls of functions and their outputs in what a response continues.
+/// The calls of functions and their outputs in the history that a response continues.
 struct KnownCalls<'a> {
     history: &'a History,
 }
@@ -81,8 +81,8 @@ impl<'a> KnownCalls<'a> {
         of_call(items, "function_call_output", id.clone())
     }
 
-    /// Whether an item of a request is in what the response continues. An output is not known while a call with its id
-    /// waits, because models may give two calls the same id.
+    /// Whether an item of a request is in the history that the response continues. An output is not known while a call
+    /// with its id waits, because models may give two calls the same id.
     fn has(&self, item: &Map<String, Value>) -> bool {
         let Some(id) = item.get("call_id") else {
             return false;

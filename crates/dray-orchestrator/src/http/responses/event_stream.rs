@@ -24,13 +24,13 @@ use crate::http::routes::HttpSurface;
 use crate::http::unsupported_failure;
 use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 
-/// Longest time between two looks after the end of a response, and while the bus cannot be watched.
+/// Longest time between two reads after the end of a response, and while the bus cannot be watched.
 const SHORT_INTERVAL: Duration = Duration::from_millis(250);
-/// Looks after a notice of the bus, which may come before the events can be read.
+/// Reads after a notice of the bus, which may come before the events can be read.
 const LOOKS_AFTER_NOTICE: u32 = 6;
-/// Time between two of these looks.
+/// Time between two of these reads.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of looks after the end of a response at which its last events may still be missing: its process records them
+/// Number of reads after the end of a response at which its last events may still be missing: its process records them
 /// after the end.
 const LOOKS_AFTER_END: u32 = 12;
 
@@ -195,7 +195,7 @@ impl EventReader {
         }
     }
 
-    /// Time until the next look, without a notice.
+    /// Time until the next read, without a notice.
     fn next_interval(&mut self) -> Duration {
         let options = &self.surface.options;
         let interval = options.look_interval.min(options.heartbeat);

@@ -54,7 +54,7 @@ pub(super) fn list_item(id: &str, list: McpToolList, output_index: usize) -> (Va
 }
 
 impl OpenMcpCalls {
-    /// Whether a call continues that began in this response.
+    /// Whether the call continues one that began in this response and has not ended.
     pub(super) fn is_open(&self, call: &McpCallStart) -> bool {
         call.continues
             && self

@@ -45,7 +45,7 @@ impl OpenPart {
         Self::new(false)
     }
 
-    /// An item whose content is the model's refusal.
+    /// A part with the model's refusal.
     pub(super) const fn refusal() -> Self {
         Self::new(true)
     }

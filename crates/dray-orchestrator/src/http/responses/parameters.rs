@@ -9,8 +9,8 @@ use crate::http::plain_request::{TOOL_TYPE_REASON, unsupported_failure};
 /// Additional data of a response: log probabilities.
 const LOGPROBS_INCLUDE: &str = "message.output_text.logprobs";
 /// Additional data that a response never has: the reasoning of models is text, and items of these types are not made.
-/// `OpenAI`'s API accepts them too for a model or a response without such data, and clients without state send them
-/// always.
+/// `OpenAI`'s API accepts them too for a model or a response without such data, and clients without state always
+/// send them.
 const ABSENT_INCLUDES: [&str; 7] = [
     "reasoning.encrypted_content",
     "web_search_call.action.sources",

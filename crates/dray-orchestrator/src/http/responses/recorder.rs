@@ -2,7 +2,7 @@
 //!
 //! The beginning and the end of an item are sent after they are recorded: the process that continues the response knows
 //! each item of which a client knows, and does not use its place for another one. Other events are sent before they are
-//! recorded, so a process that dies loses what it sent of a text in about half a second. A response continues when
+//! recorded, so a process that dies loses the text that it sent since its last batch. A response continues when
 //! recording fails.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::responses::{EventLog, EventLogError, MAX_BATCHES};
 /// Most groups of events that wait to be recorded; a group has at most as many events as one write to a client.
 const MAX_WAITING_GROUPS: usize = 256;
 /// Time between the first event of a batch and its record. It grows with the number of batches, so that their list
-/// holds hours.
+/// can cover hours.
 const BATCH_INTERVAL: Duration = Duration::from_millis(400);
 /// How much each batch adds to the interval.
 const INTERVAL_STEP: Duration = Duration::from_millis(10);

@@ -271,7 +271,8 @@ fn check_state(
     Ok(())
 }
 
-/// Takes `input`. An empty one is none, as in `OpenAI`'s API; a message with an empty text is one.
+/// Takes `input`. An empty text or list counts as a missing input, as in `OpenAI`'s API; a message with an empty text
+/// does not.
 fn take_input(
     body: &mut Map<String, Value>,
     continues: bool,

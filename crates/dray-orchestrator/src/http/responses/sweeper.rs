@@ -1,9 +1,9 @@
 //! Finishes responses in the background whose process has ended although no client polls them: each replica follows the
-//! records of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
+//! records of runs, and checks those that have not ended. One replica takes a response over, as it does for a poll.
 //!
-//! A look reads the record of a response only when something can be due for it: after the end of its lease while it
-//! runs, and once after its end, when its events are deleted. So the work of a look grows with the responses that run,
-//! not with those that have ended. A record that cannot be read is counted and left as it is, and the look continues
+//! A sweep reads the record of a response only when something can be due for it: after the end of its lease while it
+//! runs, and once after its end, when its events are deleted. So the work of a sweep grows with the responses that run,
+//! not with those that have ended. A record that cannot be read is counted and left as it is, and the sweep continues
 //! with the others.
 
 use std::collections::HashMap;
@@ -24,12 +24,12 @@ use crate::responses::{BackgroundRun, RunState};
 
 /// How long the events of a response are kept after its end, in milliseconds: an hour.
 const EVENTS_KEPT_MS: u64 = 3_600_000;
-/// Time until the next look at a run about which this replica can do nothing, in milliseconds: an hour. Its record is
+/// Time until the next check of a run about which this replica can do nothing, in milliseconds: an hour. Its record is
 /// not readable, or only a request of its client can finish it.
 const IDLE_LOOK_MS: u64 = 3_600_000;
-/// Most changes of runs that are read per look, so that a look after a start does not take long.
+/// Most changes of runs that are read per sweep, so that a sweep after a start does not take long.
 const MAX_CHANGES: usize = 10_000;
-/// Failures that end a look: the bus or the store fails, and each further read would wait for its timeout.
+/// Failures that end a sweep: the bus or the store fails, and each further read would wait for its timeout.
 const MAX_FAILURES: usize = 8;
 
 /// The runs that have not been forgotten.
@@ -43,13 +43,13 @@ pub(in crate::http) struct KnownRuns {
 #[derive(Debug)]
 struct KnownRun {
     run: BackgroundRun,
-    /// Whether a look has found that its response has ended.
+    /// Whether a sweep has found that its response has ended.
     has_ended: bool,
     /// Unix milliseconds before which nothing is due for it.
     due_ms: u64,
 }
 
-/// Counts of one look.
+/// Counts of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::http) struct SweepReport {
     /// Responses whose records were read.
@@ -60,7 +60,7 @@ pub(in crate::http) struct SweepReport {
     pub(in crate::http) failed: usize,
 }
 
-/// When the next look reads a run's record.
+/// When the next check reads a run's record.
 enum NextLook {
     /// At this time, in Unix milliseconds.
     At(u64),
@@ -70,7 +70,7 @@ enum NextLook {
     Never,
 }
 
-/// Finishes responses that have lost their process, in one look per lease, until the service ends.
+/// Finishes responses that have lost their process, in one sweep per lease, until the service ends.
 pub(crate) async fn sweep_runs(current: CurrentSurface) {
     let surface = current.get();
     let mut due = tokio::time::interval(look_interval(&surface));
@@ -81,10 +81,10 @@ pub(crate) async fn sweep_runs(current: CurrentSurface) {
             () = surface.stop.cancelled() => return,
             _ = due.tick() => {}
         }
-        // Clients may have come or gone since the last look.
+        // Clients may have been added or removed since the last sweep.
         let report = runs.sweep(&current.get()).await;
         surface.metrics.unreadable_runs(report.unreadable);
-        tracing::trace!(?report, "looked for responses without a process");
+        tracing::trace!(?report, "checked for responses without a process");
     }
 }
 
@@ -93,7 +93,7 @@ fn look_interval(surface: &HttpSurface) -> Duration {
 }
 
 impl KnownRuns {
-    /// Reads what has changed, and does what is due for each run. What fails is left to the next looks.
+    /// Reads what has changed, and does what is due for each run. What fails is left to the next sweeps.
     pub(in crate::http) async fn sweep(&mut self, surface: &Arc<HttpSurface>) -> SweepReport {
         let mut report = SweepReport::default();
         if let Err(failure) = self.read_changes(surface, &mut report).await {
@@ -120,10 +120,10 @@ impl KnownRuns {
                 Ok(NextLook::Never) => forgotten.push(id.clone()),
                 Err(failure) => {
                     report.failed += 1;
-                    // The next look begins with other runs: a run that always fails must not keep the look from them.
+                    // The next sweep begins with other runs: a run that always fails must not prevent their checks.
                     let pause_ms = 2 * whole_millis(look_interval(surface));
                     known.due_ms = now_ms.saturating_add(pause_ms);
-                    tracing::warn!(%failure, response = id, "a response in the background was not looked at");
+                    tracing::warn!(%failure, response = id, "a response in the background was not checked");
                 }
             }
         }
@@ -175,7 +175,7 @@ impl KnownRuns {
 }
 
 impl KnownRun {
-    /// Does what has to be done about a run.
+    /// Does what is due for a run.
     ///
     /// # Errors
     ///

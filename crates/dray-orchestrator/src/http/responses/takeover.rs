@@ -46,7 +46,7 @@ pub(super) struct ResponseCaller {
 
 /// What a replica can do about a response whose process may have ended.
 pub(super) enum Abandonment {
-    /// Nothing: its process runs, or it has ended.
+    /// Nothing: its process runs, or the response has ended.
     None,
     /// Report it: it has no checkpoint, or was taken over too often.
     Lost,
@@ -123,7 +123,7 @@ pub(super) async fn finish_abandoned(
         }
         Err(failure) => {
             tracing::warn!(%failure, response = id, "a response cannot be finished here");
-            // It stays in progress until its lease ends, and is then reported.
+            // The response stays in progress until its lease ends, and is then reported.
         }
     }
     Ok(false)

@@ -190,7 +190,7 @@ async fn an_invalid_upload_is_refused_with_the_name_of_its_field_and_leaves_no_f
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_reported_as_unavailable() {
+async fn a_store_that_does_not_respond_is_reported_as_unavailable() {
     let fixture = start().await;
     let purpose = [("purpose", "user_data")];
     let (_, file) = upload(&fixture, "one", form("a.txt", b"abc", &purpose)).await;

@@ -114,7 +114,7 @@ async fn a_client_that_lost_its_stream_gets_the_rest_while_the_response_is_made(
 }
 
 #[tokio::test]
-async fn a_resumed_stream_gets_what_its_own_process_records_without_waiting_for_a_look() {
+async fn a_resumed_stream_gets_what_its_own_process_records_before_the_next_interval() {
     let change = |options: &mut crate::http::SurfaceOptions| {
         options.clients = keys(&["one"]);
         options.look_interval = Duration::from_hours(1);
@@ -146,7 +146,7 @@ async fn a_resumed_stream_gets_what_its_own_process_records_without_waiting_for_
 }
 
 #[tokio::test]
-async fn a_resumed_stream_gets_what_another_process_records_without_waiting_for_a_look() {
+async fn a_resumed_stream_gets_what_another_process_records_before_the_next_interval() {
     let permitted = Arc::new(Notify::new());
     let script = vec![
         text_step("Hel"),

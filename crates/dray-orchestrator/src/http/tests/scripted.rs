@@ -74,7 +74,7 @@ impl Drop for AnswerCounter {
 }
 
 impl ScriptedAgent {
-    /// Tells these tokens at the end.
+    /// Sets the tokens that the agent reports at its end.
     pub(super) fn count(&self, tokens: TokenUsage) {
         self.ending.lock().unwrap().usage = Some(tokens);
     }
@@ -244,7 +244,7 @@ impl TestSurface {
         Self::replica(script, change, shared, directory).await
     }
 
-    /// A surface over what others keep as well.
+    /// A surface over state that other surfaces share.
     pub(super) async fn replica(
         script: Vec<ScriptedStep>,
         change: impl FnOnce(&mut SurfaceOptions),

@@ -363,7 +363,7 @@ async fn behind_dial_plain_clients_need_a_configured_key() {
 }
 
 #[tokio::test]
-async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
+async fn a_listener_without_keys_refuses_pages_of_other_hosts_and_origins() {
     let fixture = TestSurface::start(vec![text_step("x")]).await;
     let mut body = ask(false);
     body["model"] = json!("helper");

@@ -1,4 +1,4 @@
-//! Tests of looks for responses in the background whose process has ended: how much a look reads, what it leaves to
+//! Tests of sweeps for responses in the background whose process has ended: how much a sweep reads, what it leaves to
 //! others, and what it reports without a poll.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::records::RECORD_BUCKET;
 
-/// A lease and the time for which a poll is waited for, with a second more.
+/// A lease, a second lease in which a poll may come, and a second more.
 const ABANDONED_AFTER: Duration = Duration::from_secs(61);
 
 /// A record as it is stored.
@@ -83,7 +83,7 @@ fn start_doomed_replica(fixture: &TestSurface) -> (Runtime, TestSurface) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_cannot_be_read_is_left_and_the_others_are_looked_at() {
+async fn a_record_that_cannot_be_read_is_left_and_the_others_are_checked() {
     let fixture = start(Vec::new()).await;
     let (runtime, doomed) = start_doomed_replica(&fixture);
     let mut paths = Vec::new();
@@ -111,7 +111,7 @@ async fn a_record_that_cannot_be_read_is_left_and_the_others_are_looked_at() {
         record(&fixture, &paths[1]).await.value,
         later_version.as_bytes()
     );
-    // The next look forgets what has ended.
+    // The next sweep forgets the runs that have ended.
     let report = runs.sweep(&fixture.surface).await;
     assert_eq!((report.looks, report.unreadable), (2, 0), "{report:?}");
     let left = records(&fixture, "background-run").await;
@@ -121,7 +121,7 @@ async fn a_record_that_cannot_be_read_is_left_and_the_others_are_looked_at() {
 }
 
 #[tokio::test]
-async fn a_look_reads_no_response_that_has_ended_before_its_events_are_due() {
+async fn a_sweep_reads_no_response_that_has_ended_before_its_events_are_due() {
     const ENDED_RUNS: usize = 12;
     let fixture = start(vec![text_step("Hello.")]).await;
     let streamed = request(&json!({"background": true, "stream": true}));
@@ -226,7 +226,7 @@ async fn a_response_that_needs_its_client_is_reported_when_no_request_can_finish
     runs.sweep(&fixture.surface).await;
     assert_eq!(status(&fixture, &paths[0]).await, "in_progress");
     assert_eq!(status(&fixture, &paths[1]).await, "failed");
-    // One look finds that the other has ended; the one that waits for its client is not read each time.
+    // One sweep finds that the other has ended; the one that waits for its client is not read each time.
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 1);
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 0);
 }

@@ -24,7 +24,7 @@ pub(super) fn text_of(message: &Message) -> String {
     }
 }
 
-/// A text, cut where the room ends, with a remark on what is left out.
+/// The text, cut to the `room` bytes that are left, with a remark on how much is left out.
 fn cut_to_room(text: String, room: &mut usize) -> String {
     if text.len() <= *room {
         *room -= text.len();

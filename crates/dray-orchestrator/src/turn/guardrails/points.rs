@@ -117,7 +117,7 @@ impl ToolLoop<'_> {
         })
     }
 
-    /// Judges the calls of a round before anyone is asked about them, so that an approval is about what is called.
+    /// Judges the calls of a round before anyone is asked about them, so that a person approves the final arguments.
     /// Returns the results of the calls that are not made.
     pub(in crate::turn) async fn judge_calls(
         &self,

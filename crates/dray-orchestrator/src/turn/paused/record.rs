@@ -38,7 +38,7 @@ pub(in crate::turn) struct PausedTurn {
 }
 
 impl PausedTurn {
-    /// Removes what the model said beside its calls, and the files of its message.
+    /// Removes the text of the model beside its calls, and the files of its message.
     pub(in crate::turn) fn remove_texts(&mut self) {
         state::remove_texts(&mut self.state);
         let round = &mut self.round;

@@ -30,7 +30,7 @@ pub(in crate::turn) struct CallReport<'a> {
 }
 
 impl TurnReport {
-    /// A call of a tool that begins now. `id` is the one by the model.
+    /// A call of a tool that begins now. `id` is the model's id of the call.
     pub(in crate::turn) fn begin_call<'a>(&'a self, tool: &'a str, id: &str) -> CallReport<'a> {
         let mut state = self.state();
         state.last_call = state.last_call.saturating_add(1);

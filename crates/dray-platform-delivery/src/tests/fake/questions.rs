@@ -28,12 +28,12 @@ impl FakePlatform {
         self.lock().questions.clone()
     }
 
-    /// The next request about a question fails so.
+    /// Makes the next request about a question fail with this kind.
     pub(crate) fn refuse_question(&self, kind: ErrorKind) {
         self.lock().question_faults.push_back(kind);
     }
 
-    /// The next question is shown, and its request never ends.
+    /// Makes the request of the next question hang after the question is shown.
     pub(crate) fn hang_after_question(&self) {
         self.lock().hangs_after_question = true;
     }
@@ -43,12 +43,12 @@ impl FakePlatform {
         self.lock().notices.clone()
     }
 
-    /// The next webhook request with the query `press` has this press.
+    /// Makes the next webhook request with the query `press` contain this press.
     pub(crate) fn brings_press(&self, press: ButtonPress) {
         self.lock().presses.push_back(press);
     }
 
-    /// Replies to presses wait until they are released.
+    /// Makes replies to presses wait until [`Self::release_replies`].
     pub(crate) fn hold_replies(&self) {
         self.reply_gate
             .forget_permits(tokio::sync::Semaphore::MAX_PERMITS);

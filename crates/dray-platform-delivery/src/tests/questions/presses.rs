@@ -61,7 +61,7 @@ async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
     let router = listener::inbound_router(Arc::clone(inbound));
     let response = router.oneshot(request.body(Body::empty()).unwrap());
     assert_eq!(response.await.unwrap().status(), 200);
-    // Background tasks had no turn since.
+    // No background task has run since the response.
     assert_eq!(question_fixture.answers().len(), 1);
     assert_eq!(fake.notices(), ["Your answer is recorded."]);
 }
