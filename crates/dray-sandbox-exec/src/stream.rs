@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// The failure for which the response is missing.
+    /// Returns the reason why the response is missing.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
         if find(noise, &self.nonce.mark("begin ")).is_some() {
@@ -141,7 +141,7 @@ impl Stream {
     async fn exit(&mut self) -> Result<CommandExit, Error> {
         match self.end.take() {
             Some(end) => end.await,
-            None => Err(Error::new(ErrorKind::Protocol, "it has ended already")),
+            None => Err(Error::new(ErrorKind::Protocol, "the command has ended already")),
         }
     }
 

@@ -109,7 +109,7 @@ impl Sink for StoreSink<'_> {
         if claim.artifact.sha256 != sha256 || claim.artifact.size != size {
             return Err(Error::new(
                 ErrorKind::Corrupted,
-                "the store has other bytes",
+                "the store has other bytes than were sent",
             ));
         }
         self.claim = Some(claim);
@@ -126,7 +126,7 @@ impl Sink for StoreSink<'_> {
 pub(crate) fn put_failed(error: PutError) -> Error {
     let fault = dray_types::Fault::from(error);
     let kind = match fault.code {
-        // Waiting does not help there, unlike with other failures of the store.
+        // A wait does not help when the store is full, unlike after its other failures.
         _ if fault.detail == "store_full" => ErrorKind::NoSpace,
         dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
         dray_types::FaultCode::Timeout => ErrorKind::Timeout,

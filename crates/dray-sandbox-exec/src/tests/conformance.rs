@@ -68,7 +68,7 @@ async fn r_17_text_is_enough() {
 }
 
 #[tokio::test]
-async fn r_17_short_arguments_and_short_answers_are_enough() {
+async fn r_17_short_arguments_and_short_output_are_enough() {
     conforms(ToolSet::Dash, ChannelForm::Narrow).await;
 }
 

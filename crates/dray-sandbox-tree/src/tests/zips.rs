@@ -165,7 +165,7 @@ async fn a_zip_of_a_broken_tree_is_broken() {
 }
 
 #[tokio::test]
-async fn r_12_no_piece_is_large_for_any_file() {
+async fn r_12_no_chunk_is_large_for_a_large_file() {
     let tar = ScriptedTar::default()
         .file("large", &noise(20 << 20))
         .ended();
