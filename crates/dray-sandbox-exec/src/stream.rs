@@ -12,8 +12,8 @@ use super::decode::{GzipExpander, TextDecoder};
 use super::failure::{kind_of_text, unanswered};
 use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, find, find_last};
 
-/// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
-/// content.
+/// Longest trailer, with the messages of a shell after it. This many bytes are held back until it is known whether they
+/// are content.
 const MAX_TRAILER_BYTES: usize = 4096;
 /// Bytes of compressed text that are decoded in one step.
 const DECODE_STEP_BYTES: usize = 4096;
@@ -290,7 +290,7 @@ impl Stream {
         let mut words = line.split_whitespace().skip(2);
         let status = words.next().unwrap_or_default();
         let digest = words.next().filter(|word| *word != "-").map(str::to_owned);
-        // Inside a pipeline the status of the reading command is lost, so the script marks it on stderr.
+        // Inside a pipeline the status of the reading command is lost, so the script marks a failure on stderr.
         let broken = String::from_utf8_lossy(&self.nonce.mark("broken")).into_owned();
         let failed =
             status != "0" || self.broken || text.contains(&broken) || exit.stderr.contains(&broken);
