@@ -209,7 +209,7 @@ impl<E: Exec> ScriptRead<E> {
                 StreamEvent::Bytes(bytes) => {
                     run.received += bytes.len() as u64;
                     if run.received > run.stream.announced {
-                        return Err(Error::new(ErrorKind::Corrupted, "more bytes than were announced"));
+                        return Err(Error::new(ErrorKind::Corrupted, "more than was announced"));
                     }
                     if let Some(digest) = &mut run.digest {
                         digest.update(&bytes);

@@ -115,7 +115,7 @@ impl Stream {
                 return self.header(&String::from_utf8_lossy(&header));
             }
             if noise.len() > MAX_RESPONSE_BYTES {
-                return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+                return Err(Error::new(ErrorKind::Protocol, "the response never begins"));
             }
             match self.stdout.next().await {
                 Some(chunk) => noise.extend_from_slice(&chunk?),
@@ -141,7 +141,7 @@ impl Stream {
     async fn exit(&mut self) -> Result<CommandExit, Error> {
         match self.end.take() {
             Some(end) => end.await,
-            None => Err(Error::new(ErrorKind::Protocol, "the command has ended already")),
+            None => Err(Error::new(ErrorKind::Protocol, "the command has ended")),
         }
     }
 
@@ -152,7 +152,8 @@ impl Stream {
             words.next().unwrap_or_default(),
         );
         let announced = words.next().and_then(|announced| announced.parse().ok());
-        self.announced = announced.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
+        let missing = || Error::new(ErrorKind::Protocol, "the response has no length");
+        self.announced = announced.ok_or_else(missing)?;
         self.facts = words.collect::<Vec<_>>().join(" ");
         self.coding = match (encoder, compression) {
             ("raw", _) => ContentCoding::Raw,
@@ -215,7 +216,7 @@ impl Stream {
         let (content, after) = (chunk.slice(..content), chunk.slice(content..));
         self.tail.extend_from_slice(&after);
         if self.tail.len() > MAX_RESPONSE_BYTES {
-            return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
+            return Err(Error::new(ErrorKind::Protocol, "the trailer has no end"));
         }
         match &mut self.coding {
             ContentCoding::Raw => {}

@@ -42,7 +42,7 @@ pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Erro
         .take(MAX_NAMESPACES)
         .map(|namespace| scope_name(namespace))
         .collect();
-    let ready = format!("the credentials have the rights on pods in {}", scopes.join(", "));
+    let ready = format!("the rights on pods are granted in {}", scopes.join(", "));
     Ok(BackendCheck::Ready(ready))
 }
 

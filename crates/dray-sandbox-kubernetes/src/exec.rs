@@ -88,7 +88,7 @@ impl PodExec {
             0 => Ok(exec),
             status => Err(Error::new(
                 ErrorKind::ToolMissing,
-                format!("a shell ends with status {status}"),
+                format!("an empty script ended with status {status}"),
             )),
         }
     }

@@ -154,7 +154,7 @@ impl Pod {
         let id = &status.container_id;
         // Two such containers would count as one incarnation.
         if uid.is_empty() || id.is_empty() {
-            return Err(Error::new(ErrorKind::Protocol, "a container without an id"));
+            return Err(Error::new(ErrorKind::Protocol, "the container has no id"));
         }
         Ok(format!("{uid}/{container}/{id}"))
     }

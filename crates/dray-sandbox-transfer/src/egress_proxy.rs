@@ -254,7 +254,7 @@ impl ProxiedProgram<'_> {
 }
 
 fn invalid_session() -> SandboxError {
-    SandboxError::new(ErrorKind::InvalidName, "the session id does not fit a token")
+    SandboxError::new(ErrorKind::InvalidName, "the session does not fit a token")
 }
 
 #[cfg(test)]

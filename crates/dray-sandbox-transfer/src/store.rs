@@ -90,7 +90,7 @@ impl Sink for StoreSink<'_> {
             .extend_from_slice(chunk.get(..room).unwrap_or_default());
         match &mut self.writer {
             Some(writer) => writer.write(chunk).await.map_err(put_failed),
-            None => Err(Error::new(ErrorKind::Protocol, "nothing was begun")),
+            None => Err(Error::new(ErrorKind::Protocol, "no transfer was begun")),
         }
     }
 
@@ -100,7 +100,7 @@ impl Sink for StoreSink<'_> {
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
         let Some(writer) = self.writer.take() else {
-            return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
+            return Err(Error::new(ErrorKind::Protocol, "no transfer was begun"));
         };
         // The type is detected from the bytes, with the name as a hint: a sandbox states no type.
         let detected = kind::detect_kind(&self.head, &self.name, size);

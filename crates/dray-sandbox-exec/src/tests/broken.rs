@@ -25,7 +25,7 @@ enum KeptOutput {
     Nothing,
 }
 
-/// Runs every command until it ends. The response of a command that writes a file breaks after a part.
+/// Runs commands. One that writes a file runs until it ends, and then its response breaks after a part.
 #[derive(Debug)]
 struct BreakingExec {
     exec: LocalExec,

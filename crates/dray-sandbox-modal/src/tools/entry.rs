@@ -18,7 +18,7 @@ pub(super) struct ToolEntry {
 }
 
 fn malformed_entry(error: serde_json::Error) -> Error {
-    Error::new(ErrorKind::Protocol, "not an entry of the file tool").caused_by(error)
+    Error::new(ErrorKind::Protocol, "the file tool sent an invalid entry").caused_by(error)
 }
 
 impl ToolEntry {

@@ -307,7 +307,7 @@ mod tests {
         );
         let other = now(admission.admit(&b));
         drop(other);
-        assert!(waiting.try_recv().is_err(), "a does not get the permit of b");
+        assert!(waiting.try_recv().is_err(), "a does not get b's permit");
         drop(permit);
         assert!(waiting.try_recv().is_ok());
     }
