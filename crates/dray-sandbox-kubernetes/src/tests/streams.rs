@@ -312,7 +312,7 @@ async fn a_repeated_read_continues_where_it_was_cut() {
 }
 
 #[tokio::test]
-async fn an_empty_file_is_a_file() {
+async fn an_empty_file_is_written_and_read() {
     let fixture = PodFixture::new().await;
     let sandbox: Arc<dyn Sandbox> = fixture
         .backend
