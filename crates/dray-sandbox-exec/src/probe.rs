@@ -76,7 +76,7 @@ fn tools(reply: &Reply) -> Vec<String> {
 /// Bytes free, from `df -Pk`: the number before the percentage in the last line.
 pub(super) fn free(df: &str) -> Option<u64> {
     let words: Vec<_> = df.lines().last()?.split_whitespace().collect();
-    // The percentage is searched from the end: the name of a device may hold spaces and percent signs.
+    // The search for the percentage begins at the end: the name of a device may hold spaces and percent signs.
     let percentage = words.iter().rposition(|word| word.ends_with('%'))?;
     let kibibytes: u64 = words.get(percentage.checked_sub(1)?)?.parse().ok()?;
     kibibytes.checked_mul(1024)

@@ -12,8 +12,8 @@ use super::decode::{GzipExpander, TextDecoder};
 use super::failure::{kind_of_text, unanswered};
 use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, find, find_last};
 
-/// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
-/// content.
+/// Longest trailer, with the messages of a shell after it. This many bytes are held back until it is known whether they
+/// are content.
 const MAX_TRAILER_BYTES: usize = 4096;
 /// Bytes of compressed text that are decoded in one step.
 const DECODE_STEP_BYTES: usize = 4096;
@@ -115,7 +115,7 @@ impl Stream {
                 return self.header(&String::from_utf8_lossy(&header));
             }
             if noise.len() > MAX_RESPONSE_BYTES {
-                return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+                return Err(Error::new(ErrorKind::Protocol, "the response never begins"));
             }
             match self.stdout.next().await {
                 Some(chunk) => noise.extend_from_slice(&chunk?),
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// The failure for which the response is missing.
+    /// Returns the reason why the response is missing.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
         if find(noise, &self.nonce.mark("begin ")).is_some() {
@@ -141,7 +141,7 @@ impl Stream {
     async fn exit(&mut self) -> Result<CommandExit, Error> {
         match self.end.take() {
             Some(end) => end.await,
-            None => Err(Error::new(ErrorKind::Protocol, "it has ended already")),
+            None => Err(Error::new(ErrorKind::Protocol, "the command has ended")),
         }
     }
 
@@ -152,7 +152,8 @@ impl Stream {
             words.next().unwrap_or_default(),
         );
         let announced = words.next().and_then(|announced| announced.parse().ok());
-        self.announced = announced.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
+        let missing = || Error::new(ErrorKind::Protocol, "the response has no length");
+        self.announced = announced.ok_or_else(missing)?;
         self.facts = words.collect::<Vec<_>>().join(" ");
         self.coding = match (encoder, compression) {
             ("raw", _) => ContentCoding::Raw,
@@ -215,7 +216,7 @@ impl Stream {
         let (content, after) = (chunk.slice(..content), chunk.slice(content..));
         self.tail.extend_from_slice(&after);
         if self.tail.len() > MAX_RESPONSE_BYTES {
-            return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
+            return Err(Error::new(ErrorKind::Protocol, "the trailer has no end"));
         }
         match &mut self.coding {
             ContentCoding::Raw => {}
@@ -290,7 +291,7 @@ impl Stream {
         let mut words = line.split_whitespace().skip(2);
         let status = words.next().unwrap_or_default();
         let digest = words.next().filter(|word| *word != "-").map(str::to_owned);
-        // Inside a pipeline the status of the reading command is lost, so the script marks it on stderr.
+        // Inside a pipeline the status of the reading command is lost, so the script marks a failure on stderr.
         let broken = String::from_utf8_lossy(&self.nonce.mark("broken")).into_owned();
         let failed =
             status != "0" || self.broken || text.contains(&broken) || exit.stderr.contains(&broken);

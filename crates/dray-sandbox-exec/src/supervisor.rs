@@ -186,7 +186,7 @@ impl SupervisedCommand {
     /// [`ErrorKind::Protocol`] when it has none.
     pub fn status(&self) -> Result<i32, Error> {
         let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        status.ok_or_else(|| Error::new(ErrorKind::Protocol, "a command without a status"))
+        status.ok_or_else(|| Error::new(ErrorKind::Protocol, "the command has no exit status"))
     }
 
     fn kill(self: &Arc<Self>) {
@@ -255,7 +255,7 @@ impl SupervisedCommand {
             1 => Ok(false),
             status => Err(Error::new(
                 ErrorKind::ToolMissing,
-                format!("a shell ends with status {status}"),
+                format!("the script that kills ended with status {status}"),
             )),
         }
     }

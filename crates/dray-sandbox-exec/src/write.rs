@@ -91,7 +91,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         };
         let body = body.exactly(left);
         if left == 0 {
-            // There is nothing to send, but the body may still be longer than it should.
+            // There is nothing to send, but the body may still be longer than it should be.
             body.read_all(0).await?;
             let reply = self.put(write, WriteCoding::None, (0, false), None).await?;
             return check_written(&reply, write.size).map(|()| None);

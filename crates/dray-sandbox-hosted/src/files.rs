@@ -57,7 +57,7 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
             .and_then(parse_content_range)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "the response has no range"))?,
         (_, status) => {
-            let context = format!("status {status} for a file from {offset}");
+            let context = format!("status {status} for a request from byte {offset}");
             return Err(Error::new(ErrorKind::Protocol, context));
         }
     };

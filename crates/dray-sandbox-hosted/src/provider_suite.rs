@@ -18,7 +18,7 @@ use dray_sandbox_conformance::{Fixture, SandboxTraits};
 
 use crate::fake_server::ProviderFault;
 
-/// A fake server with one sandbox, which is a directory of this host by its own path.
+/// A fake server with one sandbox: a directory of this host, whose path is the same in the sandbox.
 pub trait ProviderFixture: Debug + Send + Sync {
     /// The backend, with the key that the fake server accepts.
     fn backend(&self) -> Arc<dyn Backend>;

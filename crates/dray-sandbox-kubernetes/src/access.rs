@@ -11,7 +11,7 @@ const NEEDED_RIGHTS: [(&str, &str); 3] = [
     ("get", "pods/exec"),
     ("create", "pods/exec"),
 ];
-/// Namespaces that are checked; the others of a longer list need the same rights.
+/// Most namespaces that are checked; further ones need the same rights.
 const MAX_NAMESPACES: usize = 8;
 
 /// Asks for each right in the configured namespaces, or in all where none is configured.
@@ -42,7 +42,7 @@ pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Erro
         .take(MAX_NAMESPACES)
         .map(|namespace| scope_name(namespace))
         .collect();
-    let ready = format!("the rights on pods are there in {}", scopes.join(", "));
+    let ready = format!("the rights on pods are granted in {}", scopes.join(", "));
     Ok(BackendCheck::Ready(ready))
 }
 

@@ -90,7 +90,7 @@ impl Backend for KubernetesBackend {
         });
         match PodExec::open(Arc::clone(&container_ref), &container_ref.container).await {
             Ok(exec) => {
-                // Each request still asks for the pod; the shell saves the stream of a command and its supervision.
+                // Each request still asks for the pod, but needs no new stream and no supervision of it.
                 let exec = GuardedExec::new(exec, container_ref);
                 let sandbox = ExecSandbox::new(handle.clone(), exec).with_request_shell();
                 Ok(Arc::new(sandbox))

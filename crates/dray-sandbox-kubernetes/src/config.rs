@@ -52,13 +52,13 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Neither or both of the ways to find the cluster are set.
-    #[error("name a kubeconfig or say in_cluster, one of them")]
+    #[error("set either `kubeconfig` or `in_cluster`")]
     Cluster,
     /// A context is set, but no kubeconfig that could contain it.
-    #[error("a context needs a kubeconfig")]
+    #[error("`context` needs `kubeconfig`")]
     Context,
     /// A name that a namespace cannot have.
-    #[error("`{0}` is not a name of a namespace")]
+    #[error("`{0}` is not a valid name of a namespace")]
     Namespace(String),
     /// The image of ephemeral containers has an empty name.
     #[error("the image of ephemeral containers has no name")]

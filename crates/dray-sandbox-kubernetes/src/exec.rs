@@ -88,7 +88,7 @@ impl PodExec {
             0 => Ok(exec),
             status => Err(Error::new(
                 ErrorKind::ToolMissing,
-                format!("a shell ends with status {status}"),
+                format!("an empty script ended with status {status}"),
             )),
         }
     }
@@ -165,7 +165,7 @@ fn may_run(failure: ErrorKind) -> bool {
     )
 }
 
-/// Standard output. Reading it moves the other streams as well.
+/// Standard output. Reading it also drives the other streams.
 fn body(streams: CommandStreams, guard: KillGuard) -> Body {
     Body::new(stream::unfold(
         Some((streams, guard)),

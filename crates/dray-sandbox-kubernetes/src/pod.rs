@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Annotation with the name of the default container, for requests without a container.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Delay after which a pod or a container that is being started may run. Images are pulled for some seconds.
+/// Delay before a request for a pod or container that is being started is repeated: pulling an image takes seconds.
 const START_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A pod, with the fields that are used here.
@@ -105,7 +105,7 @@ impl Pod {
                 .iter()
                 .find(|container| container.name == name)
                 .ok_or_else(|| {
-                    let no = format!("container {} is not one of the pod", name.escape_debug());
+                    let no = format!("the pod has no container {}", name.escape_debug());
                     Error::new(ErrorKind::SandboxGone, no)
                 }),
             (None, [only]) => Ok(only),
@@ -154,7 +154,7 @@ impl Pod {
         let id = &status.container_id;
         // Two such containers would count as one incarnation.
         if uid.is_empty() || id.is_empty() {
-            return Err(Error::new(ErrorKind::Protocol, "a container without an id"));
+            return Err(Error::new(ErrorKind::Protocol, "the container has no id"));
         }
         Ok(format!("{uid}/{container}/{id}"))
     }

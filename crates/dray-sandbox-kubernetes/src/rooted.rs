@@ -80,7 +80,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
         self.files.stat(&self.outside(path)?, Follow::No).await
     }
 
-    /// Resolves a path; its last part only on request. The end may be missing.
+    /// Resolves the links of a path, one in its last part only on request. The last parts may be missing.
     async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<RootedPath, Error> {
         let mut walk = PathWalk::new(path);
         while let Some(next) = walk.next_path()? {

@@ -27,10 +27,10 @@ impl Target {
                 return Err(invalid(form));
             }
         };
-        // A pod has a DNS subdomain as name (RFC 1123), namespace and container a label.
+        // The name of a pod is a DNS subdomain (RFC 1123); those of namespaces and containers are labels.
         let pod_fits = pod.len() <= 253 && pod.split('.').all(is_part);
         if !is_label(namespace) || !pod_fits || !container.is_none_or(is_label) {
-            return Err(invalid("not a name of Kubernetes"));
+            return Err(invalid("a name in the address is not valid in Kubernetes"));
         }
         Ok(Self {
             namespace: namespace.to_owned(),

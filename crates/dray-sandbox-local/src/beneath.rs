@@ -146,7 +146,7 @@ impl Root {
     /// The real directory in which a path lies, and its name there.
     pub(super) fn parent(&self, path: &SandboxPath) -> Result<(Vec<Vec<u8>>, Vec<u8>), Error> {
         if self.names(path)?.is_empty() {
-            let context = "the sandbox directory itself";
+            let context = "the path is the sandbox directory itself";
             return Err(Error::new(ErrorKind::OutsideRoot, context));
         }
         let parent = self.resolve(&path.parent(), Follow::Yes)?;

@@ -105,8 +105,8 @@ impl Root {
             }
             first.add(entry);
         }
-        // No more directories wait than entries are listed: a directory whose entry was pushed out again is not
-        // scanned.
+        // A directory whose entry was pushed out of the list is not scanned. So the directories that wait are at most
+        // as many as the listed entries.
         let is_listed = |names: &Vec<Vec<u8>>| {
             self.path(names)
                 .is_ok_and(|path| first.entries.contains_key(&path))

@@ -56,7 +56,7 @@ struct DirectoryRemoval<'a> {
 }
 
 impl DirectoryRemoval<'_> {
-    /// Empties the top directory, and again while deep directories are moved into it.
+    /// Empties the top directory, and repeats this while deep directories are moved into it.
     fn run(&mut self) -> Result<(), Error> {
         loop {
             let moved = self.moved;
@@ -105,7 +105,7 @@ impl DirectoryRemoval<'_> {
         }
         let directory = open_directory(parent, name).map_err(failed("open a directory"))?;
         self.empty_directory(&directory, depth + 1)?;
-        // It is closed before the directory is removed, so that at most as many are open as the depth.
+        // The descriptor is closed before the directory is removed, so that no more are open than the depth.
         drop(directory);
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

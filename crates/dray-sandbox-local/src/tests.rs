@@ -119,6 +119,6 @@ async fn r_17_a_directory_passes_the_conformance_suite() {
 }
 
 #[tokio::test]
-async fn r_17_and_so_it_is_on_an_old_kernel() {
+async fn r_17_a_directory_on_an_old_kernel_passes_the_conformance_suite() {
     conforms(OLD_KERNEL).await;
 }

@@ -193,7 +193,7 @@ async fn request_access(
         _ => rpc::endpoint(control.settings(), &found.url)
             .map_err(|error| {
                 debug_assert_eq!(error.kind(), ErrorKind::Protocol);
-                Status::data_loss("not an address of a router")
+                Status::data_loss("the URL of the router is not valid")
             })?
             .connect_lazy(),
     };

@@ -23,7 +23,7 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Makes the endpoint of an address. Its connection is made at the first call, and again after it broke.
 pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error> {
-    let wrong = || Error::new(ErrorKind::Protocol, "not an address of the provider");
+    let wrong = || Error::new(ErrorKind::Protocol, "the URL of the provider is not valid");
     let plain = is_plain_http(url).ok_or_else(wrong)?;
     if plain && !settings.plain {
         // Credentials never travel without TLS.

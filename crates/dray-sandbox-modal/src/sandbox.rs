@@ -73,12 +73,12 @@ impl ModalSandbox {
         if read.offset != 0 {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "the file tool begins at the beginning",
+                "the file tool cannot begin at an offset",
             ));
         }
         require_regular(read.file)?;
         self.check_unchanged(read.file).await?;
-        // The comparison after the read needs the identity of now.
+        // The comparison after the read needs the identity before the read.
         let before = self.stat_path(&read.file.real_path).await?;
         let body = self.tools.read(&before.real_path, before.size).await?;
         let state = Some((body, self.clone(), before));
@@ -187,7 +187,7 @@ impl Sandbox for ModalSandbox {
                 ..probe?
             });
         }
-        // Fails when the tool is missing as well. It runs as root.
+        // Fails when the tool is missing as well. The tool runs as root.
         self.tools.stat(&SandboxPath::root(), Follow::No).await?;
         Ok(Probe {
             home: SandboxPath::root(),

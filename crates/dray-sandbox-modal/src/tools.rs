@@ -222,7 +222,7 @@ fn check_exit(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error
     let kind = match (payload.error_kind.as_str(), command) {
         ("NotFound", _) => ErrorKind::NotFound,
         ("IsDirectory", _) => ErrorKind::IsDirectory,
-        // The entry that exists when a file is written is its parent, as a file.
+        // A write overwrites an existing file, so `AlreadyExists` means that the parent is a file.
         ("NotDirectory" | "IsFile", _) | ("AlreadyExists", ToolCommand::WriteFile { .. }) => {
             ErrorKind::NotDirectory
         }

@@ -98,7 +98,7 @@ impl Backend for SshBackend {
     async fn check(&self) -> Result<BackendCheck, Error> {
         let version = client_version(&self.settings.config.program).await?;
         Ok(BackendCheck::Unverified(format!(
-            "{version}; a host is known when it is opened"
+            "{version}; only opening a host shows whether it works"
         )))
     }
 

@@ -58,11 +58,11 @@ impl Shell {
         }
     }
 
-    /// Runs a command to its end and gives at most `limit` bytes of its output.
+    /// Runs a command to its end and returns its output of at most `limit` bytes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] without a shell.
+    /// [`ErrorKind::ToolMissing`] without a shell, [`ErrorKind::TooLarge`] for a longer output.
     pub(crate) async fn output(
         &self,
         argv: Vec<Vec<u8>>,
@@ -77,7 +77,7 @@ impl Shell {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let line = match input {
-            // One process less than with the script. The nonce is in its command line, where `KILL_SCRIPT` looks for
+            // One process fewer than with the script. The nonce is in its command line, where `KILL_SCRIPT` looks for
             // it.
             CommandInput::Commands => format!("exec sh -s {nonce}").into_bytes(),
             _ => command_line(&nonce, argv)?,
@@ -139,7 +139,7 @@ enum CommandInput {
 impl ChannelKind for ChannelRequest {
     type Channel = StartedCommand;
 
-    /// A shell that reads commands has got none before it responds; any other command may have done its work.
+    /// A shell that reads commands has received none before it responds; any other command may have done its work.
     fn is_repeatable(&self) -> bool {
         self.input == CommandInput::Commands
     }

@@ -33,12 +33,12 @@ impl Target {
             Some((user, authority)) => (Some(user.to_owned()), authority),
             None => (None, authority),
         };
-        let (host, port) = split_port(authority).ok_or_else(|| invalid("not a host and a port"))?;
+        let (host, port) = split_port(authority).ok_or_else(|| invalid("no valid host and port"))?;
         if user.as_deref().is_some_and(|user| !is_word(user, "._-+")) {
-            return Err(invalid("not a user name"));
+            return Err(invalid("the user name is not valid"));
         }
         if !is_word(host, "._-:%") {
-            return Err(invalid("not a host name"));
+            return Err(invalid("the host name is not valid"));
         }
         Ok(Self {
             user,

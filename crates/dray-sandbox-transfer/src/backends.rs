@@ -188,7 +188,7 @@ impl OpenBackend {
     }
 }
 
-/// Waits for a backend at most [`OPEN_TIMEOUT`]. The future is dropped then, which closes its connections.
+/// Waits for a backend for at most [`OPEN_TIMEOUT`]. After that the future is dropped, which closes its connections.
 async fn within_open_timeout<T>(
     action: &str,
     opening: impl Future<Output = Result<T, dray_sandbox::Error>>,

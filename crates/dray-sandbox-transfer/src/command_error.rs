@@ -83,7 +83,7 @@ fn refused_fault(error: &dray_sandbox::Error) -> Fault {
             FaultCode::InvalidArgument,
             "The program, an argument or a variable has a form that is not allowed.",
             "invalid_command",
-            "A program is not empty, begins without `-` and has no `=`; names of variables are those of a shell; nothing contains NUL.",
+            "Use a program name that is not empty, does not begin with `-` and has no `=`, names of variables as in a shell, and no NUL.",
         ),
         _ => return sandbox(error),
     };

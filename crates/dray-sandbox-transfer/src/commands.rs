@@ -70,11 +70,11 @@ impl CommandsConfig {
         }
         let empty = |rule: &CommandRule| rule.tenants.is_empty() || rule.sandboxes.is_empty();
         if self.allow.iter().any(empty) {
-            return Some(("allow", "a rule names tenants and sandboxes"));
+            return Some(("allow", "must name tenants and sandboxes in each rule"));
         }
         let patterns = || self.allow.iter().flat_map(|rule| &rule.sandboxes);
         if patterns().any(|pattern| pattern != "*" && !pattern.contains(':')) {
-            return Some(("allow", "a sandbox is written BACKEND:NAME, or `*`"));
+            return Some(("allow", "must name sandboxes as BACKEND:NAME, or `*`"));
         }
         None
     }

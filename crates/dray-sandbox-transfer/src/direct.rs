@@ -154,7 +154,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// The faults of the service; the file does not exist on this host then.
+    /// The faults of the service. After a fault the file does not exist on this host.
     pub async fn get(
         &self,
         path: &[u8],

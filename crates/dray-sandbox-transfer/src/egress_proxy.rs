@@ -102,10 +102,10 @@ impl EgressProxyConfig {
         }
         for rule in &self.rules {
             if rule.tenants.is_empty() || rule.sandboxes.is_empty() {
-                return problem("rules", "a rule names tenants and sandboxes");
+                return problem("rules", "must name tenants and sandboxes in each rule");
             }
             if CanonicalUrl::of_authority(&rule.address, false).is_err() {
-                return problem("rules", "an address is written HOST:PORT");
+                return problem("rules", "must have an `address` HOST:PORT in each rule");
             }
             let is_host = |host: &String| {
                 !host.is_empty()
@@ -116,12 +116,12 @@ impl EgressProxyConfig {
             if !rule.no_proxy.iter().all(is_host) {
                 return problem(
                     "rules",
-                    "an item of no_proxy is a host without blanks and commas",
+                    "must have hosts without blanks and commas in `no_proxy`",
                 );
             }
             let is_path = |path: &String| path.starts_with('/') && !path.contains('\0');
             if !rule.ca_file.as_ref().is_none_or(is_path) {
-                return problem("rules", "ca_file is an absolute path in the sandbox");
+                return problem("rules", "must have an absolute path in `ca_file`");
             }
         }
         None
@@ -254,7 +254,7 @@ impl ProxiedProgram<'_> {
 }
 
 fn invalid_session() -> SandboxError {
-    SandboxError::new(ErrorKind::InvalidName, "the session is not one of a token")
+    SandboxError::new(ErrorKind::InvalidName, "the session does not fit a token")
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ impl From<Error> for Fault {
                 .retry_after(Duration::from_millis(200)),
             Error::TooManyUploads => Self::new(
                 FaultCode::RateLimited,
-                "Too many uploads of this session wait to be looked at.",
+                "Too many uploads of this session wait for the agent.",
             )
             .detail("too_many_uploads")
             .retry_after(Duration::from_mins(1)),
@@ -186,7 +186,7 @@ const fn advice(kind: ErrorKind) -> &'static str {
 pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let kind = error.kind();
     let message = match error.numbers() {
-        // A listing stops at its limit, so the number that was found is not the whole.
+        // A listing stops at its limit, so the number that was found is not the total.
         Some((_, allowed)) if error.counts_entries() => {
             format!("The directory has more entries than the limit of {allowed}.")
         }

@@ -90,7 +90,7 @@ impl Sink for StoreSink<'_> {
             .extend_from_slice(chunk.get(..room).unwrap_or_default());
         match &mut self.writer {
             Some(writer) => writer.write(chunk).await.map_err(put_failed),
-            None => Err(Error::new(ErrorKind::Protocol, "nothing was begun")),
+            None => Err(Error::new(ErrorKind::Protocol, "no transfer was begun")),
         }
     }
 
@@ -100,7 +100,7 @@ impl Sink for StoreSink<'_> {
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
         let Some(writer) = self.writer.take() else {
-            return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
+            return Err(Error::new(ErrorKind::Protocol, "no transfer was begun"));
         };
         // The type is detected from the bytes, with the name as a hint: a sandbox states no type.
         let detected = kind::detect_kind(&self.head, &self.name, size);
@@ -109,7 +109,7 @@ impl Sink for StoreSink<'_> {
         if claim.artifact.sha256 != sha256 || claim.artifact.size != size {
             return Err(Error::new(
                 ErrorKind::Corrupted,
-                "the store has other bytes",
+                "the store has other bytes than were sent",
             ));
         }
         self.claim = Some(claim);
@@ -126,7 +126,7 @@ impl Sink for StoreSink<'_> {
 pub(crate) fn put_failed(error: PutError) -> Error {
     let fault = dray_types::Fault::from(error);
     let kind = match fault.code {
-        // Waiting does not help there, unlike with other failures of the store.
+        // A wait does not help when the store is full, unlike after its other failures.
         _ if fault.detail == "store_full" => ErrorKind::NoSpace,
         dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
         dray_types::FaultCode::Timeout => ErrorKind::Timeout,

@@ -103,7 +103,7 @@ pub trait Members: Send {
     ///
     /// # Errors
     ///
-    /// Failures of the source, and [`dray_sandbox::ErrorKind::TooLarge`] for a limit of the whole. After an error there
+    /// Failures of the source, and [`dray_sandbox::ErrorKind::TooLarge`] for a limit of the tree. After an error there
     /// is nothing more.
     async fn next(&mut self) -> Result<Option<Member>, Error>;
 

@@ -234,7 +234,7 @@ impl Reader {
 
     fn check(&self) -> Result<(), Error> {
         match self.state {
-            ReaderState::Failed => Err(Error::new(ErrorKind::Protocol, "the tar failed before")),
+            ReaderState::Failed => Err(Error::new(ErrorKind::Protocol, "an earlier read failed")),
             ReaderState::Reading | ReaderState::Ended => Ok(()),
         }
     }

@@ -83,7 +83,7 @@ impl Walk {
         let base = self.root.as_bytes();
         let below = path
             .strip_prefix(base)
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, "a listing of another directory"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "an entry of another directory"))?;
         let name = below.strip_prefix(b"/").unwrap_or(below);
         let kind = match entry.kind {
             FileKind::File => Kind::File,

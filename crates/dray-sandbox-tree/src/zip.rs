@@ -114,7 +114,7 @@ impl<M: Members> ZipWrite<M> {
 
     fn open(&mut self, member: &Member) {
         let name = zip_name(member);
-        // The name is compared in lower case: some file systems ignore it.
+        // The name is compared in lower case, because some file systems ignore case.
         if !name.contains('/') && name.to_ascii_lowercase().starts_with("_skipped") {
             self.texts.push(name.to_lowercase());
         }

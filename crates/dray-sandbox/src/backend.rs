@@ -59,7 +59,7 @@ pub trait Backend: Debug + Send + Sync {
     /// Failures of the request; [`ErrorKind::Auth`] for refused credentials.
     async fn check(&self) -> Result<BackendCheck, Error> {
         Ok(BackendCheck::Unverified(
-            "known when a sandbox is opened".to_owned(),
+            "only opening a sandbox shows whether it works".to_owned(),
         ))
     }
 
@@ -173,7 +173,7 @@ pub trait Sandbox: Debug + Send + Sync {
 
     /// Reads a file with a command that computes its SHA-256 at the same time.
     async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
-        // A dropped sender is how a digest that was not computed looks to the caller.
+        // The dropped sender shows the caller that no digest is computed.
         let (_, none) = oneshot::channel();
         Ok((self.read(read).await?, none))
     }
@@ -265,7 +265,8 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
-    /// Unpacks a plain tar that this crate made (regular files and directories only) into an existing directory.
+    /// Unpacks a plain tar that `dray-sandbox-tree` made (regular files and directories only) into an existing
+    /// directory.
     ///
     /// # Errors
     ///
@@ -292,8 +293,8 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
-    /// Waits, for at most ten seconds, until the programs of every [`Self::execute`] future and [`SandboxCommand`] that
-    /// was dropped before the first poll have ended.
+    /// Waits, for at most ten seconds, until dropped programs have ended: those whose [`Self::execute`] future or
+    /// [`SandboxCommand`] was dropped before this future is first polled.
     async fn settled(&self) {}
 
     /// Makes sure that the sandbox exists for at least `needed` from now, and extends its lifetime where the provider

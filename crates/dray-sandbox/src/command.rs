@@ -31,7 +31,7 @@ pub struct CommandRequest {
     /// can no longer reach the sandbox.
     pub lifetime_seconds: u64,
     /// Ends the program: when it is cancelled, the program and all that it started are killed, and what was written so
-    /// far is reported. Best effort: a sandbox that does not answer leaves the program running.
+    /// far is reported. Best effort: a sandbox that does not respond leaves the program running.
     pub stop: CancellationToken,
 }
 

@@ -42,7 +42,7 @@ pub enum ErrorKind {
     ChangedDuringTransfer,
     /// Bytes arrived, but digest or length is wrong while the source is stable.
     Corrupted,
-    /// The stream ended without an error but short.
+    /// The stream ended without an error before all bytes arrived.
     Truncated,
     /// A program that is needed is absent in the sandbox.
     ToolMissing,
@@ -58,7 +58,7 @@ pub enum ErrorKind {
     RateLimited,
     /// Connect error, 5xx, channel dropped.
     Unavailable,
-    /// No progress for the idle window, or the total passed.
+    /// No progress within the idle timeout, or the time limit of the whole request passed.
     Timeout,
     /// A response that the peer's protocol does not allow.
     Protocol,
@@ -313,8 +313,8 @@ impl Error {
         &self.context
     }
 
-    /// The found and the allowed number, with [`ErrorKind::TooLarge`]: bytes, or entries where
-    /// [`Self::counts_entries`].
+    /// The found and the allowed number, with [`ErrorKind::TooLarge`]: entries if [`Self::counts_entries`], otherwise
+    /// bytes.
     pub const fn numbers(&self) -> Option<(u64, u64)> {
         self.numbers
     }

@@ -184,13 +184,13 @@ pub enum Integrity {
     SizeMtime,
     /// A checksum weaker than SHA-256 (POSIX `cksum`) and the size.
     Weak,
-    /// SHA-256 computed once in the sandbox, beside the copy, equal to ours. For a file that was read: its size, times
-    /// and inode were the same before and after. For a file that was written: the digest is of the bytes as they were
-    /// written, and the size is right.
+    /// SHA-256 computed once in the sandbox, beside the copy, equal to that of this host. For a file that was read: its
+    /// size, times and inode were the same before and after. For a file that was written: the digest is of the bytes as
+    /// they were written, and the size is right.
     Sha256Beside,
     /// SHA-256 in the sandbox after the transfer only (large files, or written files).
     Sha256After,
-    /// SHA-256 in the sandbox before and after, equal to ours.
+    /// SHA-256 in the sandbox before and after, equal to that of this host.
     Sha256,
 }
 

@@ -100,7 +100,7 @@ impl PathWalk {
             return Err(Error::new(ErrorKind::Loop, "too many links"));
         }
         if target.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "a link without a target"));
+            return Err(Error::new(ErrorKind::NotFound, "the link has no target"));
         }
         if target.first() == Some(&b'/') {
             self.resolved = SandboxPath::root();

@@ -57,7 +57,7 @@ pub struct ListenerTasks {
 }
 
 impl ListenerTasks {
-    /// Spawns a listener, which the end of the time for its last requests cuts off.
+    /// Spawns a listener, which is cancelled when the time for its last requests is over.
     pub fn spawn(&self, serving: impl Future<Output = ()> + Send + 'static) {
         let kill = self.kill.clone();
         self.tasks.spawn(async move {

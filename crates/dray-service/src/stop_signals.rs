@@ -44,7 +44,7 @@ impl StopSignals {
     }
 }
 
-/// The receiver of SIGHUP; `None` where the process ignores it since its start, or where this is not known.
+/// The receiver of SIGHUP; `None` where the process has ignored it since its start, or where this is not known.
 ///
 /// # Errors
 ///

@@ -24,7 +24,7 @@ use crate::worker::serve_waiting;
 const CALL_DEADLINE_MS: (u64, u64) = (60_000, 600_000);
 /// Deadline of a delivery, in milliseconds after the publication.
 const DELIVERY_DEADLINE_MS: u64 = 900_000;
-/// Chats of all platforms together for each operation per second. A chat then gets about one message in five seconds.
+/// Chats for each operation per second. With the default share of deliveries, a chat gets a message about every 7 s.
 const CHATS_PER_RATE: f64 = 2.0;
 /// Time between two sweeps, in microseconds.
 const SWEEP_INTERVAL: VirtualTime = 30_000_000;

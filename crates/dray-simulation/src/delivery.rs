@@ -2,7 +2,7 @@
 //! `dray-platform-delivery`, `deliver`).
 //!
 //! The states of the request, what follows a failure or a lost response, the rates and the lease are the product's. A
-//! delivery has one visible request here. The order of places in a chat is counted, not modelled.
+//! delivery has one visible request here. The requests for the order of deliveries in a chat are counted, not modelled.
 
 mod send;
 

@@ -59,7 +59,7 @@ fn start_fault(
         while let Some(simulation) = weak.upgrade() {
             let wait = simulation.draw_exponential(interval);
             simulation.sleep(wait).await;
-            // After the last publication, the rest ends without new faults.
+            // After the last publication, the remaining operations end without new faults.
             if simulation.published.get() >= simulation.options.operations {
                 return;
             }

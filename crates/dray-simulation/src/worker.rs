@@ -18,7 +18,7 @@ const PULL_WAIT: VirtualTime = 5_000_000;
 const MAX_BACKOFF: VirtualTime = 10_000_000;
 /// Delay after the first failed pull; it doubles with each further one.
 const FIRST_BACKOFF: VirtualTime = 200_000;
-/// Time between two measurements of the backlog of the durable, in microseconds.
+/// Time between two measurements of the backlog of the durable consumer, in microseconds.
 const MEASURE_INTERVAL: VirtualTime = 15_000_000;
 /// Time between two searches of the model for messages whose redelivery is due, in microseconds.
 const DISPATCH_INTERVAL: VirtualTime = 50_000;

@@ -1,5 +1,5 @@
 //! Checksums as headers carry them. SHA-256 names an artifact. CRC-64/NVME covers the parts of an upload if the store
-//! proves that it verifies it. A second SHA-256 over all bytes would cost as much as the rest of an upload
+//! proves that it verifies this checksum. A second SHA-256 over all bytes would cost as much as the rest of an upload
 //! (docs/decisions/store-part-checksums.md).
 
 use base64::Engine as _;
@@ -46,14 +46,14 @@ impl Crc64 {
         }
     }
 
-    /// Reads the header's checksum of a run of this length.
+    /// Reads the checksum of a run of this length from its form in a header.
     pub(crate) fn from_header(text: &str, length: u64) -> Option<Self> {
         let bytes = STANDARD.decode(text).ok()?;
         let value = u64::from_be_bytes(bytes.try_into().ok()?);
         Some(Self { value, length })
     }
 
-    /// Writes the header's form: eight bytes, highest first, in base64.
+    /// Writes the form in a header: eight bytes, highest first, in base64.
     pub(crate) fn to_header(self) -> String {
         STANDARD.encode(self.value.to_be_bytes())
     }

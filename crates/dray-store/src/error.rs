@@ -296,7 +296,7 @@ impl From<PresignError> for Fault {
                 ),
             )
             .detail("file_from_web")
-            .advice("Deliver the file itself; the rules of the chat decide."),
+            .advice("Deliver the file itself, if the rules of the chat allow it."),
             PresignError::Origin(error) => error.into(),
             PresignError::Signing(_) => Fault::internal().detail("signing_failed"),
         }

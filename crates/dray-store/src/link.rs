@@ -116,8 +116,7 @@ pub(crate) fn link_lifetime(
     requested: Duration,
     object_expires_at_ms: Option<u64>,
 ) -> Result<(PresigningConfig, u64), PresignError> {
-    // Signatures count in whole seconds.
-    // Rounded down, so that the URL is not signed for the future (L-7).
+    // Signatures count in whole seconds, rounded down so that the URL is not signed for the future (L-7).
     let start_ms = inner.clock.now_ms() / 1000 * 1000;
     let until = |end_ms: u64| Duration::from_secs(end_ms.saturating_sub(start_ms) / 1000);
     // SigV4 allows 604,800 seconds and no more (L-2).

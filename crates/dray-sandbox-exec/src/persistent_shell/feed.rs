@@ -17,8 +17,8 @@ use super::{
 };
 
 impl PersistentShell {
-    /// Sends a request whose script reads all of `input` and no byte more to the waiting shell, or to a new one. A
-    /// shell whose script ends before its input does is ended.
+    /// Sends a request to the waiting shell, or to a new one. The script reads exactly the bytes of `input`. If the
+    /// script ends before it has read them all, the shell is ended.
     ///
     /// # Errors
     ///
@@ -79,7 +79,8 @@ impl PersistentShell {
 }
 
 impl ShellProcess {
-    /// The line whose script reads the shell's input, with the loop that discards the rest of it.
+    /// The line with the script that reads the shell's input, and with the loop that discards the unread rest of the
+    /// input.
     fn line_with_input(
         &mut self,
         script: &'static str,

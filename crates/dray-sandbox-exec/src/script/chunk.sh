@@ -1,5 +1,5 @@
 # Appends one chunk: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the chunk, the chunk.
-# A chunk that is there already is left alone, so that a repeated one does no harm.
+# A chunk that the file has already is not appended again, so that requests can be repeated.
 put() {
   umask 077
   rec text

@@ -3,7 +3,7 @@
 # `printf` makes the bytes: directory, input (none, end, a number of bytes, or text:BYTES), most bytes of stderr, most
 # bytes of stdout (0: any), lifetime in seconds, limit on file locks, whether stderr comes while the program writes it (live,
 # or -), number of variables, variables, program and arguments.
-# Functions that find and kill come before.
+# The functions of marked.sh precede this script.
 dray_nonce=$1 dray_wire=$2 dray_words=$3
 dray_mark() { printf '\n@@%s %s\n' "$dray_nonce" "$*"; }
 dray_refuse() { dray_mark refused "$1"; exit 0; }
@@ -41,7 +41,7 @@ dray_found() {
   return 1
 }
 dray_found || dray_refuse not_found
-# Children that the program left get half a second to end by themselves. A killed one may just have started another.
+# Children that the program left get half a second to end by themselves. A killed child may just have started another.
 dray_reap() {
   kill -9 "$dray_watcher"
   dray_left=30
@@ -53,7 +53,7 @@ dray_reap() {
     fi
   done
 }
-# Ends the program after its lifetime, or when this shell was killed. Looks each second, so that it never stays for long.
+# Ends the program after its lifetime, or when this shell was killed. Checks each second, so that it ends soon afterwards.
 dray_watch() {
   while [ "$dray_lifetime" -gt 0 ] && kill -0 "$$"; do
     sleep 1
@@ -61,13 +61,13 @@ dray_watch() {
   done
   dray_kill_all "DRAY_COMMAND=run.$dray_nonce" "$dray_limit"
 }
-# Becomes the program. Shells have one of two letters for the limit; where none works, the variable alone marks it.
+# Becomes the program. Shells have -x or -w for the limit; where neither works, the variable alone marks the program.
 dray_become() {
   { ulimit -x "$dray_limit" || ulimit -w "$dray_limit"; } 2>/dev/null
   exec env "DRAY_COMMAND=run.$dray_nonce" "$@"
 }
 # Reads what the program left of its input and passes the status on, because Podman loses the output of a command that
-# leaves input unread. After a second without the end, kills what waits for more.
+# leaves input unread. If the input does not end within a second, kills the process that waits for more.
 dray_rest() {
   timeout 1 cat >/dev/null 3>&- 4>&- 5>&- 6>&- || dray_kill "DRAY_COMMAND=input.$dray_nonce" ""
   return "$1"
@@ -106,7 +106,7 @@ dray_whole() {
   if [ "$dray_stdout" = 0 ]; then dray_end=$({ dray_capture "$@" 3>&6; } 5>&1)
   else dray_end=$({ dray_capture "$@" 3>&1 | dray_first "$dray_stdout" >&6; } 5>&1)
   fi
-  # Without a line break before it, which the reader would have to hold back after each line of the output.
+  # No line break comes before the mark: the reader would have to hold back the end of each line of the output.
   printf '@@%s end %s %s\n@@%s done\n' "$dray_nonce" "$dray_how" "$dray_end" "$dray_nonce"
 }
 dray_watch </dev/null >/dev/null &

@@ -12,7 +12,7 @@ identity() {
   finish "$?"
   found=yes
 }
-# Prints the identity of a directory. With yes as the second argument, what the probe found about the host follows.
+# Prints the identity of a directory. With yes as the second argument, the result of the probe follows.
 examine() {
   found=no
   identity "$1"

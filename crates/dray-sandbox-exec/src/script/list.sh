@@ -1,4 +1,4 @@
-# What lies beneath a directory: path, depth, most characters of output (0: any).
+# Lists what lies beneath a directory: path, depth, most characters of output (0: any).
 each='n=$1; shift
 stat -c "
 @@$n e %f %s %Y %y %n" "$@" 2>/dev/null || stat -c %f / >/dev/null 2>&1 || for f; do

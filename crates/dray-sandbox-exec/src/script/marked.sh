@@ -1,7 +1,7 @@
 # Finds and kills the processes of a command by what children inherit: a text in the environment (the first argument), or
 # the limit on file locks (the second one, where there is one), which stays when a child clears its environment. The kernel
-# has ignored that limit since 2.4.25. Needs no program but the shell; with grep it is faster by far where many processes
-# run, if that knows lines that end with NUL.
+# has ignored that limit since 2.4.25. Needs only the shell; with a grep that knows lines that end with NUL, it is much
+# faster where many processes run.
 dray_grep=
 if printf 'a\000b' | grep -qszF b; then dray_grep=z; elif echo b | grep -qsF b; then dray_grep=text; fi
 dray_holds() {
@@ -38,7 +38,7 @@ dray_kill() {
   done
   return "$dray_hit"
 }
-# Rounds until one finds nothing: what was killed may just have started another. Status 0 when anything was found.
+# Rounds until one finds nothing: a killed process may just have started another. Status 0 when anything was found.
 dray_kill_all() {
   dray_any=1 dray_rounds=20
   while [ "$dray_rounds" != 0 ] && dray_kill "$1" "$2"; do

@@ -1,4 +1,4 @@
-# Renames: from, to, replace (yes, no). Says whether readers never saw half a file.
+# Renames: from, to, replace (yes, no). Reports whether the rename was atomic.
 bare() {
   case $("$1" --help 2>&1) in *no-target-directory*|*-T*|*finT*) echo -T ;; esac
 }
@@ -7,7 +7,7 @@ over() {
   if [ -d "$2" ] && [ ! -L "$2" ]; then
     if [ -z "$flag" ] || [ ! -d "$1" ] || [ -L "$1" ]; then refuse is_directory; return 0; fi
   elif [ -d "$2" ]; then
-    # Only GNU takes a link to a directory for the link that it is.
+    # Only mv of GNU replaces a link to a directory; others move into the directory.
     case $(mv --help 2>&1) in *no-target-directory*) ;; *) atomic=no; rm -f "$2" ;; esac
   fi
   rec text; mv -f $flag "$1" "$2"

@@ -1,4 +1,4 @@
-# What lies at a path, of a file that was to be written there, and what room there is for more.
+# Prints the size of a file that was to be written, and the free space at its path: path.
 look() {
   rec size
   if [ -f "$1" ]; then size "$1"; else printf 0; fi

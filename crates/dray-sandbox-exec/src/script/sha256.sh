@@ -1,6 +1,6 @@
-# SHA-256 of what comes in. openssl and python3 use the instructions that processors have for it, which GNU's sha256sum and
-# BusyBox's before 1.36 do not: six times faster, once 8 MiB have repaid the start. Faster ones must know the digest of
-# nothing, for what does not run must not cost a file.
+# SHA-256 of stdin. openssl and python3 use the instructions of the processor for it, which sha256sum of GNU and of
+# BusyBox before 1.36 do not: they are six times faster, which repays their start from 8 MiB on. They are used only if
+# they compute the digest of an empty input, because a program that does not run must not fail a transfer.
 sha256_by() {
   case $1 in
     sha256sum) sha256sum ;;
@@ -12,7 +12,7 @@ for d in iter(lambda: sys.stdin.buffer.read(262144), b""): h.update(d)
 print(h.hexdigest())' ;;
   esac
 }
-# Chooses the program for so many bytes; fails where there is none.
+# Chooses the program for this many bytes; fails where there is none.
 choose_sha256() {
   if [ "${1:-0}" -ge 8388608 ]; then
     for sha256 in openssl python3; do

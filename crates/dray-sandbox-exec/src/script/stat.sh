@@ -1,4 +1,4 @@
-# What a path is: follow (yes, no), path.
+# Prints the metadata of a path: follow (yes, no), path.
 real() {
   if has readlink; then readlink -f "$1"
   elif has realpath; then realpath "$1"

@@ -1,4 +1,4 @@
-# What changes when a regular file does, and the time: path. Only where this kernel keeps the times itself.
+# Prints values that change with a regular file, and the time: path. Valid only where this kernel keeps the times.
 state() {
   if [ -L "$1" ]; then refuse changed_during_transfer; return 0; fi
   regular "$1" || return 0

@@ -1,4 +1,4 @@
-# Unpacks a tar of our own from stdin: path, coding (raw, base64). The directory keeps its mode.
+# Unpacks a tar from stdin: path, coding (raw, base64). The directory keeps its mode.
 unpack() {
   case $(tar --version 2>/dev/null) in
     *GNU*) tar --extract --no-same-owner --no-same-permissions --no-overwrite-dir --file=- ;;

@@ -52,7 +52,7 @@ read_turns() {
   while read -r turn; do dd bs=1048576 count=8 <&4 2>/dev/null; done
   cat <&4
 }
-# Whether turns are possible, and faster for a file of so many bytes.
+# Whether turns are possible, and faster for a file of this many bytes.
 has_turns() {
   [ "$1" -gt 8388608 ] && has cat && has_full_blocks
 }

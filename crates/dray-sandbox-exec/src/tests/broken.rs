@@ -25,7 +25,7 @@ enum KeptOutput {
     Nothing,
 }
 
-/// Runs every command that writes a file to its end, and then breaks after a part of its response.
+/// Runs commands. One that writes a file runs until it ends, and then its response breaks after a part.
 #[derive(Debug)]
 struct BreakingExec {
     exec: LocalExec,
@@ -81,7 +81,7 @@ async fn put(fixture: &ExecFixture, heard: KeptOutput, transport: Transport) -> 
 }
 
 #[tokio::test]
-async fn r_15_output_before_the_channel_broke_is_the_reason() {
+async fn r_15_output_before_the_channel_broke_decides_the_kind_of_the_error() {
     for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         let fixture = full(DISK_FULL_CAT, 4096);
         let error = put(&fixture, KeptOutput::All, transport).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
+async fn a_write_succeeds_only_if_its_whole_response_came_before_the_channel_broke() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     put(&fixture, KeptOutput::All, RAW_TRANSPORT).await.unwrap();
     let error = put(&fixture, KeptOutput::Half, TEXT_TRANSPORT)
@@ -124,7 +124,7 @@ async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
+async fn a_full_disk_is_looked_for_where_chunks_travel_as_arguments() {
     let fixture = full("exit 1", 0);
     let channel = Channel {
         input: false,
@@ -162,7 +162,7 @@ impl Exec for ChunkBreakingExec {
 }
 
 #[tokio::test]
-async fn a_tree_that_does_not_fit_says_so_over_a_channel_that_breaks() {
+async fn a_tree_that_does_not_fit_is_reported_as_no_space_over_a_channel_that_breaks() {
     let fixture =
         ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("tar", DISK_FULL_CAT);
     let files = ExecFiles::new(BreakingExec {

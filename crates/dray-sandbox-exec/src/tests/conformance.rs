@@ -58,22 +58,22 @@ async fn r_17_a_sandbox_with_busybox_passes_the_conformance_suite() {
 }
 
 #[tokio::test]
-async fn r_17_input_without_an_end_is_enough() {
+async fn r_17_a_channel_whose_input_has_no_end_passes_the_conformance_suite() {
     conforms(ToolSet::BusyBox, ChannelForm::Endless).await;
 }
 
 #[tokio::test]
-async fn r_17_text_is_enough() {
+async fn r_17_a_channel_of_text_passes_the_conformance_suite() {
     conforms(ToolSet::BusyBox, ChannelForm::Text).await;
 }
 
 #[tokio::test]
-async fn r_17_short_arguments_and_short_answers_are_enough() {
+async fn r_17_a_channel_with_short_arguments_and_output_passes_the_conformance_suite() {
     conforms(ToolSet::Dash, ChannelForm::Narrow).await;
 }
 
 #[tokio::test]
-async fn r_17_a_terminal_is_enough() {
+async fn r_17_a_terminal_passes_the_conformance_suite() {
     conforms(ToolSet::Dash, ChannelForm::Terminal).await;
 }
 

@@ -332,7 +332,7 @@ pub(super) fn random(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A body in chunks that match no line and no block.
+/// A body in chunks that end neither with a line nor with a block.
 pub(super) fn body(bytes: &[u8]) -> Body {
     let chunks: Vec<_> = bytes
         .chunks(10_007)

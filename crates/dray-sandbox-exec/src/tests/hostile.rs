@@ -73,7 +73,7 @@ async fn a_correct_response_is_accepted() {
     );
 }
 
-/// Reads over a channel with each of these responses and expects this error. `B` and `E` stand for the marks.
+/// Reads over a channel with each of these responses and expects the error beside it. `B` and `E` stand for the marks.
 async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
         let exec = ScriptedExec::new(move |nonce| {
@@ -164,7 +164,7 @@ async fn every_wrong_response_in_text_has_its_error_kind() {
 }
 
 #[tokio::test]
-async fn an_end_without_an_answer_has_its_kind() {
+async fn a_command_that_ends_without_a_response_has_the_kind_of_its_status() {
     for (status, stderr, kind) in [
         (0, "", ErrorKind::Protocol),
         (127, "", ErrorKind::ToolMissing),
@@ -206,7 +206,7 @@ async fn a_read_error_in_the_middle_is_reported() {
 }
 
 #[tokio::test]
-async fn r_12_endless_talk_is_cut_off() {
+async fn r_12_endless_output_is_cut_off() {
     let endless = |header: &'static str, chunk: &'static [u8]| ScriptedExec {
         endless: true,
         ..ScriptedExec::new(move |nonce| {
@@ -265,7 +265,7 @@ async fn a_channel_that_breaks_is_reported_with_its_own_error() {
 }
 
 #[tokio::test]
-async fn an_unknown_refusal_is_a_failure_all_the_same() {
+async fn an_unknown_refusal_counts_as_not_found() {
     let exec = ScriptedExec::new(|nonce| output_chunk(format!("\n@@{nonce} refused because\n")));
     let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -384,7 +384,7 @@ async fn damage_in_transit_is_found_in_every_range() {
 async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
-    // The sample is correct; only the rest is not.
+    // The sample is compressed correctly; the bomb replaces the content after it.
     let fake =
         format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
     let fixture = fixture.with_fake("gzip", &fake);

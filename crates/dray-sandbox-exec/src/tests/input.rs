@@ -18,7 +18,7 @@ use super::persistent_shell::{CountedExec, persistent_shell};
 use crate::{Channel, CommandExit, Exec, ExecFiles, RunningCommand};
 
 #[tokio::test]
-async fn a_write_occupies_the_shell_that_answers_questions() {
+async fn a_write_uses_the_shell_that_serves_other_requests() {
     for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let (files, runs) = persistent_shell(CountedExec::new(&fixture));

@@ -53,7 +53,7 @@ impl Exec for SilentExec {
     }
 }
 
-/// Writes the numbers of itself, of a child in a separate session, and of one there without variables.
+/// Writes the process numbers of itself, of a child in a separate session, and of such a child without variables.
 const CHILDREN_SCRIPT: &str = r#"mkfifo bare; setsid sleep 300 & one=$!
 setsid env -i PATH="$PATH" sh -c 'echo $$ >bare; exec sleep 300' &
 read two <bare; echo $$ $one $two >pids; wait"#;

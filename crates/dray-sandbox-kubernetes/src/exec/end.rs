@@ -7,7 +7,7 @@ use dray_sandbox_exec::CommandControl;
 use super::PodExec;
 use super::streams::CommandStreams;
 
-/// Runs the command that kills. The API reports no commands, so the state of the other one stays unknown.
+/// Runs the command that kills. The API reports no commands, so the state of the killed command stays unknown.
 #[async_trait]
 impl CommandControl for PodExec {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {

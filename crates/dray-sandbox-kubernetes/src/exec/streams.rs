@@ -134,7 +134,7 @@ impl CommandStreams {
             Message::Binary(data) => data,
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(None),
             Message::Text(_) | Message::Frame(_) => {
-                let context = "text on a stream of bytes";
+                let context = "the server sent text on a stream of bytes";
                 return Err(Error::new(ErrorKind::Protocol, context));
             }
         };
@@ -155,7 +155,7 @@ impl CommandStreams {
     fn collect_status(&mut self, data: &[u8]) -> Result<(), Error> {
         self.status_bytes.extend_from_slice(data);
         if self.status_bytes.len() > MAX_STATUS_BYTES {
-            return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
+            return Err(Error::new(ErrorKind::Protocol, "the status is too long"));
         }
         if let Ok(status) = serde_json::from_slice(&self.status_bytes) {
             self.status = Some(status);
@@ -186,7 +186,7 @@ fn exit_status(status: &StatusBody) -> Result<i32, Error> {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     let code = causes.find(|cause| cause.reason == "ExitCode");
     code.and_then(|cause| cause.message.parse().ok())
-        .ok_or_else(|| Error::new(ErrorKind::Protocol, "an exit status without a number"))
+        .ok_or_else(|| Error::new(ErrorKind::Protocol, "the exit status is not a number"))
 }
 
 fn stream_error(error: WireError) -> Error {

@@ -83,7 +83,7 @@ async fn a_pod_that_does_not_run_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_container_that_stops_between_question_and_command_is_stopped() {
+async fn a_container_that_stops_before_its_command_starts_is_stopped() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     for code in [400, 500] {
@@ -159,7 +159,7 @@ async fn a_transient_fault_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_busy_server_says_when_to_come_back() {
+async fn a_busy_server_reports_when_to_retry() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     fixture.server.fail(
@@ -271,7 +271,7 @@ async fn only_allowed_namespaces_are_asked() {
 }
 
 #[tokio::test]
-async fn several_containers_are_never_guessed_between() {
+async fn a_pod_with_several_containers_needs_a_name_or_a_default() {
     let fixture = PodFixture::new().await;
     let two = vec![FakeContainer::new("one"), FakeContainer::new("two")];
     fixture.server.create("agents", "pair", two).unwrap();

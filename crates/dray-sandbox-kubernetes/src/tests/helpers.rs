@@ -68,7 +68,7 @@ async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
         .unwrap();
     let root = fixture.server.directory().join("bare");
     assert_eq!(std::fs::read(root.join("data/note.txt")).unwrap(), b"hello");
-    // A link of the container begins at the root of the container.
+    // An absolute link of the container starts at the root of the container.
     std::os::unix::fs::symlink("/data/note.txt", root.join("link")).unwrap();
     let link = path("/link");
     assert_eq!(read(sandbox.as_ref(), &link).await.unwrap(), b"hello");

@@ -19,8 +19,8 @@ const FILE_BYTES: usize = 300_000;
 
 /// A sandbox with a file, and the result of reading the file with this fault.
 async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
-    // Short only where the test waits for the timeout: pings are three times as frequent, and responses to them do not
-    // count as output.
+    // The timeout is short only where the test waits for it: then pings are three times as frequent, and responses to
+    // them do not count as output.
     let idle = match fault {
         InjectedFault::Silence | InjectedFault::Linger => 3,
         _ => 60,
@@ -97,7 +97,7 @@ async fn a_status_may_come_twice_or_before_the_output() {
 }
 
 #[tokio::test]
-async fn a_stream_that_stays_open_after_the_status_has_ended() {
+async fn a_stream_that_stays_open_after_the_status_counts_as_ended() {
     let (_fixture, got) = with_file(InjectedFault::Linger).await;
     assert!(got.unwrap() == content());
 }
@@ -312,7 +312,7 @@ async fn a_repeated_read_continues_where_it_was_cut() {
 }
 
 #[tokio::test]
-async fn an_empty_file_is_a_file() {
+async fn an_empty_file_is_written_and_read() {
     let fixture = PodFixture::new().await;
     let sandbox: Arc<dyn Sandbox> = fixture
         .backend

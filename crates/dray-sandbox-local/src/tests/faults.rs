@@ -84,7 +84,7 @@ async fn files_belong_to_the_owner_of_the_directory() {
 }
 
 #[tokio::test]
-async fn r_2_pseudo_files_say_that_they_are_regular_and_are_not_believed() {
+async fn r_2_pseudo_files_are_refused_although_they_report_to_be_regular() {
     let backend = LocalBackend::new(LocalOptions {
         roots: vec!["/proc".into()],
     });
@@ -246,7 +246,7 @@ async fn a_tree_deeper_than_any_path_is_removed() {
 }
 
 #[tokio::test]
-async fn a_rename_without_the_new_call_claims_the_name_too() {
+async fn a_rename_without_renameat2_claims_the_name_too() {
     let fixture = DirectoryFixture::new(OLD_KERNEL);
     let sandbox = fixture.open().await;
     let (from, to) = (fixture.path("from"), fixture.path("to"));

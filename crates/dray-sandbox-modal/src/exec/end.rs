@@ -62,6 +62,6 @@ async fn status(router: &Router, exec_id: &str, context: &'static str) -> Result
     match ended.exit_status {
         Some(ExitStatus::Code(code)) => Ok(code),
         Some(ExitStatus::Signal(signal)) => Ok(signal.saturating_add(128)),
-        None => Err(Error::new(ErrorKind::Protocol, "an end without a status")),
+        None => Err(Error::new(ErrorKind::Protocol, "the end has no status")),
     }
 }

@@ -14,7 +14,7 @@ use crate::wire::{StdioChunk, StdioRead};
 
 const OUTPUT_CONTEXT: &str = "reading the output of a command";
 
-/// One of both outputs.
+/// One of the two outputs of a command.
 pub(super) struct CommandOutput {
     router: Arc<Router>,
     exec_id: String,

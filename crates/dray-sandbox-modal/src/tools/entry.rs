@@ -18,7 +18,7 @@ pub(super) struct ToolEntry {
 }
 
 fn malformed_entry(error: serde_json::Error) -> Error {
-    Error::new(ErrorKind::Protocol, "not an entry of the file tool").caused_by(error)
+    Error::new(ErrorKind::Protocol, "the file tool sent an invalid entry").caused_by(error)
 }
 
 impl ToolEntry {
@@ -54,7 +54,7 @@ impl ToolEntry {
         let is_valid = self.modified_time.is_finite() && self.modified_time > 0.0;
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "a float beyond the range becomes its end"
+            reason = "a float out of range becomes the nearest integer of the range"
         )]
         is_valid.then_some((self.modified_time * 1e9) as i128)
     }

@@ -30,7 +30,8 @@ impl<E: Exec + 'static> Tools<E> {
                 }
             };
         }
-        // Another path for the root, and when the target of a link ends in `..`.
+        // The root has no entry in the walk, and after a link whose target ends in `..` the path is not that of the
+        // last entry.
         match found {
             Some((path, entry)) if path == *walk.resolved() => Ok((path, entry)),
             _ => {

@@ -61,7 +61,7 @@ async fn every_refusal_has_its_kind() {
 }
 
 #[tokio::test]
-async fn a_short_wait_is_waited_and_a_long_one_is_reported() {
+async fn a_short_delay_is_waited_for_and_a_long_one_is_reported() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();
     let sandbox = fixture.open().await;

@@ -114,7 +114,7 @@ async fn a_master_that_took_the_socket_of_another_gets_no_request() {
     let fake = FakeMaster::start(accepting_steps());
     let fixture = StarterFixture::new(&fake);
     let starter = fixture.starter();
-    // A link changes the time of the socket, as another socket has another one.
+    // A new hard link changes the time of the socket, which then counts as another socket.
     dray_testkit::eventually("another time", async || {
         let link = fixture.directory.path().join("link");
         std::fs::hard_link(fixture.master.socket(), &link).unwrap();
@@ -124,7 +124,7 @@ async fn a_master_that_took_the_socket_of_another_gets_no_request() {
     .await;
     let error = starter.start(TRUE, true).await.unwrap_err();
     assert!(matches!(error, Refusal::NotConnected(_)), "{error:?}");
-    // The greeting alone.
+    // Only the greeting arrived.
     assert_eq!(fake.received().await, [1]);
     assert_eq!(fixture.starts(), 0);
 }

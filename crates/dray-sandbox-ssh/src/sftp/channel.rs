@@ -124,7 +124,7 @@ impl Channel {
         self.may_change_files = false;
     }
 
-    /// Reads the responses that a dropped caller no longer waits for, while they are about changes.
+    /// Reads the responses that a dropped caller does not wait for, as long as its requests may change files.
     pub(super) async fn drain(&mut self) {
         while self.is_writing() {
             if self.reply().await.is_err() {

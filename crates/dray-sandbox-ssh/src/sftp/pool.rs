@@ -26,7 +26,7 @@ const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
 /// Round trip below which a host counts as near: eight of them take about as long as a shell that starts a digest
 /// program.
 const NEAR_ROUND_TRIP: Duration = Duration::from_millis(1);
-/// Time limit for the response to that check.
+/// Time limit for the response to the check of an idle channel.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Channels to one host.
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// A channel for one use. Dropping the lease gives it back when no handle is open and no request unanswered on it.
+    /// A channel for one use. Dropping the lease returns the channel if it has no open handle and no pending request.
     pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
             // The most recently used channel, so that the others grow old and are closed.
@@ -116,7 +116,7 @@ struct Subsystem {
 impl ChannelKind for Subsystem {
     type Channel = Channel;
 
-    /// No request was sent before the channel is open.
+    /// No request is sent before the channel is open.
     fn is_repeatable(&self) -> bool {
         true
     }

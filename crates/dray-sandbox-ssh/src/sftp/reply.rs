@@ -16,7 +16,7 @@ pub(super) struct NamedEntry {
     pub(super) attributes: Attributes,
 }
 
-/// A response to one request; which variants are sensible depends on the request.
+/// A response to one request; which variants are valid depends on the request.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     Status(u32, String),

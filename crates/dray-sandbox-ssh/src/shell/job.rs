@@ -80,7 +80,7 @@ impl RemoteJob {
     }
 
     /// Waits for the end of the command. When the channel broke, the master reports no exit status, and a client
-    /// program exits with 255. From the master that status is the one of the command.
+    /// program exits with 255. A status of 255 from the master is that of the command.
     async fn wait(&self) -> Result<CommandExit, Error> {
         // The session is moved out of the state, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();

@@ -11,11 +11,11 @@ use super::DirectSandbox;
 use crate::error::Error;
 use crate::wire;
 
-/// Levels of a directory that are copied at most.
+/// Most levels of a directory that are copied.
 const MAX_DEPTH: u32 = 64;
-/// Entries of a directory that are copied at most.
+/// Most entries of a directory that are copied.
 const MAX_ENTRIES: usize = 100_000;
-/// Characters of a name in a message at most.
+/// Most characters of a name in a message.
 const MAX_SHOWN_CHARACTERS: usize = 4096;
 
 /// The contents of a directory, in the order in which they are copied.

@@ -222,7 +222,7 @@ impl SandboxTransfer {
                 body.mode
             },
             operation: operation.get(..16).unwrap_or_default(),
-            // Calls have no ledger that counts workers; the time keeps late predecessors apart.
+            // Calls have no ledger that counts workers; the time distinguishes this call from a late earlier one.
             epoch: self.clock.now_ms(),
         };
         let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
@@ -301,7 +301,7 @@ impl SandboxTransfer {
             if !body.further_paths.is_empty() {
                 let all = [vec![body.path], body.further_paths].concat();
                 opened.make_directories(&all).await?;
-                // Callers see by it that this service has read the further paths.
+                // The number shows callers that this service has read the further paths.
                 entry.made_directories = u32::try_from(all.len()).unwrap_or(u32::MAX);
             }
             Ok(entry)

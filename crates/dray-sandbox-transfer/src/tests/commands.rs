@@ -67,7 +67,7 @@ async fn a_rule_is_for_its_tenants_and_sandboxes_alone() {
 }
 
 #[tokio::test]
-async fn a_program_gets_its_words_and_answers_with_output_and_status() {
+async fn a_program_gets_input_and_variables_and_returns_output_and_status() {
     let fixture = TransferFixture::with(&[ALLOW_ACME]).await;
     let (path, sandbox) = fixture.sandbox("open");
     let mut request = script(&sandbox, "pwd; cat; printf %s \"$SECRET\" >&2; exit 3");
@@ -124,7 +124,7 @@ async fn long_output_and_long_input_go_through_the_store() {
     assert_eq!((stdout.size, stdout.truncated), (200_000, false));
     assert_eq!(stdout.head, content[..32 << 10]);
     assert_eq!(fixture.read(stdout.claim.unwrap()).await, content);
-    // The limit does not disturb the program itself.
+    // The limit does not end the program.
     let endless = script(&sandbox, "head -c 1000000 /dev/zero; exit 5");
     let reply = fixture.ask(&endless).await.unwrap();
     let stdout = reply.stdout.unwrap();
@@ -167,7 +167,7 @@ async fn a_directory_outside_of_the_roots_is_refused() {
     fixture.end().await;
 }
 
-/// A script whose child is in a separate session, and writes the numbers of both.
+/// A script that starts a child in a separate session, and writes the process numbers of both.
 pub(super) const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
 

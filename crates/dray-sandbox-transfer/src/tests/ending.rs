@@ -31,7 +31,7 @@ impl Backend for FakeBackend {
     }
 }
 
-/// A service whose one sandbox runs programs as far as this phase.
+/// A service with one sandbox, in which programs do not get beyond this phase.
 fn service(fixture: &TransferFixture, phase: ProgramPhase) -> (Arc<SandboxTransfer>, FakePrograms) {
     let fake = Fake::new();
     let programs = fake.run_programs(phase);

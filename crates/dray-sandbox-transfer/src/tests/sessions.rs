@@ -24,7 +24,7 @@ async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
 }
 
 #[tokio::test]
-async fn no_sandbox_is_a_default_and_sessions_of_other_tenants_are_unknown() {
+async fn a_session_without_a_sandbox_gets_no_default_and_other_tenants_do_not_find_it() {
     let fixture = TransferFixture::new().await;
     let (_, sandbox) = fixture.sandbox("one");
     fixture.bind("s1", &sandbox, None).await;

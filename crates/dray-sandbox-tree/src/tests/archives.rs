@@ -215,7 +215,7 @@ async fn our_tars_come_back_through_our_reader() {
 }
 
 #[test]
-fn sizes_that_octal_digits_cannot_say_are_binary() {
+fn sizes_that_octal_digits_cannot_express_are_binary() {
     let (mut member, _) = file("huge", b"");
     member.size = 9 << 30;
     let block = header(&member, Owner::default());

@@ -98,7 +98,7 @@ async fn cve_2025_62518_the_size_of_a_pax_header_wins_over_that_of_the_header() 
 }
 
 #[tokio::test]
-async fn content_where_none_can_be_is_refused_because_readers_differ() {
+async fn content_of_an_entry_that_has_none_is_refused_because_readers_differ() {
     for flag in *b"123456" {
         let tar = ScriptedTar::default().member(flag, b"x", &[0; 512]).ended();
         assert_eq!(refusal(&tar).await, ErrorKind::Protocol, "{flag}");

@@ -22,7 +22,7 @@ async fn too_large(limits: Limits, tar: ScriptedTar) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn entries_are_counted_of_any_kind() {
+async fn entries_of_any_kind_are_counted() {
     let limits = Limits {
         entries: 3,
         ..Limits::default()
@@ -36,7 +36,7 @@ async fn entries_are_counted_of_any_kind() {
         tar.member(b'2', b"link", b"")
     });
     assert_eq!(too_large(limits, links).await, (5, 3));
-    // Directories without an entry count, too.
+    // Directories that have no entry in the archive count, too.
     let deep = ScriptedTar::default().file("a/b/c/d", b"x");
     assert_eq!(too_large(limits, deep).await, (4, 3));
     let many = (0..9).fold(ScriptedTar::default(), |tar, _| {

@@ -77,7 +77,7 @@ async fn zips_are_read_by_other_programs() {
 }
 
 #[tokio::test]
-async fn zips_with_sizes_of_64_bits_are_zips_too() {
+async fn zips_with_64_bit_sizes_list_the_same_members() {
     let narrow = listing_of(&zip_files(u64::MAX).await);
     for large in [0, 5, 100_000] {
         assert_eq!(listing_of(&zip_files(large).await), narrow, "{large}");
@@ -85,7 +85,7 @@ async fn zips_with_sizes_of_64_bits_are_zips_too() {
 }
 
 #[tokio::test]
-async fn more_members_than_16_bits_count_are_a_zip() {
+async fn a_zip_has_more_members_than_16_bits_can_count() {
     let many = (0..70_000).map(|index| file(format!("{index}"), b""));
     let zip = zip(GivenMembers::new(many))
         .read_all(32 << 20)
@@ -165,7 +165,7 @@ async fn a_zip_of_a_broken_tree_is_broken() {
 }
 
 #[tokio::test]
-async fn r_12_no_piece_is_large_for_any_file() {
+async fn r_12_no_chunk_is_large_for_a_large_file() {
     let tar = ScriptedTar::default()
         .file("large", &noise(20 << 20))
         .ended();

@@ -85,7 +85,7 @@ fn alias_layer(
     }
 }
 
-/// Recognises variables that Kubernetes sets with the prefix `DRAY_` because a service has such a name: `<NAME>_PORT`,
+/// Recognises variables that Kubernetes sets for a service whose name begins with `dray-`: `<NAME>_PORT`,
 /// `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
 fn is_service_link(variable: &str) -> bool {
     let has_port = variable.split_once("_PORT").is_some_and(|(_, rest)| {

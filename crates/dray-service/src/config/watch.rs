@@ -58,7 +58,7 @@ pub enum SectionChange<S> {
     Changed(S),
     /// Sources that cannot be read or are invalid, with all problems. Reported once.
     Invalid(String),
-    /// The sources again have the section in force, after others that were invalid.
+    /// The sources have the section in force again, after they were invalid.
     Restored,
 }
 

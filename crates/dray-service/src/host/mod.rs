@@ -274,7 +274,7 @@ pub enum HostError {
         source: std::io::Error,
     },
     /// The bus could not be reached.
-    #[error("the bus could not be connected")]
+    #[error("could not connect to the bus")]
     Bus(#[from] dray_bus::ConnectError),
     /// The store could not be opened or failed its self-test.
     #[error("the store could not be opened")]
@@ -292,7 +292,7 @@ pub enum HostError {
         source: StartError,
     },
     /// A call could not be subscribed to.
-    #[error("calls could not be subscribed to")]
+    #[error("could not subscribe to the calls")]
     Subscribe(#[from] dray_bus::SubscribeError),
     /// The gRPC endpoint could not be built.
     #[error("the gRPC endpoint could not be built")]

@@ -307,7 +307,7 @@ mod tests {
         );
         let other = now(admission.admit(&b));
         drop(other);
-        assert!(waiting.try_recv().is_err(), "b's permit is no permit for a");
+        assert!(waiting.try_recv().is_err(), "a does not get b's permit");
         drop(permit);
         assert!(waiting.try_recv().is_ok());
     }
@@ -416,7 +416,7 @@ mod tests {
                 }
                 for (name, _) in &waiting {
                     let full = held_permits.len() == permits as usize || of(*name) == share as usize;
-                    prop_assert!(full, "{name} waits for nothing");
+                    prop_assert!(full, "{name} waits although a permit is free");
                 }
             }
             drop((held_permits, waiting));

@@ -18,10 +18,10 @@ use crate::health::ProcessHealth;
 
 /// One kind of work that a service consumes, with its message type erased.
 pub(crate) trait WorkRoute<S>: Send + Sync {
-    /// Binds the consumer to its service; `name` is the durable consumer unless it has its own.
+    /// Binds the route to its service; `name` is the durable consumer unless the route has its own.
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller>;
 
-    /// Adds the permissions that consuming it needs.
+    /// Adds the permissions that are needed to consume the work.
     fn permit(&self, permissions: Permissions) -> Permissions;
 }
 
@@ -133,9 +133,9 @@ where
     async fn handle(&self, mut delivery: WorkDelivery<W>) -> Result<WorkCompleted, WorkFailure> {
         // The subject is the template of section 17, without the tenant: span names must come from a small set.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
-        // Either one starts a new trace that is linked to the first one (section 17). The number of deliveries is not
-        // used: a message that was returned before it started has several, but its first attempt belongs to the
-        // publisher's trace.
+        // A later epoch or a redrive starts a new trace that is linked to the first one (section 17). The number of
+        // deliveries is not used: a message that was returned before it started has several, but its first attempt
+        // belongs to the publisher's trace.
         let is_repeated = delivery.epoch > 1 || delivery.redrives > 0;
         let span = span::for_work(&self.durable, &subject, &delivery, is_repeated);
         span::propagate_context(&span, &mut delivery.meta);

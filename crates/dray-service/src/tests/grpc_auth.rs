@@ -90,7 +90,8 @@ impl SecuredFiles {
         connect(fixture, self.trust()).await.unwrap()
     }
 
-    /// A channel with a client certificate; over TLS 1.3 the server refuses one with the first request.
+    /// Connects with a client certificate and fetches once: over TLS 1.3 a client learns of the refusal of its
+    /// certificate only with the first request.
     async fn with_certificate(
         &self,
         fixture: &TestHost,

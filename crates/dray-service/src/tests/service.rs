@@ -146,7 +146,7 @@ impl EchoService {
         Ok(v1::ListSandboxReply::default())
     }
 
-    /// Sends each argument as output, and ends as a fetch of the working directory as a URL does.
+    /// Sends each argument as output, and then ends as a fetch does whose URL is the working directory.
     async fn count(
         self: Arc<Self>,
         request: Request<v1::ExecSandboxStreamRequest>,

@@ -15,7 +15,7 @@ pub(super) enum DirectoryError {
     NoSuchKey,
     #[error("no such upload")]
     NoSuchUpload,
-    #[error("a condition does not hold")]
+    #[error("the condition of the request does not hold")]
     Precondition,
     #[error("the checksum does not match")]
     BadDigest,
@@ -25,7 +25,7 @@ pub(super) enum DirectoryError {
     InvalidPart,
     #[error("parts are not in order")]
     InvalidPartOrder,
-    #[error("a part but the last is smaller than 5 MiB")]
+    #[error("a part other than the last is smaller than 5 MiB")]
     TooSmall,
     #[error("the key is too long")]
     KeyTooLong,

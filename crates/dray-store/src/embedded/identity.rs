@@ -30,7 +30,8 @@ impl EndpointIdentity {
     pub(super) fn of(root: &Path) -> io::Result<Self> {
         match Self::read(root) {
             Ok(identity) => Ok(identity),
-            // A crash truncated the file: links made with it are invalid now, but the store has to start.
+            // The file is missing, or a crash truncated it. Links that were made with it are invalid, but the store
+            // has to start.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
                 Ok(Self::new())
             }

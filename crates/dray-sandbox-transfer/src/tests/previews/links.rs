@@ -8,7 +8,7 @@ use dray_types::FaultCode;
 use super::*;
 
 #[tokio::test]
-async fn links_that_ended_or_were_never_made_are_all_the_same() {
+async fn links_that_ended_or_were_never_made_are_not_found() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("links");
     std::fs::write(root.join("a.txt"), "shown").unwrap();

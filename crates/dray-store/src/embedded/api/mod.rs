@@ -169,7 +169,7 @@ fn overwrite_rule(
     has_if_match: bool,
 ) -> Result<OverwriteRule, DirectoryError> {
     match if_none_match {
-        // The write is refused and not ignored, because the sender relies on the condition.
+        // The write is refused, because the sender relies on the condition.
         _ if has_if_match => Err(DirectoryError::NotOffered("a write with if-match")),
         None => Ok(OverwriteRule::Any),
         Some(ETagCondition::Any) => Ok(OverwriteRule::Free),
