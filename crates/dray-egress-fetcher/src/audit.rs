@@ -118,12 +118,12 @@ impl Auditor {
         of_file
     }
 
-    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A
-    /// killed process loses the events in its queue, but not those that it has written to the file.
-    async fn flush_file(&self) -> bool {
+    /// Waits at most `limit` until the file has every event so far, and returns whether it has. A killed process loses
+    /// the events in its queue, but not those that it has written to the file.
+    async fn flush_file(&self, limit: Duration) -> bool {
         let mut has_all = true;
         for place in self.inner.places.iter().filter(|place| place.is_file()) {
-            has_all &= place.flushed(PUBLISH_TIMEOUT).await;
+            has_all &= place.flushed(limit).await;
         }
         has_all
     }
@@ -213,14 +213,9 @@ impl AuditedFetch {
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
         // The line comes first: it is the record when the stream cannot be reached.
         let (publishing, of_file) = self.record_once();
-        let flushing = async {
-            // With a timeout of zero, a flush would only add a task to the queue.
-            let flushed = self.auditor.flush_file();
-            !timeout.is_zero()
-                && tokio::time::timeout(timeout, flushed)
-                    .await
-                    .unwrap_or(false)
-        };
+        // With a timeout of zero, a flush would only add a task to the queue.
+        let flushing =
+            async { !timeout.is_zero() && self.auditor.flush_file(timeout).await };
         let (is_published, is_flushed) = tokio::join!(publishing.wait(timeout), flushing);
         let is_recorded = is_published && of_file.is_in_file(is_flushed);
         if required && !is_recorded && self.record.end == Some(FetchEnd::Stored) {

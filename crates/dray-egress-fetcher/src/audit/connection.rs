@@ -146,7 +146,7 @@ impl AuditedConnection {
         let publishing = self.auditor.begin_publish(&self.meta, event);
         let published = publishing.wait(PUBLISH_TIMEOUT);
         // The file is flushed even if sampling leaves this event out: the earlier events are then in the file.
-        let flushed = self.auditor.flush_file();
+        let flushed = self.auditor.flush_file(PUBLISH_TIMEOUT);
         // Both run concurrently, so that two slow destinations take no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);
         is_published && of_file.is_in_file(is_flushed)
@@ -161,7 +161,7 @@ impl AuditedConnection {
         };
         let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
         let flushing = self.auditor.clone();
-        tokio::join!(self.publish_last(stage), flushing.flush_file());
+        tokio::join!(self.publish_last(stage), flushing.flush_file(PUBLISH_TIMEOUT));
     }
 
     /// Records the end of an open connection.

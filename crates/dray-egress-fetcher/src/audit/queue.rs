@@ -31,6 +31,8 @@ const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 const MAX_BATCH_TASKS: usize = 256;
 /// Time between two attempts to write events that a place did not take.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Wait for a flush after which the place counts as stalled: the longest wait of a caller.
+const STALL_TIMEOUT: Duration = super::PUBLISH_TIMEOUT;
 
 /// Writes events to a place.
 pub(super) trait EventWriter: Send + 'static {
@@ -109,7 +111,7 @@ pub struct AuditQueue {
     pub(super) tasks: SyncSender<QueueTask>,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     pub(super) metrics: EgressMetrics,
-    /// A flush for which a wait timed out.
+    /// A flush for which a wait of [`STALL_TIMEOUT`] timed out.
     late_flush: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
     /// Whether the last event was dropped: of several in a row only the first is logged.
     is_dropping: Arc<AtomicBool>,
@@ -223,8 +225,8 @@ impl AuditQueue {
     }
 
     /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a
-    /// wait that timed out it does not wait again until the thread has reached that flush: one stalled disk must not
-    /// delay every connection.
+    /// wait of [`STALL_TIMEOUT`] that timed out it does not wait again until the thread has reached that flush: one
+    /// stalled disk must not delay every connection. A shorter wait shows no stalled disk.
     pub(super) async fn flushed(&self, limit: Duration) -> bool {
         if self.is_stalled() {
             return false;
@@ -233,11 +235,13 @@ impl AuditQueue {
         if let Ok(flushed) = timeout(limit, &mut waiting).await {
             return flushed.is_ok();
         }
-        let mut late = self
-            .late_flush
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *late = Some(waiting);
+        if limit >= STALL_TIMEOUT {
+            let mut late = self
+                .late_flush
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *late = Some(waiting);
+        }
         false
     }
 

@@ -1,9 +1,6 @@
 //! Files of audit events in a directory of the test.
 
-use dray_bus::{Bus, Meta};
 use dray_service::telemetry::InstrumentCatalogue;
-use dray_types::{Clock, Deadline, TenantId};
-use futures_util::FutureExt as _;
 use serde_json::Value;
 
 use std::sync::Arc;
@@ -14,12 +11,11 @@ use std::time::Duration;
 
 use super::super::line::event_text;
 use super::super::queue::{QueueOutcome, QueueTask, QueueWorker, UnwrittenFrames};
-use super::super::{Auditor, ProxyProtocol};
 use super::*;
 use crate::config::AuditFormat;
-use crate::metrics::ProxyMetrics;
 
 mod shared;
+mod waits;
 
 const TEST_TERMS: QueueTerms = QueueTerms {
     place: AuditDestination::File,
@@ -376,68 +372,6 @@ fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
         let next: Value = serde_json::from_str(next).unwrap();
         assert_eq!(next["operation_id"], "next");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_stalls_delays_one_connection_and_not_the_next() {
-    let fixture = FileFixture::new();
-    // No worker takes tasks from the queue.
-    let (tasks, received) = sync_channel(8);
-    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
-    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
-    assert!(!file.flushed(Duration::from_secs(2)).await);
-    assert!(file.flushed(Duration::from_secs(2)).now_or_never() == Some(false));
-    // The worker comes to the flush, so the next connection waits again.
-    while let Ok(task) = received.try_recv() {
-        drop(task);
-    }
-    assert!(
-        file.flushed(Duration::from_secs(2))
-            .now_or_never()
-            .is_none()
-    );
-}
-
-#[tokio::test]
-async fn an_open_connection_waits_until_its_line_is_in_the_file() {
-    let fixture = FileFixture::new();
-    let meter = fixture.catalogue.meter();
-    // The test is the thread that writes.
-    let (queue, received) = sync_channel(8);
-    let metrics = EgressMetrics::new(&meter);
-    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, queue, metrics.clone());
-    let clock = Clock::manual(1_800_000_000_000);
-    let auditor = Auditor::new(
-        Bus::in_process(clock.clone(), &meter),
-        clock,
-        metrics,
-        tokio_util::task::TaskTracker::new(),
-        [0; 32],
-        Vec::new(),
-        vec![file],
-    );
-    let deadline = Deadline::after(1_800_000_000_000, Duration::from_mins(1));
-    let meta = Meta::new(TenantId::default(), deadline);
-    let metrics = ProxyMetrics::new(&meter);
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(async move {
-        let mut connection = auditor.begin_connection(meta, ProxyProtocol::Connect, metrics);
-        connection.opened().await
-    });
-    let taking = tokio::task::spawn_blocking(move || (received.recv(), received.recv(), received));
-    let (line, flush, received) = taking.await.unwrap();
-    let Ok(QueueTask::Write(line)) = line else {
-        panic!("the first task must write a line");
-    };
-    let line: Value = serde_json::from_slice(&line).unwrap();
-    assert_eq!(line["proxy_stage"], "opened");
-    let Ok(QueueTask::Flush(written)) = flush else {
-        panic!("the connection must wait for its line");
-    };
-    assert!(tasks.try_join_next().is_none());
-    written.send(()).unwrap();
-    tasks.join_next().await.unwrap().unwrap();
-    drop(received);
 }
 
 /// The operations in a file of the fixture.
