@@ -116,18 +116,38 @@ pub(super) fn temp_path(
     epoch: u64,
     attempt: u32,
 ) -> Result<SandboxPath, Error> {
-    // Dots separate the parts of the name, so the operation must not contain any.
-    let operation: String = operation
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(MAX_OPERATION_CHARACTERS)
-        .collect();
+    let operation = operation_word(operation);
     let nonce = if attempt < 2 {
         format!("{operation}.{epoch}")
     } else {
         format!("{operation}.{epoch}.{attempt}")
     };
     directory.join(name::part_file_name(raw, &nonce))
+}
+
+/// The operation in a temporary name. Dots separate the parts of the name, so it contains none.
+fn operation_word(operation: &str) -> String {
+    operation
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(MAX_OPERATION_CHARACTERS)
+        .collect()
+}
+
+/// Reads the epoch, a number of workers, from a name that [`temp_path`] made for any attempt of this operation.
+pub(super) fn worker_epoch(name: &[u8], operation: &str) -> Option<u64> {
+    let stem = name.strip_prefix(b".")?.strip_suffix(b".part")?;
+    let mut words = stem.rsplit(|byte| *byte == b'.');
+    let operation = operation_word(operation);
+    let is_operation = |word: Option<&[u8]>| word == Some(operation.as_bytes());
+    let (last, second) = (words.next()?, words.next()?);
+    let epoch = if is_operation(Some(second)) {
+        last
+    } else {
+        is_operation(words.next()).then_some(second)?
+    };
+    let epoch = str::from_utf8(epoch).ok()?.parse::<u64>().ok()?;
+    (epoch < FIRST_TIME_EPOCH).then_some(epoch)
 }
 
 /// Reads the epoch, in milliseconds, from a name that [`temp_path`] made: `….<operation>.<epoch>[.<attempt>].part`.
@@ -166,6 +186,19 @@ mod tests {
             ".part",
         ] {
             assert_eq!(temp_epoch(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn temp_names_of_workers_are_recognized_by_their_operation() {
+        let directory = SandboxPath::new("/w").unwrap();
+        for (name, attempt) in [(&b"a.csv"[..], 1), (b"a.csv", 7), (&[b'x'; 255], 16)] {
+            let temp = temp_path(&directory, name, "01JD-4NQ2", 3, attempt).unwrap();
+            assert_eq!(worker_epoch(temp.name(), "01JD-4NQ2"), Some(3), "{temp}");
+            assert_eq!(worker_epoch(temp.name(), "01JD4NQ3"), None, "{temp}");
+        }
+        for name in [".a.op1.part", ".a.op1.x.part", ".a.op1.1763000000000.part"] {
+            assert_eq!(worker_epoch(name.as_bytes(), "op1"), None, "{name}");
         }
     }
 

@@ -20,14 +20,12 @@ use super::engine::Engine;
 use super::get::{cancelled, is_continuable, is_interruption, milliseconds};
 use super::options::PutOptions;
 use super::peer::{Progress, Source};
-use super::place::{FIRST_TIME_EPOCH, KEPT_EPOCH, temp_path};
+use super::place::{KEPT_EPOCH, temp_path};
 use super::schedule::{Schedule, TransferError};
 use super::{PutResult, TransferFailure};
 use crate::policy::TransferDirection;
 use crate::receipt::Receipt;
 
-/// Earlier workers on the same operation whose temporary files are removed.
-const MAX_PREDECESSORS: u64 = 4;
 /// Files of fewer bytes are written without a check of the free space first.
 const SMALL_FILE_BYTES: u64 = 32 << 20;
 
@@ -376,22 +374,6 @@ impl<'a> PutOperation<'a> {
             self.try_discard(path).await;
         }
         Err(failure)
-    }
-
-    /// Removes the temporary files of earlier workers on this operation.
-    async fn forget_predecessors(&mut self, directory: &SandboxPath) -> Result<(), Error> {
-        let PutOptions {
-            operation, epoch, ..
-        } = *self.options;
-        if epoch >= FIRST_TIME_EPOCH {
-            return Ok(());
-        }
-        for earlier in epoch.saturating_sub(MAX_PREDECESSORS).max(1)..epoch {
-            let path = temp_path(directory, self.name, operation, earlier, 1)?;
-            self.leftovers.add(&path);
-            self.try_discard(&path).await;
-        }
-        Ok(())
     }
 
     /// Repeats a request until it succeeds or the schedule ends it.

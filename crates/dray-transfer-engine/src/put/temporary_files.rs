@@ -6,15 +6,17 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use tokio::time::timeout;
 
-use super::{PlacedFile, PutOperation};
+use super::{PlacedFile, PutOperation, PutOptions};
 use crate::engine::Engine;
-use crate::place::{KEPT_EPOCH, temp_epoch};
+use crate::place::{FIRST_TIME_EPOCH, KEPT_EPOCH, temp_epoch, temp_path, worker_epoch};
 
 /// Age from which a temporary file counts as abandoned: a running writer fails after 30 s without a byte, and the
 /// digest of a written file takes minutes at most.
 const ABANDONED_NS: i128 = 10 * 60 * 1_000_000_000;
 /// Age from which a temporary file that was kept for a later put counts as abandoned.
 const KEPT_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
+/// Earlier workers on the same operation whose first temporary files are removed without a listing.
+const MAX_PREDECESSORS: u64 = 4;
 /// Entries of a directory that are examined.
 const MAX_LISTED: usize = 10_000;
 
@@ -120,6 +122,41 @@ impl PutOperation<'_> {
             self.leftovers.forget(&path);
         }
         left
+    }
+
+    /// Removes the temporary files of earlier workers on this operation: the names of their first attempts, and what a
+    /// listing of the directory shows of later attempts. A listing that fails or is cut leaves the latter in place.
+    pub(super) async fn forget_predecessors(
+        &mut self,
+        directory: &SandboxPath,
+    ) -> Result<(), Error> {
+        let PutOptions {
+            operation, epoch, ..
+        } = *self.options;
+        if epoch >= FIRST_TIME_EPOCH {
+            return Ok(());
+        }
+        let earlier = epoch.saturating_sub(MAX_PREDECESSORS).max(1)..epoch;
+        if earlier.is_empty() {
+            return Ok(());
+        }
+        let mut paths = Vec::new();
+        for epoch in earlier {
+            paths.push(temp_path(directory, self.name, operation, epoch, 1)?);
+        }
+        let listing = self.engine.sandbox.list(directory, 1, MAX_LISTED);
+        let listing = self.engine.with_response_timeout(listing).await;
+        for entry in listing.map_or_else(|_| Vec::new(), |listing| listing.entries) {
+            let of_worker = worker_epoch(entry.path.name(), operation);
+            if of_worker.is_some_and(|of_worker| of_worker < epoch) && !paths.contains(&entry.path) {
+                paths.push(entry.path);
+            }
+        }
+        for path in paths {
+            self.leftovers.add(&path);
+            self.try_discard(&path).await;
+        }
+        Ok(())
     }
 
     /// Removes temporary files that killed processes left in the directory, once for each engine. The file that was

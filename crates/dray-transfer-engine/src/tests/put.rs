@@ -129,9 +129,11 @@ async fn a_temporary_file_that_cannot_be_removed_is_reported() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_later_attempt_removes_the_temporary_file_of_an_earlier_one() {
+async fn a_later_worker_removes_the_temporary_files_of_earlier_ones() {
     let mut fixture = fixture();
     fixture.fake.file("/work/.a.op1.2.part", "half");
+    // A worker that was killed in its second attempt left this one.
+    fixture.fake.file("/work/.a.op1.1.2.part", "half");
     fixture
         .fake
         .file("/work/.a.op9.2.part", "of another operation");
