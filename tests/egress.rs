@@ -269,7 +269,7 @@ async fn no_stream_is_open_without_an_audit_line_while_the_proxy_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_host_is_reached_or_asked_about_twice_while_the_proxy_is_killed() {
-    Box::pin(asked::kill_asked(5, 1)).await;
+    Box::pin(asked::kill_while_asking(5, 1)).await;
 }
 
 #[tokio::test]

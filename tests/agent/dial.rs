@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
-use super::public_hosts::{CSV_BYTES, HOST_NAME};
+use super::public_hosts::{CSV_TEXT, HOST_NAME};
 use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +98,7 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
         .strip_prefix("files/")
         .unwrap_or_else(|| panic!("{attachment_url} is not a file of DIAL"));
     assert!(path.starts_with("acme/"), "{path}");
-    assert_eq!(fixture.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
+    assert_eq!(fixture.dial.file(path).unwrap(), CSV_TEXT.as_bytes());
     assert_eq!(fixture.outside.request_count(), 1);
     fixture.stop().await;
 }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 /// The only host that exists outside.
 pub(crate) const HOST_NAME: &str = "files.example.org";
 /// The content of `/prices.csv` there.
-pub(crate) const CSV_BYTES: &str = "item,price\ncrane hour,420\n";
+pub(crate) const CSV_TEXT: &str = "item,price\ncrane hour,420\n";
 /// The only address of the host.
 const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
 
@@ -80,7 +80,7 @@ impl Dialer for FakeInternet {
 
 fn respond(request: &ReceivedRequest) -> ResponseScript {
     match request.target() {
-        "/prices.csv" => ResponseScript::with_fields(&[("Content-Type", "text/csv")], CSV_BYTES),
+        "/prices.csv" => ResponseScript::with_fields(&[("Content-Type", "text/csv")], CSV_TEXT),
         _ => ResponseScript::status(404),
     }
 }

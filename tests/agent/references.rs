@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::fixture::{AgentFixture, AgentSetup};
-use super::public_hosts::{CSV_BYTES, HOST_NAME};
+use super::public_hosts::{CSV_TEXT, HOST_NAME};
 use super::rest_endpoint::FakeEndpoint;
 
 /// Base64 turns it into 12 MiB: more than a message of the bus holds, less than the limit of one file.
@@ -61,7 +61,7 @@ async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
     fixture.chat("Order.").await;
     assert_eq!(
         shop.bodies(),
-        [json!({"doc": STANDARD.encode(CSV_BYTES)})],
+        [json!({"doc": STANDARD.encode(CSV_TEXT)})],
         "{}",
         last_model_messages(&fixture)
     );
@@ -185,7 +185,7 @@ async fn parallel_calls_and_later_rounds_of_one_request_download_each_file_once(
         .map(|body| body["doc"].as_str().unwrap().len())
         .collect();
     assert_eq!(docs.len(), 6, "{docs:?}");
-    assert_eq!(docs.iter().sum::<usize>(), 3 * CSV_BYTES.len());
+    assert_eq!(docs.iter().sum::<usize>(), 3 * CSV_TEXT.len());
     let downloads = || {
         let requests = fixture.dial.requests();
         let of_file = |request: &&String| request.starts_with("GET /v1/files/acme/empty.txt");

@@ -74,7 +74,7 @@ pub(crate) const UNANSWERED_RANGES: [&str; 4] =
     ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_multicast"];
 
 /// Ranges whose packets stay on the loopback device.
-pub(crate) const ON_THIS_HOST: [&str; 4] = [
+pub(crate) const LOOPBACK_RANGES: [&str; 4] = [
     "v4_loopback",
     "v6_loopback",
     "v6_compatible",
@@ -186,7 +186,7 @@ pub(crate) fn samples() -> Vec<IpAddr> {
 }
 
 /// One address of every range and every sensitive address, for scenarios in which [`samples`] would take too long.
-pub(crate) fn highlights() -> Vec<IpAddr> {
+pub(crate) fn one_sample_per_range() -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
         .map(|range| range.bounds().1)

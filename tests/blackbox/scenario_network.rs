@@ -20,7 +20,7 @@ use crate::fetch::{FetchCommand, FetchOutcome};
 use crate::internet::FakeInternet;
 use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
-use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
+use crate::range::{BLOCKED_RANGES, LOOPBACK_RANGES, UNANSWERED_RANGES};
 use crate::veth::{
     self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER,
 };
@@ -258,7 +258,7 @@ impl ScenarioNetwork {
                 near[name] > 0,
                 "the counter {name} does not count; the probe was {probe}"
             );
-            let stays_local = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
+            let stays_local = LOOPBACK_RANGES.contains(&name.as_str()) || name == "own_address";
             let is_answered = !UNANSWERED_RANGES.contains(&name.as_str());
             assert!(
                 stays_local || !is_answered || far[name] > 0,

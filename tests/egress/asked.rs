@@ -48,7 +48,7 @@ enum TunnelReply {
     Broken,
 }
 
-struct AskedFixture {
+struct HostQuestionFixture {
     nats: NatsServer,
     bus: Bus,
     _target: EgressTarget,
@@ -56,7 +56,7 @@ struct AskedFixture {
     home: tempfile::TempDir,
 }
 
-impl AskedFixture {
+impl HostQuestionFixture {
     async fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let authority = Authority::new().unwrap();
@@ -218,14 +218,14 @@ async fn killed_during<T>(
 }
 
 /// A session whose process is killed while it asks, and while the answer is recorded. Returns the id of its question.
-async fn run_session(fixture: &AskedFixture, session: &str, random: &mut StdRng) -> String {
+async fn run_session(fixture: &HostQuestionFixture, session: &str, random: &mut StdRng) -> String {
     let listen = fixture.listen;
     let process = fixture.up().await;
     let asking = async {
         let mut clients = JoinSet::new();
         for _ in 0..CLIENT_COUNT {
             let session = session.to_owned();
-            clients.spawn(async move { AskedFixture::request(listen, &session).await });
+            clients.spawn(async move { HostQuestionFixture::request(listen, &session).await });
         }
         clients.join_all().await
     };
@@ -241,7 +241,7 @@ async fn run_session(fixture: &AskedFixture, session: &str, random: &mut StdRng)
         })
         .collect();
     let process = fixture.up().await;
-    let TunnelReply::Refused(Some(id)) = AskedFixture::request(listen, session).await else {
+    let TunnelReply::Refused(Some(id)) = HostQuestionFixture::request(listen, session).await else {
         panic!("a question waits");
     };
     named.insert(id.clone());
@@ -249,28 +249,28 @@ async fn run_session(fixture: &AskedFixture, session: &str, random: &mut StdRng)
     assert_eq!(fixture.questions(session).await.len(), 1);
     let is_confirmed = killed_during(process, random, fixture.allow(&id)).await;
     let process = fixture.up().await;
-    let reply = AskedFixture::request(listen, session).await;
+    let reply = HostQuestionFixture::request(listen, session).await;
     if is_confirmed {
         assert_eq!(reply, TunnelReply::Open, "a confirmed answer holds");
     } else if reply != TunnelReply::Open {
         assert_eq!(reply, TunnelReply::Refused(Some(id.clone())));
         eventually("an answer", async || fixture.allow(&id).await.then_some(())).await;
         assert_eq!(
-            AskedFixture::request(listen, session).await,
+            HostQuestionFixture::request(listen, session).await,
             TunnelReply::Open
         );
     }
     // The answer does not apply to another session of the tenant.
-    let other = AskedFixture::request(listen, &format!("{session}-other")).await;
+    let other = HostQuestionFixture::request(listen, &format!("{session}-other")).await;
     assert!(matches!(other, TunnelReply::Refused(Some(_))), "{other:?}");
     process.kill9();
     id
 }
 
 /// Runs this many sessions.
-pub(crate) async fn kill_asked(sessions: usize, seed: u64) {
+pub(crate) async fn kill_while_asking(sessions: usize, seed: u64) {
     println!("{sessions} sessions, seed {seed}");
-    let fixture = AskedFixture::start().await;
+    let fixture = HostQuestionFixture::start().await;
     let mut random = StdRng::seed_from_u64(seed);
     let mut ids = BTreeSet::new();
     for number in 0..sessions {

@@ -16,7 +16,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use learn::{FetchedSkill, LoadedSkills, learn_skills};
+pub use learn::{FetchedSkill, LoadedSkills, merge_skills};
 pub use parse::{ParsedSkill, parse_lenient, parse_strict};
 
 /// Name of the tool that reads a skill.

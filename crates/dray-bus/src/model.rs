@@ -56,7 +56,7 @@ fn fault_strategy() -> impl Strategy<Value = InjectedFault> {
         Just(InjectedFault::CrashBefore),
         Just(InjectedFault::CrashAfter),
         Just(InjectedFault::LoseRequest),
-        Just(InjectedFault::LoseAnswer),
+        Just(InjectedFault::LoseResponse),
         (1..80_u64).prop_map(|seconds| InjectedFault::Pause(Duration::from_secs(seconds))),
     ]
 }
@@ -373,7 +373,7 @@ fn a_delivery_has_the_same_outcome_after_a_crash_at_any_step() {
         for fault in [
             InjectedFault::CrashBefore,
             InjectedFault::CrashAfter,
-            InjectedFault::LoseAnswer,
+            InjectedFault::LoseResponse,
             InjectedFault::LoseRequest,
         ] {
             run_model(ModelRun {

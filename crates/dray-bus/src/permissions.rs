@@ -116,7 +116,7 @@ impl Permissions {
     /// Responds to a call in the queue group that is named after it, and subscribes to cancellations without a group,
     /// because only one replica handles the call and the caller does not know which.
     #[must_use]
-    pub fn answers(mut self, call_subject: &str) -> Self {
+    pub fn responds_to(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());
         self.allow_subscribe(call_subject.to_owned(), queue);
         if let Some(area) = subject::call_area(call_subject) {
@@ -128,17 +128,17 @@ impl Permissions {
 
     /// Responds to a call with any number of replies.
     #[must_use]
-    pub fn answers_streaming(mut self, call_subject: &str) -> Self {
+    pub fn responds_streaming_to(mut self, call_subject: &str) -> Self {
         self.streams_replies = true;
-        self.answers(call_subject)
+        self.responds_to(call_subject)
     }
 
     /// Responds to a call on the subject of each tenant too, for identities that may speak for one tenant only.
     #[must_use]
-    pub fn answers_for_tenants(mut self, call_subject: &str) -> Self {
+    pub fn responds_for_tenants_to(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());
         self.allow_subscribe(format!("{call_subject}.*"), queue);
-        self.answers(call_subject)
+        self.responds_to(call_subject)
     }
 
     /// Makes a call with a stream of replies, which it acknowledges.
@@ -212,7 +212,7 @@ impl Permissions {
     /// Gets the outcomes of the work of one tenant: calls on the tenant's own subject, and reads the durable consumer
     /// of events that [`Topology::with_publishers`] creates for the tenant.
     #[must_use]
-    pub fn learns_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
+    pub fn receives_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
         let durable = format!("publisher-{}", tenant.token());
         self.allow_publish(tenant_call_subject::<C>(tenant))
             .allow_publish(format!(

@@ -243,7 +243,7 @@ impl ReadyStep {
     }
 
     /// Reverts [`Self::count_attempt`] for an attempt that only made the delivery wait.
-    pub const fn uncount_attempt(&mut self) {
+    pub const fn revert_attempt(&mut self) {
         // The subtraction saturates, because an older version may have counted fewer attempts.
         self.data.attempts = self.data.attempts.saturating_sub(1);
     }

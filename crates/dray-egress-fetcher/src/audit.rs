@@ -90,7 +90,7 @@ impl Auditor {
     }
 
     /// Logs the event as one line and returns it, with the result for the file.
-    fn note(&self, meta: &Meta, record: &FetchRecord) -> (v1::EgressAudit, QueueOutcome) {
+    fn write_event(&self, meta: &Meta, record: &FetchRecord) -> (v1::EgressAudit, QueueOutcome) {
         let inner = &self.inner;
         let event = event::audit_event(
             meta,
@@ -101,13 +101,13 @@ impl Auditor {
         );
         let audit = line::event_text(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", audit, "fetched");
-        let outcome = self.record_in_places(&event, &audit);
+        let outcome = self.record_in_destinations(&event, &audit);
         (event, outcome)
     }
 
     /// Passes the event, of which `text` is the JSON, to every destination in addition to log and stream. Returns the
     /// result for the file; [`QueueOutcome::LeftOut`] without a file.
-    fn record_in_places(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
+    fn record_in_destinations(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
         let mut of_file = QueueOutcome::LeftOut;
         for place in &self.inner.places {
             let outcome = place.record(event, text);
@@ -214,8 +214,7 @@ impl AuditedFetch {
         // The line comes first: it is the record when the stream cannot be reached.
         let (publishing, of_file) = self.record_once();
         // With a timeout of zero, a flush would only add a task to the queue.
-        let flushing =
-            async { !timeout.is_zero() && self.auditor.flush_file(timeout).await };
+        let flushing = async { !timeout.is_zero() && self.auditor.flush_file(timeout).await };
         let (is_published, is_flushed) = tokio::join!(publishing.wait(timeout), flushing);
         let is_recorded = is_published && of_file.is_in_file(is_flushed);
         if required && !is_recorded && self.record.end == Some(FetchEnd::Stored) {
@@ -235,7 +234,7 @@ impl AuditedFetch {
         self.recorded = true;
         let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
         self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
-        let (event, of_file) = self.auditor.note(&self.meta, &self.record);
+        let (event, of_file) = self.auditor.write_event(&self.meta, &self.record);
         (self.auditor.spawn_publish(&self.meta, event), of_file)
     }
 }

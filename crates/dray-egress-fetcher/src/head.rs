@@ -104,13 +104,13 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// Those of [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue
 /// the body, including another 416.
-pub fn judge_rest(
+pub fn judge_remainder(
     parts: &Parts,
     limit: u64,
     resume: &BodyResumption,
 ) -> Result<HeadDecision, Code> {
     let status = parts.status.as_u16();
-    if status == 416 && is_whole_part(&parts.headers, resume) {
+    if status == 416 && confirms_complete_body(&parts.headers, resume) {
         body_framing(parts.version, &parts.headers)?;
         if resume.received > limit {
             return Err(Code::TooLarge);
@@ -253,7 +253,7 @@ fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
 
 /// Whether a 416 says that the received part is the whole body. A server evaluates the range only for the version of
 /// `If-Range`; for another one it sends the whole file (RFC 9110, section 13.1.5).
-fn is_whole_part(headers: &HeaderMap, resume: &BodyResumption) -> bool {
+fn confirms_complete_body(headers: &HeaderMap, resume: &BodyResumption) -> bool {
     let ranges = raw_values(headers, &CONTENT_RANGE);
     let [range] = ranges.as_slice() else {
         return false;

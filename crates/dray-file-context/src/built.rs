@@ -37,13 +37,13 @@ pub struct BuiltContext {
     pub warnings: Vec<FileWarning>,
     /// Files without an id; the reminder of their message lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<ExcludedFile>,
 }
 
 /// A file that has no id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct ExcludedFile {
     /// Name of the file; its URL when it has no name.
     pub name: String,
     /// The reason why it has no id.

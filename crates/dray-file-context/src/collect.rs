@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::address::{self, UrlNormaliser};
-use crate::built::{ExclusionReason, LeftOut};
+use crate::built::{ExcludedFile, ExclusionReason};
 use crate::catalog::FileTurn;
 use crate::generation::ContractGeneration;
 use crate::kind;
@@ -54,7 +54,7 @@ pub(crate) struct CollectedMessage {
     /// The message's files, in the order of their indexes.
     pub(crate) found: Vec<FoundFile>,
     /// Files without an id; only the default generation reports them.
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<ExcludedFile>,
 }
 
 /// A value that may name a file.
@@ -124,7 +124,7 @@ impl<'a> CollectRules<'a> {
                 .take(limits::MAX_LEFT_OUT_NAME_CHARS)
                 .collect();
             let is_reported = self.reports_left_out() && !name.is_empty();
-            is_reported.then_some(LeftOut { name, reason, turn })
+            is_reported.then_some(ExcludedFile { name, reason, turn })
         };
         let (mut index, mut index_without_data_urls) = (0, 0);
         for candidate in candidates {

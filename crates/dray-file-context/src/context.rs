@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::built::{BuiltContext, FileWarning, LeftOut, all_files_map, files_map};
+use crate::built::{BuiltContext, ExcludedFile, FileWarning, all_files_map, files_map};
 use crate::catalog::{CatalogEntry, FileCatalog, FileTurn};
 use crate::clock::UnknownZone;
 use crate::collect::{CollectRules, CollectedMessage, FoundFile};
@@ -97,7 +97,7 @@ struct BuildState<'a> {
     names: NameAllocator,
     entries: Vec<CatalogEntry>,
     warnings: Vec<FileWarning>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<ExcludedFile>,
 }
 
 impl<'a> BuildState<'a> {
@@ -210,7 +210,12 @@ impl<'a> BuildState<'a> {
         (chat, rewritten)
     }
 
-    fn rewrite(&mut self, item: &ChatItem, named: &[NamedEntry], left_out: &[LeftOut]) -> ChatItem {
+    fn rewrite(
+        &mut self,
+        item: &ChatItem,
+        named: &[NamedEntry],
+        left_out: &[ExcludedFile],
+    ) -> ChatItem {
         if named.is_empty() && left_out.is_empty() {
             return item.clone();
         }

@@ -51,7 +51,7 @@ mod tests;
 mod window;
 
 pub use address::{UrlNormaliser, is_absolute_http};
-pub use built::{BuiltContext, ExclusionReason, FileWarning, LeftOut};
+pub use built::{BuiltContext, ExcludedFile, ExclusionReason, FileWarning};
 pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
 pub use clock::{LocalTime, UnknownZone};
 pub use context::{BuildError, ContextBuilder, SANDBOX_DIRECTORY};

@@ -29,7 +29,7 @@ pub const CHARS_PER_TOKEN: usize = 3;
 /// Least number of tokens from which the limits of tool results are computed.
 pub const MIN_CONTEXT_TOKENS: usize = 4096;
 /// Characters of text of all files of one reading call together.
-pub const READ_BUDGET: usize = 60_000;
+pub const DEFAULT_READ_BUDGET_CHARS: usize = 60_000;
 /// Smallest budget that a caller may request, in characters.
 pub const MIN_READ_BUDGET: usize = 256;
 /// Characters of the beginning and of the end of a file that the record of a node contains.
@@ -56,14 +56,14 @@ pub fn max_files(setting: usize) -> usize {
 
 /// Characters of a tool result that stay untouched: a fifth of the model's context, at least
 /// [`MIN_CONTEXT_TOKENS`] tokens, but never more than the context.
-pub fn untouched_chars(context_tokens: usize) -> usize {
+pub fn max_unchanged_chars(context_tokens: usize) -> usize {
     let fifth = context_tokens / 5;
     // The context is applied last, because it may be smaller than the floor (12.5).
     fifth.max(MIN_CONTEXT_TOKENS).min(context_tokens) * CHARS_PER_TOKEN
 }
 
 /// Characters of a tool result above which it has to be made shorter: half of the context, with the same bounds.
-pub fn compressed_chars(context_tokens: usize) -> usize {
+pub fn compression_threshold_chars(context_tokens: usize) -> usize {
     let half = context_tokens / 2;
     // The context is applied last here as well (12.5).
     half.max(MIN_CONTEXT_TOKENS).min(context_tokens) * CHARS_PER_TOKEN
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn limits_of_results_have_a_floor_and_never_exceed_the_context() {
-        assert_eq!(untouched_chars(100_000), 60_000);
-        assert_eq!(compressed_chars(100_000), 150_000);
-        assert_eq!(untouched_chars(8_192), MIN_CONTEXT_TOKENS * 3);
-        assert_eq!(compressed_chars(1_000), 3_000);
+        assert_eq!(max_unchanged_chars(100_000), 60_000);
+        assert_eq!(compression_threshold_chars(100_000), 150_000);
+        assert_eq!(max_unchanged_chars(8_192), MIN_CONTEXT_TOKENS * 3);
+        assert_eq!(compression_threshold_chars(1_000), 3_000);
     }
 }

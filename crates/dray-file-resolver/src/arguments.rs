@@ -16,7 +16,7 @@ use dray_types::{Fault, FaultCode};
 pub const MAX_DEPTH: usize = 128;
 
 /// Longest JSON pointer of a reference, in bytes; it is copied into replies and events.
-pub const MAX_POINTER: usize = 1024;
+pub const MAX_POINTER_BYTES: usize = 1024;
 
 /// The part of the arguments in which strings may be references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub enum ArgumentsError {
     /// Objects and arrays are nested deeper than [`MAX_DEPTH`].
     #[error("the arguments are nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// The pointer of a reference is longer than [`MAX_POINTER`].
-    #[error("the name of an argument is longer than {MAX_POINTER} bytes")]
+    /// The pointer of a reference is longer than [`MAX_POINTER_BYTES`].
+    #[error("the name of an argument is longer than {MAX_POINTER_BYTES} bytes")]
     LongName,
     /// An object names the same member twice, so that it is ambiguous.
     #[error("the arguments name a member twice")]
@@ -106,7 +106,7 @@ impl From<&ArgumentsError> for Fault {
             ArgumentsError::LongName => (
                 "long_name",
                 format!(
-                    "The name of an argument with a file reference is longer than {MAX_POINTER} bytes."
+                    "The name of an argument with a file reference is longer than {MAX_POINTER_BYTES} bytes."
                 ),
             ),
             ArgumentsError::DuplicateMember { pointer } => (

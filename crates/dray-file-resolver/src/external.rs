@@ -90,7 +90,9 @@ fn check_reply(reply: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFil
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
     };
     if !is_consistent || size != reply.size {
-        return Err(invalid_reply("the content does not match the size or digest of the reply"));
+        return Err(invalid_reply(
+            "the content does not match the size or digest of the reply",
+        ));
     }
     if size > fetch.limit.as_u64() {
         return Err(invalid_reply("the content is larger than requested"));

@@ -156,7 +156,7 @@ impl Chain {
     }
 
     /// Records the network of the current hop. A hop that is never recorded counts as public, the stricter case.
-    pub fn note(&mut self, pinned: &PinnedAddresses) {
+    pub fn record_network(&mut self, pinned: &PinnedAddresses) {
         // The network is that of the whole DNS response: all of its addresses are in the same network (8.6).
         self.current_network = Some(pinned.network());
     }

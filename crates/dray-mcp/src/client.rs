@@ -99,7 +99,7 @@ impl ServiceClient {
     /// The time between two attempts is the one that the service names.
     ///
     /// Agents make many calls concurrently, and a model would not try again.
-    pub(crate) async fn call_in_turn<C: Call>(
+    pub(crate) async fn call_when_ready<C: Call>(
         &self,
         timeout: Duration,
         request: &C,

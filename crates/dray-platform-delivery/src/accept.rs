@@ -45,7 +45,7 @@ impl RequestIntake {
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
         // The position is taken before the publication, so that the next request of the same caller gets a later place.
-        let position = self.take_position(meta, &work).await?;
+        let position = self.take_place(meta, &work).await?;
         let published = self.context.bus.publish_work(&envelope, &work).await;
         let is_repeated = published
             .as_ref()
@@ -70,7 +70,7 @@ impl RequestIntake {
     ///
     /// # Errors
     /// The bus failed, so the order of the chat is unknown.
-    async fn take_position(
+    async fn take_place(
         &self,
         meta: &Meta,
         work: &v1::SendFileRequested,

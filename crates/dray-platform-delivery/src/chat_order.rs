@@ -39,7 +39,7 @@ pub struct ChatOrder {
 
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePosition {
+pub struct QueuePlace {
     /// Unix milliseconds at which the delivery was requested, or a little more, so that no two numbers are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
@@ -96,13 +96,13 @@ impl ChatOrder {
     ///
     /// # Errors
     /// The bus failed.
-    pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePosition, KeyError> {
+    pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePlace, KeyError> {
         let (now_ms, until_ms) = self.times();
         self.change(chat, |positions| {
             if let Some(open) = positions.find(delivery) {
                 let number = open.number;
                 return (
-                    QueuePosition {
+                    QueuePlace {
                         number,
                         is_new: false,
                     },
@@ -115,7 +115,7 @@ impl ChatOrder {
             positions.last = number;
             positions.add(delivery, number, until_ms);
             (
-                QueuePosition {
+                QueuePlace {
                     number,
                     is_new: true,
                 },

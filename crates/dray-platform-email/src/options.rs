@@ -105,7 +105,7 @@ impl EmailOptions {
         }
         if self.security == ConnectionSecurity::None
             && !self.username.is_empty()
-            && !is_near(&self.host)
+            && !is_this_machine(&self.host)
         {
             return invalid_option("a password is not sent over an open connection");
         }
@@ -142,7 +142,7 @@ pub(crate) fn is_host(text: &str) -> bool {
 }
 
 /// Whether this host is this machine, so that a password cannot be intercepted.
-pub(crate) fn is_near(host: &str) -> bool {
+pub(crate) fn is_this_machine(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1")
 }
 

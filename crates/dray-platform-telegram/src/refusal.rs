@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
-use dray_presentation::name::{SHOWN_MAX, shown_text};
+use dray_presentation::name::{MAX_SHOWN_CHARACTERS, shown_text};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -110,8 +110,8 @@ pub(crate) fn refusal_error(
         _ => ErrorKind::Unknown,
     };
     // The text is cleaned and cut, because it comes from the network and is logged.
-    let mut error =
-        PlatformError::new(kind, shown_text(description, SHOWN_MAX)).code(code.to_string());
+    let mut error = PlatformError::new(kind, shown_text(description, MAX_SHOWN_CHARACTERS))
+        .code(code.to_string());
     if kind == ErrorKind::RateLimited {
         let wait = envelope
             .parameters

@@ -54,7 +54,7 @@ pub enum Call {
     /// [`Sandbox::write_tree`](dray_sandbox::Sandbox::write_tree), with its directory.
     WriteTree,
     /// [`Sandbox::ensure_lifetime`](dray_sandbox::Sandbox::ensure_lifetime), which has no path.
-    Life,
+    EnsureLifetime,
 }
 
 /// A fault of one call.
@@ -102,7 +102,7 @@ pub enum Change {
     /// The file disappears.
     Remove,
     /// The whole sandbox disappears.
-    Die,
+    EndSandbox,
 }
 
 /// Programs in the sandbox that compute digests.

@@ -9,7 +9,7 @@ use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
 use crate::control::ControlClient;
-use crate::link::Link;
+use crate::link::ToolboxClient;
 use crate::process::Processes;
 
 /// The word before the colon of an address.
@@ -64,7 +64,7 @@ impl Backend for DaytonaBackend {
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
         let info = self.control.usable(&handle.incarnation).await?;
-        let link = Link::new(Arc::clone(&self.control), handle.clone(), &info)?;
+        let link = ToolboxClient::new(Arc::clone(&self.control), handle.clone(), &info)?;
         let link = Arc::new(link);
         let commands = Processes::new(Arc::clone(&link));
         Ok(Arc::new(HostedSandbox::new(link, commands)))

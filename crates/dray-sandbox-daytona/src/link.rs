@@ -13,13 +13,13 @@ use crate::process::Processes;
 
 /// The toolbox of one incarnation.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ToolboxClient {
     pub(crate) control: Arc<ControlClient>,
     handle: Handle,
     base: String,
 }
 
-impl Link {
+impl ToolboxClient {
     pub(crate) fn new(
         control: Arc<ControlClient>,
         handle: Handle,
@@ -46,7 +46,7 @@ impl Link {
 }
 
 #[async_trait]
-impl Provider for Link {
+impl Provider for ToolboxClient {
     type Commands = Processes;
 
     const HAS_RANGES: bool = false;

@@ -11,7 +11,7 @@ use dray_sandbox_hosted::{Provider as _, unanswered};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::link::Link;
+use crate::link::ToolboxClient;
 
 /// Most bytes of a command: it becomes one argument of a shell.
 const MAX_COMMAND_BYTES: usize = 131_071;
@@ -23,11 +23,11 @@ const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 /// Runs commands by the toolbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes {
-    link: Arc<Link>,
+    link: Arc<ToolboxClient>,
 }
 
 impl Processes {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(link: Arc<ToolboxClient>) -> Self {
         Self { link }
     }
 }

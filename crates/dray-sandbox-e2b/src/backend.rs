@@ -9,7 +9,7 @@ use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
 use crate::control::ControlClient;
-use crate::link::Link;
+use crate::link::DaemonClient;
 use crate::process::Processes;
 
 /// The word before the colon of an address.
@@ -53,7 +53,7 @@ impl Backend for E2bBackend {
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let info = self.control.require_incarnation(handle).await?;
-        let link = Link::new(Arc::clone(&self.control), handle.clone(), &info);
+        let link = DaemonClient::new(Arc::clone(&self.control), handle.clone(), &info);
         let link = Arc::new(link);
         let commands = Processes::new(Arc::clone(&link));
         Ok(Arc::new(HostedSandbox::new(link, commands)))

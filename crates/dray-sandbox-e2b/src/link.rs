@@ -25,7 +25,7 @@ const PLAIN_UPLOADS: [u64; 3] = [0, 5, 7];
 
 /// The daemon of one incarnation.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct DaemonClient {
     control: Arc<ControlClient>,
     handle: Handle,
     /// Whether a file can be the body of a request.
@@ -40,7 +40,7 @@ pub(crate) struct Link {
     basic_credentials: Secret,
 }
 
-impl Link {
+impl DaemonClient {
     pub(crate) fn new(control: Arc<ControlClient>, handle: Handle, info: &SandboxInfo) -> Self {
         let config = &control.config;
         let domain = info.domain().unwrap_or(&config.domain);
@@ -109,7 +109,7 @@ struct UploadedFile {
 }
 
 #[async_trait]
-impl Provider for Link {
+impl Provider for DaemonClient {
     type Commands = Processes;
 
     const HAS_RANGES: bool = true;

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::connect::{Frame, Frames, envelope};
 use crate::fault::Refusal;
-use crate::link::Link;
+use crate::link::DaemonClient;
 
 /// Interval of the daemon's keepalive messages for a command without output, in seconds.
 const KEEPALIVE_SECONDS: &str = "10";
@@ -27,11 +27,11 @@ const MAX_ARGUMENT_BYTES: usize = 131_071;
 /// Runs commands by the daemon. They have no stdin, because no command of this crate reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes {
-    link: Arc<Link>,
+    link: Arc<DaemonClient>,
 }
 
 impl Processes {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(link: Arc<DaemonClient>) -> Self {
         Self { link }
     }
 }
@@ -185,7 +185,7 @@ fn start_request(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
 /// A running command. It is killed when its output is dropped before its end.
 #[derive(Debug)]
 struct RunningProcess {
-    link: Arc<Link>,
+    link: Arc<DaemonClient>,
     pid: Option<u32>,
 }
 

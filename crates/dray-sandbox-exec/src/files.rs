@@ -185,8 +185,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
             "ls" => PathFacts::of_ls(&text),
             _ => PathFacts::of_stat(&text),
         };
-        let facts = facts
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("malformed metadata: {text}")))?;
+        let facts = facts.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, format!("malformed metadata: {text}"))
+        })?;
         to_metadata(path, follow, &facts, &reply)
     }
 

@@ -30,7 +30,7 @@ pub enum ProviderFault {
     /// The next upload writes only this many bytes and reports success.
     KeepOnly(usize),
     /// The next upload is written, but the connection is closed without a response.
-    LoseAnswer,
+    LoseResponse,
     /// The response about the next command breaks after this many bytes.
     CutOutput(usize),
 }
@@ -58,7 +58,7 @@ impl FaultQueue {
                 fault,
                 ProviderFault::DieDuringUpload
                     | ProviderFault::KeepOnly(_)
-                    | ProviderFault::LoseAnswer
+                    | ProviderFault::LoseResponse
             )
         })
     }
@@ -143,7 +143,7 @@ pub async fn write_upload(
             return Err(ConnectionClosed);
         }
     }
-    if fault == Some(ProviderFault::LoseAnswer) {
+    if fault == Some(ProviderFault::LoseResponse) {
         return Err(ConnectionClosed);
     }
     Ok(())

@@ -103,7 +103,7 @@ pub enum ConfigError {
     },
     /// The directory is a link, another user's, or open to others.
     #[error("the control directory {0} must belong to this user and have mode 0700")]
-    ControlDirectoryNotOurs(PathBuf),
+    ControlDirectoryNotPrivate(PathBuf),
     /// The directory cannot be created or examined.
     #[error("the control directory {0} cannot be used")]
     ControlDirectory(PathBuf, #[source] std::io::Error),
@@ -191,7 +191,7 @@ fn make_private(control: &Path) -> Result<(), ConfigError> {
     let metadata = fs::symlink_metadata(control).map_err(failed)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || !is_ours || metadata.mode() & 0o077 != 0 {
-        return Err(ConfigError::ControlDirectoryNotOurs(control.to_owned()));
+        return Err(ConfigError::ControlDirectoryNotPrivate(control.to_owned()));
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ mod tests {
         for path in [open, link] {
             let refused = with_directory(path).unwrap_err();
             assert!(
-                matches!(refused, ConfigError::ControlDirectoryNotOurs(_)),
+                matches!(refused, ConfigError::ControlDirectoryNotPrivate(_)),
                 "{refused}"
             );
         }

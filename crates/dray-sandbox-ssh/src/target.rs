@@ -33,7 +33,8 @@ impl Target {
             Some((user, authority)) => (Some(user.to_owned()), authority),
             None => (None, authority),
         };
-        let (host, port) = split_port(authority).ok_or_else(|| invalid("no valid host and port"))?;
+        let (host, port) =
+            split_port(authority).ok_or_else(|| invalid("no valid host and port"))?;
         if user.as_deref().is_some_and(|user| !is_word(user, "._-+")) {
             return Err(invalid("the user name is not valid"));
         }

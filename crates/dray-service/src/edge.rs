@@ -50,7 +50,7 @@ impl HostError {
             Self::Config(_) | Self::Memory(_) | Self::GrpcSecurity(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)
-            | Self::AnsweredTwice(_)
+            | Self::DuplicateCallHandler(_)
             | Self::TwoKindsOfWork(_)
             | Self::Telemetry(_)
             | Self::Bind { .. }

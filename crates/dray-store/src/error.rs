@@ -68,7 +68,7 @@ pub enum PutError {
     Corrupted,
     /// An earlier call of this writer failed, and the upload was aborted.
     #[error("an earlier write of this upload failed")]
-    Poisoned,
+    EarlierWriteFailed,
     /// A request to the store failed.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -254,7 +254,7 @@ impl From<PutError> for Fault {
                 "The file was damaged on its way to the store.",
                 1,
             ),
-            PutError::Poisoned => Fault::internal().detail("writer_failed_before"),
+            PutError::EarlierWriteFailed => Fault::internal().detail("writer_failed_before"),
             PutError::Request(error) => error.into(),
         }
     }

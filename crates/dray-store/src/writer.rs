@@ -91,11 +91,11 @@ impl ArtifactWriter {
     ///
     /// # Errors
     ///
-    /// [`PutError::TooLarge`], [`PutError::Corrupted`] and [`PutError::Request`]; [`PutError::Poisoned`] after any of
-    /// them.
+    /// [`PutError::TooLarge`], [`PutError::Corrupted`] and [`PutError::Request`]; [`PutError::EarlierWriteFailed`]
+    /// after any of them.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
         if self.failed {
-            return Err(PutError::Poisoned);
+            return Err(PutError::EarlierWriteFailed);
         }
         let written = self.append(bytes).await;
         // Bytes may be missing from the hash or from a part, so no later call can complete the content.
@@ -157,11 +157,11 @@ impl ArtifactWriter {
     ///
     /// # Errors
     ///
-    /// [`PutError`]; [`PutError::Poisoned`] after a failed [`Self::write`].
+    /// [`PutError`]; [`PutError::EarlierWriteFailed`] after a failed [`Self::write`].
     pub fn finish(mut self, label: ArtifactLabel) -> BoxFuture<'static, Result<Claim, PutError>> {
         Box::pin(async move {
             if self.failed {
-                return Err(PutError::Poisoned);
+                return Err(PutError::EarlierWriteFailed);
             }
             let sha256 = finish_digest(std::mem::take(&mut self.hasher));
             let artifact = commit::new_artifact(&self.tenant, sha256, self.size, label);
@@ -179,7 +179,7 @@ impl ArtifactWriter {
                 self.send_part().await?;
             }
             let Some(upload) = &mut self.upload else {
-                return Err(PutError::Poisoned);
+                return Err(PutError::EarlierWriteFailed);
             };
             // The upload is completed before the copy, so that no unchecked content becomes visible (K-4).
             upload.complete(self.size).await?;

@@ -48,7 +48,7 @@ pub enum InjectedFault {
     /// Metadata have this length; the content is sent chunked and unchanged.
     MetadataLength(u64),
     /// Metadata have this length; the content has its real length.
-    MetadataLie(u64),
+    WrongMetadataLength(u64),
     /// The connection breaks after half of the promised bytes.
     Truncated,
     /// No response is ever sent.

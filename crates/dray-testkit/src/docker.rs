@@ -30,7 +30,7 @@ mod image;
 mod network;
 
 pub use container::{Container, ContainerOptions, Output, Volume};
-pub use image::{BUSYBOX_IMAGE, SHELL_LESS};
+pub use image::{BUSYBOX_IMAGE, SHELL_LESS_IMAGE};
 pub use network::{Network, OUTSIDE_ADDRESS, command_in_network_of};
 
 /// How long an engine may take to be ready or to end.
@@ -330,7 +330,7 @@ impl DockerEngine {
 
     fn import(&self) {
         image::import_image(&self.socket(), BUSYBOX_IMAGE, &image::busybox_tar());
-        image::import_image(&self.socket(), SHELL_LESS, &image::shell_less());
+        image::import_image(&self.socket(), SHELL_LESS_IMAGE, &image::shell_less());
     }
 }
 

@@ -12,7 +12,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Delay between two checks of slow conditions.
-const LONG_PAUSE: Duration = Duration::from_millis(200);
+const SLOW_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Repeats `check` until it returns a value, at most for 30 seconds.
 ///
@@ -43,7 +43,13 @@ pub fn eventually_within<T>(
     description: &str,
     check: impl AsyncFnMut() -> Option<T>,
 ) -> impl Future<Output = T> {
-    wait_for(Location::caller(), description, limit, LONG_PAUSE, check)
+    wait_for(
+        Location::caller(),
+        description,
+        limit,
+        SLOW_POLL_INTERVAL,
+        check,
+    )
 }
 
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]

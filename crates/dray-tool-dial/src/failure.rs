@@ -4,7 +4,7 @@ use dray_dial::{Error, ErrorKind};
 use dray_tool::{HandledFailure, ToolFailure};
 
 /// Shown when the service gave no message.
-pub(crate) const GENERAL_MESSAGE: &str =
+pub(crate) const DEFAULT_STAGE_MESSAGE: &str =
     "> #### Exception:\nGeneral exception occurred while calling other DIAL deployment\n";
 
 /// The failure of a call of another deployment.
@@ -23,7 +23,7 @@ pub(crate) fn deployment_failure(error: Error) -> ToolFailure {
         None => HandledFailure::new(message.unwrap_or_else(|| {
             "The connection to the deployment failed before its answer was complete.".to_owned()
         }))
-        .shown(GENERAL_MESSAGE),
+        .shown(DEFAULT_STAGE_MESSAGE),
     };
     failed.because(error).into()
 }

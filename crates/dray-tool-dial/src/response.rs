@@ -9,7 +9,7 @@ use dray_tool::{HandledFailure, StageWriter, ToolFailure, ToolOutput};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
 
-use crate::failure::{GENERAL_MESSAGE, deployment_failure};
+use crate::failure::{DEFAULT_STAGE_MESSAGE, deployment_failure};
 
 /// Longest response, files in it included, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
@@ -87,7 +87,9 @@ impl DeploymentResponse {
         }
         let text =
             format!("The answer of the deployment is longer than {MAX_RESPONSE_BYTES} bytes.");
-        Err(HandledFailure::new(text).shown(GENERAL_MESSAGE).into())
+        Err(HandledFailure::new(text)
+            .shown(DEFAULT_STAGE_MESSAGE)
+            .into())
     }
 
     /// Adds a file, or a part of one: parts with the same index belong together.

@@ -50,7 +50,7 @@ impl ExportCalls for TurnExport<'_> {
         let meta = self.scope.meta(self.time);
         let services = &self.scope.services;
         services
-            .ask_watched(PeerService::Sandbox, &meta, request)
+            .call_with_heartbeat(PeerService::Sandbox, &meta, request)
             .await
     }
 }

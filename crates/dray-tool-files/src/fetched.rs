@@ -44,7 +44,7 @@ pub(super) async fn fetch(
     };
     let meta = scope.meta(time);
     let services = &scope.services;
-    match services.ask_once(PeerService::Web, &meta, &request).await {
+    match services.call_once(PeerService::Web, &meta, &request).await {
         Ok(reply) => check_reply(url, limit, reply)
             .ok_or_else(|| CallFailure::Malformed(PeerService::Web).into()),
         Err(CallFailure::Refused(fault)) => Err(fetch_failure(parameter, url, fault)),

@@ -59,7 +59,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
         };
         let meta = self.scope.meta(time);
         let reply = services
-            .ask_watched(PeerService::Documents, &meta, &request)
+            .call_with_heartbeat(PeerService::Documents, &meta, &request)
             .await?;
         match reply.outcome {
             Some(resolve_reply::Outcome::Resolved(resolved)) => {

@@ -117,7 +117,7 @@ impl FileServices {
 
     /// Calls a service that may work for minutes. If it sends no heartbeats, it counts as failed long before the
     /// deadline.
-    pub(super) async fn ask_watched<C: Call>(
+    pub(super) async fn call_with_heartbeat<C: Call>(
         &self,
         peer: PeerService,
         meta: &Meta,
@@ -128,7 +128,7 @@ impl FileServices {
     }
 
     /// Calls a service that retries by itself, so that its error is final.
-    pub(super) async fn ask_once<C: Call>(
+    pub(super) async fn call_once<C: Call>(
         &self,
         peer: PeerService,
         meta: &Meta,

@@ -134,7 +134,7 @@ impl UploadPlacer<'_> {
             let reply = self
                 .scope
                 .services
-                .ask_watched(PeerService::Sandbox, &self.scope.meta(remaining), &request)
+                .call_with_heartbeat(PeerService::Sandbox, &self.scope.meta(remaining), &request)
                 .await;
             match reply {
                 Ok(reply) => {

@@ -74,7 +74,7 @@ pub struct McpOptions {
     /// Longest wait for a person who signs in.
     pub login_timeout: Duration,
     /// Most bytes of one response of a server.
-    pub answer_limit: usize,
+    pub max_response_bytes: usize,
     /// HTTP client, without redirects and proxies.
     pub client: HttpClient,
     /// DIAL, when there is one.
@@ -100,7 +100,7 @@ impl McpOptions {
             discovery_timeout: DISCOVERY_TIMEOUT,
             setup: DEFAULT_SETUP_TIMEOUT,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
-            answer_limit: DEFAULT_MAX_RESPONSE_BYTES,
+            max_response_bytes: DEFAULT_MAX_RESPONSE_BYTES,
             client,
             dial: None,
             clock: Clock::system(),

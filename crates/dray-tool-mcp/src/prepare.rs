@@ -69,7 +69,7 @@ pub(crate) async fn prepare_target(
             .with_body_timeouts(MAX_CALL_SILENCE, MAX_CALL_SILENCE),
         headers,
         token: AccessToken::default(),
-        limit: options.answer_limit,
+        limit: options.max_response_bytes,
     };
     let sign_in = remote_sign_in(set, &target, options);
     Ok(ServerTarget::new(

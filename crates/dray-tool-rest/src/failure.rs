@@ -8,7 +8,7 @@ use dray_tool::{HandledFailure, ToolFailure};
 const MAX_REFUSAL_CHARACTERS: usize = 2000;
 
 /// The text of a stage for failures without a specific message.
-const GENERAL_MESSAGE: &str =
+const DEFAULT_STAGE_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
 /// The failure for a request without a complete response. `service` is the name of the called service.
@@ -38,7 +38,7 @@ pub(crate) fn of_transport(error: HttpError, service: &str) -> ToolFailure {
             let text = format!("Calling the {service} failed.");
             return HandledFailure::new(text)
                 .because(error)
-                .shown(GENERAL_MESSAGE)
+                .shown(DEFAULT_STAGE_MESSAGE)
                 .into();
         }
     };

@@ -8,11 +8,11 @@
 //! chooses the endpoints; text of the model never selects a host.
 //!
 //! ```
-//! use dray_tool_rest::{ANSWER_LIMIT, RestOptions};
+//! use dray_tool_rest::{DEFAULT_MAX_RESPONSE_BYTES, RestOptions};
 //!
 //! let options = RestOptions::default();
 //! assert!(options.forward_headers.is_empty());
-//! assert_eq!(options.answer_limit, ANSWER_LIMIT);
+//! assert_eq!(options.max_response_bytes, DEFAULT_MAX_RESPONSE_BYTES);
 //! ```
 
 mod authorization;
@@ -40,7 +40,7 @@ use dray_types::Clock;
 pub use token::TokenCache;
 
 /// Most bytes of a response by default.
-pub const ANSWER_LIMIT: usize = 10 << 20;
+pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 10 << 20;
 
 /// The settings for all REST tools.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct RestOptions {
     /// The caller's headers that the operator allows for third parties; none by default (R2).
     pub forward_headers: Vec<String>,
     /// Most bytes of a response.
-    pub answer_limit: usize,
+    pub max_response_bytes: usize,
     /// Tokens of client credentials. The service has one cache for its whole run.
     pub tokens: TokenCache,
     /// The clock for time stamps in names of files.
@@ -61,7 +61,7 @@ impl Default for RestOptions {
     fn default() -> Self {
         Self {
             forward_headers: Vec::new(),
-            answer_limit: ANSWER_LIMIT,
+            max_response_bytes: DEFAULT_MAX_RESPONSE_BYTES,
             tokens: TokenCache::default(),
             clock: Clock::system(),
             trace: None,

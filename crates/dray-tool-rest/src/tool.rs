@@ -64,7 +64,7 @@ impl EndpointTool {
                 function: function.name.clone(),
                 // The value of the set is the default for its tools (quickapps 6.4).
                 as_file: own.clone().or_else(|| set.response_as_attachment.clone()),
-                limit: shared.options.answer_limit,
+                limit: shared.options.max_response_bytes,
                 clock: shared.options.clock.clone(),
             },
             shared: Arc::clone(shared),

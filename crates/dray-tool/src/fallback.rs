@@ -13,7 +13,7 @@ pub const HIDDEN_ERROR_MESSAGE: &str = "An error occurred while executing the to
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FallbackDecision {
     /// The model gets this message and continues.
-    Tell(String),
+    ReportToModel(String),
     /// The request ends with [`STOPPED_MESSAGE`].
     Stop,
     /// No strategy applies, so the failure ends the request.
@@ -70,10 +70,12 @@ fn strategy_outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision
                 message.push_str("\n\n");
                 message.push_str(instructions);
             }
-            Some(FallbackDecision::Tell(message))
+            Some(FallbackDecision::ReportToModel(message))
         }
         // Without instructions there is no text for the model, so the next strategy is tried.
-        StrategyKind::Retry => instructions.map(|text| FallbackDecision::Tell(text.to_owned())),
+        StrategyKind::Retry => {
+            instructions.map(|text| FallbackDecision::ReportToModel(text.to_owned()))
+        }
         StrategyKind::Stop | StrategyKind::HardStop => Some(FallbackDecision::Stop),
     }
 }
@@ -96,7 +98,7 @@ mod tests {
     }
 
     fn decision_to_tell(text: &str) -> FallbackDecision {
-        FallbackDecision::Tell(text.to_owned())
+        FallbackDecision::ReportToModel(text.to_owned())
     }
 
     #[test]

@@ -267,14 +267,17 @@ impl RunningCall<'_> {
             // Bypasses the strategies of the manifest: the model can correct the call (quickapps 19.4).
             ToolFailure::Parameter { name, message } => {
                 let text = invalid_parameter_message(name, message);
-                (text.clone(), fallback::FallbackDecision::Tell(text))
+                (
+                    text.clone(),
+                    fallback::FallbackDecision::ReportToModel(text),
+                )
             }
             ToolFailure::TimedOut => {
                 let text = timeout::timeout_message(self.name, self.limit);
                 let decision = match fallback::decide_fallback(fallback, &text, true) {
                     // A timeout does not end the request unless a strategy requires it (quickapps 21).
                     fallback::FallbackDecision::Raise => {
-                        fallback::FallbackDecision::Tell(text.clone())
+                        fallback::FallbackDecision::ReportToModel(text.clone())
                     }
                     decided => decided,
                 };
@@ -290,7 +293,7 @@ impl RunningCall<'_> {
         call_stage.failed(&failure, &text, elapsed).await?;
         let kind = CallFailure::of(&failure);
         match decision {
-            fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
+            fallback::FallbackDecision::ReportToModel(content) => Ok(CompletedCall {
                 milliseconds: whole_millis(elapsed),
                 failure: Some(kind),
                 ..failed_call(self.id, content)

@@ -25,7 +25,7 @@ pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     ))?;
     let reporter = StepReporter::new(global.json);
     let system =
-        system::DemoSystem::start(directory.path(), Path::new(container::SOCKET_PATHS)).await?;
+        system::DemoSystem::start(directory.path(), Path::new(container::SOCKET_PATH)).await?;
     let result = scenario::run_chapters(&system, &reporter).await;
     system.stop().await;
     result

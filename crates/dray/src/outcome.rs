@@ -52,7 +52,7 @@ pub(crate) enum CommandFailure {
     Reported,
     /// This failure was already printed; only its exit code has to be set.
     #[error("reported")]
-    Told(Box<Self>),
+    AlreadyPrinted(Box<Self>),
 }
 
 impl From<ExportError> for CommandFailure {
@@ -74,7 +74,7 @@ impl CommandFailure {
     /// The exit code, as documented in `dray --help`.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Told(failure) => return failure.exit_code(),
+            Self::AlreadyPrinted(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
             Self::Program(status) | Self::Interrupted(status) => *status,
             Self::Usage(_) => 2,
@@ -89,7 +89,7 @@ impl CommandFailure {
     pub(crate) fn report(&self, as_json: bool) {
         if matches!(
             self,
-            Self::Reported | Self::Told(_) | Self::Program(_) | Self::Interrupted(_)
+            Self::Reported | Self::AlreadyPrinted(_) | Self::Program(_) | Self::Interrupted(_)
         ) {
             return;
         }
@@ -129,7 +129,7 @@ impl CommandFailure {
                 Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted")
             }
             Self::Reported | Self::Program(_) => Fault::internal(),
-            Self::Told(failure) => failure.as_fault(),
+            Self::AlreadyPrinted(failure) => failure.as_fault(),
         }
     }
 
@@ -143,7 +143,7 @@ impl CommandFailure {
         let message = match self {
             // The file name in the message may have line breaks that imitate other lines.
             Self::Local { .. } => name::shown_text(&fault.message, MAX_LOCAL_CHARACTERS),
-            _ => tame_text(&fault.message),
+            _ => replace_control_characters(&fault.message),
         };
         let mut text = format!("{style}error:{style:#} {message}\n");
         let mut reason = fault.code.to_string();
@@ -152,7 +152,11 @@ impl CommandFailure {
         }
         let _ = writeln!(text, "  why:  {reason}");
         if !fault.advice.is_empty() {
-            let _ = writeln!(text, "  do:   {}", tame_text(&fault.advice));
+            let _ = writeln!(
+                text,
+                "  do:   {}",
+                replace_control_characters(&fault.advice)
+            );
         }
         if let RetryAdvice::After(delay) = fault.retry {
             let _ = writeln!(
@@ -188,7 +192,7 @@ fn local_advice(kind: ErrorKind) -> (FaultCode, &'static str) {
 const MAX_LOCAL_CHARACTERS: usize = 10_000;
 
 /// Text for a terminal: control characters, which could change it, as `?`. Lines stay.
-fn tame_text(text: &str) -> String {
+fn replace_control_characters(text: &str) -> String {
     let is_tame = |letter: char| matches!(letter, '\n' | '\t') || !letter.is_control();
     let tame = |letter| if is_tame(letter) { letter } else { '?' };
     text.chars().map(tame).collect()
@@ -259,7 +263,7 @@ pub(crate) fn report_output_failure() -> bool {
 pub(crate) fn print_note(line: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
-        .write_all(tame_text(line).as_bytes())
+        .write_all(replace_control_characters(line).as_bytes())
         .and_then(|()| out.write_all(b"\n"));
 }
 
@@ -296,7 +300,10 @@ mod tests {
         let failure = CommandFailure::local("cannot read a\u{1b}[31m\nb")(error);
         let text = anstream::adapter::strip_str(&failure.to_text()).to_string();
         assert!(text.starts_with("error: cannot read a?[31m?b"), "{text}");
-        assert_eq!(tame_text("a\u{1b}[31m\n\tb"), "a?[31m\n\tb");
+        assert_eq!(
+            replace_control_characters("a\u{1b}[31m\n\tb"),
+            "a?[31m\n\tb"
+        );
     }
 
     #[test]

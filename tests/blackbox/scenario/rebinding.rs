@@ -13,7 +13,7 @@ use crate::veth::PUBLIC_ADDRESS;
 fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
     let mut zone = Map::new();
     let (mut first, mut second, mut hops) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, address) in range::highlights().iter().enumerate() {
+    for (number, address) in range::one_sample_per_range().iter().enumerate() {
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
         let rebinding_answers: Value = json!([{"A": [PUBLIC_ADDRESS]}, {kind: [address]}]);
         let (direct, hop) = (

@@ -14,7 +14,11 @@ fn no_blocked_address_is_reached_by_a_redirect() {
     let mut zone = Map::new();
     let mut cases = Vec::new();
     let statuses = REDIRECT_STATUSES.iter().cycle();
-    for ((number, address), status) in range::highlights().iter().enumerate().zip(statuses) {
+    for ((number, address), status) in range::one_sample_per_range()
+        .iter()
+        .enumerate()
+        .zip(statuses)
+    {
         let (written, name) = (range::host(*address), format!("r{number}.example.com"));
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
         zone.insert(name.clone(), json!([{kind: [address]}]));

@@ -28,7 +28,7 @@ pub struct LoadedSkills {
 
 /// Adds fetched skills to those of the service, in the order of the manifest. Of equal addresses the first one counts.
 /// Of equal names, that of the service counts, otherwise the first one.
-pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
+pub fn merge_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedSkills {
     let mut learned = LoadedSkills {
         skills: predefined.to_vec(),
         ..LoadedSkills::default()

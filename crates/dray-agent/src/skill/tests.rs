@@ -227,7 +227,7 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         missing,
         fetched_skill("p/4", "Two"),
     ];
-    let learned = learn_skills(&predefined, fetched_skills);
+    let learned = merge_skills(&predefined, fetched_skills);
     let names: Vec<_> = learned
         .skills
         .iter()

@@ -190,7 +190,7 @@ fn work_waits_for_a_dependency_that_is_unavailable_for_a_minute() {
 
 #[test]
 fn lost_renewals_and_lost_responses_do_not_interrupt_the_only_worker() {
-    for fault in [InjectedFault::LoseRequest, InjectedFault::LoseAnswer] {
+    for fault in [InjectedFault::LoseRequest, InjectedFault::LoseResponse] {
         on_paused_clock(async {
             let stage = ModelStage::new().await;
             let _ticking = tick_clock(&stage.clock);

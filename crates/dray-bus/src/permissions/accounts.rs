@@ -133,7 +133,7 @@ mod tests {
     fn an_identity_is_written_as_the_server_reads_it() {
         let fetcher = Permissions::service("egress-fetcher")
             .about("Fetches.")
-            .answers("dray.egress.v1.fetch");
+            .responds_to("dray.egress.v1.fetch");
         let text = accounts_file(&[fetcher]);
         for part in [
             "            # Fetches.\n            {\n                user: \"egress-fetcher\"\n",
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn both_sides_of_a_stream_may_send_any_number_of_replies() {
         let responder = Permissions::service("sandbox-transfer")
-            .answers_streaming("dray.sandbox.v1.exec-stream");
+            .responds_streaming_to("dray.sandbox.v1.exec-stream");
         let caller = Permissions::client("caller", "Asks.")
             .calls_streaming::<dray_proto::v1::ExecSandboxStreamRequest>();
         for identity in [responder, caller] {

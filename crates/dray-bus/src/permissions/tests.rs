@@ -75,7 +75,7 @@ fn a_publisher_of_one_tenant_reaches_no_other_tenant_and_no_stream() {
     let acme = TenantId::new("acme").unwrap();
     let publisher = Permissions::client("publisher-acme", "")
         .publishes_work_of::<v1::ToolCallRequested>(&acme)
-        .learns_outcomes_of::<v1::ToolCallOutcomeRequest>(&acme)
+        .receives_outcomes_of::<v1::ToolCallOutcomeRequest>(&acme)
         .subscribes_to_events_of::<v1::ToolCallResolved>(&acme);
     let lines: Vec<&str> = publisher.publish_subjects().collect();
     assert_eq!(
@@ -99,7 +99,7 @@ fn a_publisher_of_one_tenant_reaches_no_other_tenant_and_no_stream() {
 
 #[test]
 fn a_call_is_answered_in_the_services_own_queue_group() {
-    let answering = Permissions::service("egress-fetcher").answers("dray.egress.v1.fetch");
+    let answering = Permissions::service("egress-fetcher").responds_to("dray.egress.v1.fetch");
     let subscribed: Vec<_> = answering
         .subscriptions()
         .map(|line| (line.subject.as_str(), line.queue.as_deref()))

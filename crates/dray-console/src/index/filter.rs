@@ -71,7 +71,7 @@ impl RowFilter {
 
     /// Whether the filter selects the row of the beginning of the turn or call that `row` ends. Both rows differ only
     /// in their outcome.
-    pub(super) fn admits_begin_of(&self, row: &EventRow) -> bool {
+    pub(super) fn admits_beginning_of(&self, row: &EventRow) -> bool {
         self.admits_with(row, RowOutcome::Working)
     }
 

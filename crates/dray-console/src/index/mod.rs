@@ -153,7 +153,7 @@ impl EventIndex {
             slice.read_to = row.id;
             if filter.admits(row) {
                 slice.rows.push(Arc::clone(row));
-            } else if let Some(key) = row.ended_key().filter(|_| filter.admits_begin_of(row)) {
+            } else if let Some(key) = row.ended_key().filter(|_| filter.admits_beginning_of(row)) {
                 slice.ended.push(key.to_owned());
             }
         }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 /// Placeholders for the 2,048 surrogates while a chunk is parsed: private-use characters without a meaning.
-const STAND_IN_BASE: u32 = 0x10_F000;
+const PLACEHOLDER_BASE: u32 = 0x10_F000;
 /// First code unit of UTF-16 that is half of a character (U+D800).
 const FIRST_SURROGATE: u32 = 0xD800;
 /// Number of surrogates; the first half of them are high.
@@ -32,7 +32,7 @@ impl SplitPairs {
         let read = serde_json::from_slice(event);
         let (mut chunk, had_halves) = match read {
             Ok(chunk) => (chunk, false),
-            Err(error) => match std::str::from_utf8(event).ok().and_then(with_stand_ins) {
+            Err(error) => match std::str::from_utf8(event).ok().and_then(with_placeholders) {
                 Some(text) => (serde_json::from_str(&text)?, true),
                 None => return Err(error),
             },
@@ -82,7 +82,7 @@ impl SplitPairs {
 }
 
 /// The text with placeholders for single halves of pairs; `None` if it has none.
-fn with_stand_ins(text: &str) -> Option<String> {
+fn with_placeholders(text: &str) -> Option<String> {
     let mut replaced = String::with_capacity(text.len() + 64);
     let mut rest = text;
     let mut has_replaced = false;
@@ -134,12 +134,12 @@ fn is_low_unit(unit: u32) -> bool {
 }
 
 fn stand_in(unit: u32) -> Option<char> {
-    char::from_u32(STAND_IN_BASE + unit.checked_sub(FIRST_SURROGATE)?)
+    char::from_u32(PLACEHOLDER_BASE + unit.checked_sub(FIRST_SURROGATE)?)
 }
 
 /// The surrogate of a placeholder.
 fn unit_of(character: char) -> Option<u32> {
-    let offset = u32::from(character).checked_sub(STAND_IN_BASE)?;
+    let offset = u32::from(character).checked_sub(PLACEHOLDER_BASE)?;
     (offset < SURROGATE_COUNT).then_some(FIRST_SURROGATE + offset)
 }
 

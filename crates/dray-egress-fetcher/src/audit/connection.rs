@@ -161,7 +161,10 @@ impl AuditedConnection {
         };
         let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
         let flushing = self.auditor.clone();
-        tokio::join!(self.publish_last(stage), flushing.flush_file(PUBLISH_TIMEOUT));
+        tokio::join!(
+            self.publish_last(stage),
+            flushing.flush_file(PUBLISH_TIMEOUT)
+        );
     }
 
     /// Records the end of an open connection.
@@ -220,7 +223,7 @@ impl AuditedConnection {
         let event = self.event(stage);
         let audit = line::event_text(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", audit, "proxied");
-        let of_file = self.auditor.record_in_places(&event, &audit);
+        let of_file = self.auditor.record_in_destinations(&event, &audit);
         (event, of_file)
     }
 

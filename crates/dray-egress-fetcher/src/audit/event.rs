@@ -12,7 +12,7 @@ use crate::coding::ContentCoding;
 use crate::record::{CacheUse, FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
 
 /// Most addresses in an event, over all hops.
-const MAX_ANSWERS: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 /// Most bytes of an encoded event, well below what the stream takes.
 const MAX_BYTES: usize = 60 * 1024;
 
@@ -155,17 +155,18 @@ fn target_fields(
     }
 }
 
-/// The addresses of every hop that are reported: at most [`MAX_ANSWERS`] in all, blocked ones first if there are more.
+/// The addresses of every hop that are reported: at most [`MAX_ADDRESSES`] in all, blocked ones first if there are
+/// more.
 fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
     let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
-    if all <= MAX_ANSWERS {
+    if all <= MAX_ADDRESSES {
         return hops
             .iter()
             .map(|hop| hop.answers.iter().collect())
             .collect();
     }
     let mut reported: Vec<Vec<&ClassifiedAddress>> = vec![Vec::new(); hops.len()];
-    let mut remaining = MAX_ANSWERS;
+    let mut remaining = MAX_ADDRESSES;
     // Refused addresses are what an investigation looks for.
     for is_blocked in [true, false] {
         for (hop, reported) in hops.iter().zip(&mut reported) {
@@ -339,7 +340,7 @@ mod tests {
             encoded_bytes(&event)
         );
         let reported: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
-        assert_eq!(reported, MAX_ANSWERS);
+        assert_eq!(reported, MAX_ADDRESSES);
         for hop in &event.hops {
             assert_eq!(hop.answers[0].class, "loopback");
         }

@@ -221,7 +221,11 @@ impl AuditQueue {
             self.place.as_str(),
             self.queued_bytes.load(Ordering::Relaxed),
         );
-        tracing::error!(place, bytes, "the process ends before all audit events are written");
+        tracing::error!(
+            place,
+            bytes,
+            "the process ends before all audit events are written"
+        );
     }
 
     /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a

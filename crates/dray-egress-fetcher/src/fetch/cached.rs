@@ -160,7 +160,7 @@ impl Fetcher {
         let url = chain.current().clone();
         // The judgement is the same as before a connection: a rule that changed since counts immediately.
         let HopAdmission { pinned, .. } = self.admit(chain, &url, context, record).await?;
-        chain.note(&pinned);
+        chain.record_network(&pinned);
         check_cached(cached, limit, record)?;
         record.cache = Some(CacheUse::Hit);
         Ok(())

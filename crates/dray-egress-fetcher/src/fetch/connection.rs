@@ -199,7 +199,7 @@ impl Fetcher {
             address,
             pinned,
         } = self.admit(&chain, &url, &context, record).await?;
-        chain.note(&pinned);
+        chain.record_network(&pinned);
         let connected = self.connect(&pinned, address, &context, record).await;
         let winner = connected.inspect_err(|failure| self.count_target_failure(&url, failure))?;
         self.check_peer(&winner, record)?;

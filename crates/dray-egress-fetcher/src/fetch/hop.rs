@@ -16,7 +16,7 @@ use super::{FetchContext, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
 use crate::freshness::{ReuseTerms, is_confirmed};
-use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
+use crate::head::{BodyPlan, HeadDecision, judge_head, judge_remainder, retry_after};
 use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
 use crate::record::FetchRecord;
@@ -176,7 +176,7 @@ impl Fetcher {
         resume: Option<&BodyResumption>,
     ) -> Result<HeadDecision, FetchError> {
         let judged = match resume {
-            Some(resume) => judge_rest(parts, limit, resume),
+            Some(resume) => judge_remainder(parts, limit, resume),
             None => judge_head(parts, limit),
         };
         // If a body follows, the breaker is informed after the body was read.
@@ -208,7 +208,7 @@ impl Fetcher {
             pinned,
         } = self.admit(chain, url, context, record).await?;
         // The check of the next redirect depends on the addresses of this hop (8.6).
-        chain.note(&pinned);
+        chain.record_network(&pinned);
         let winner = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(winner, url, context, record).await?;
         let host = url.host_header();

@@ -214,10 +214,11 @@ fn a_416_confirms_a_body_within_the_limit_alone() {
         };
         let range = format!("bytes */{received}");
         let parts = head(416, &[("content-range", range.as_bytes())]);
-        let judged = judge_rest(&parts, HEAD_LIMIT_BYTES, &resume).map(|judged| match judged {
-            HeadDecision::Body(plan) => plan.whole,
-            HeadDecision::Redirect(_) => panic!("the head must not be a redirect"),
-        });
+        let judged =
+            judge_remainder(&parts, HEAD_LIMIT_BYTES, &resume).map(|judged| match judged {
+                HeadDecision::Body(plan) => plan.whole,
+                HeadDecision::Redirect(_) => panic!("the head must not be a redirect"),
+            });
         assert_eq!(judged, expected);
     }
 }

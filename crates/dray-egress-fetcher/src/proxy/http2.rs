@@ -9,7 +9,7 @@ mod places;
 pub mod stream;
 
 #[cfg(feature = "service")]
-pub(super) use places::{StreamPlace, StreamPlaces};
+pub(super) use places::{StreamSlot, StreamSlots};
 
 /// The name of HTTP/2 in TLS handshakes (RFC 9113, section 3.1).
 #[cfg(feature = "service")]

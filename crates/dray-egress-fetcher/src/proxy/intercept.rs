@@ -21,7 +21,7 @@ use super::form::FormCheck;
 use super::forward::ForwardedRequest;
 use super::head::{RequestRecipient, head_length};
 use super::meter::{ByteCounts, ByteLimits, TargetStream};
-use super::persistent::{KeptTarget, is_keepable, read_body};
+use super::persistent::{PersistentTarget, is_keepable, read_body};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::{ForwardProxy, TunnelTerms, read_head};
 use crate::audit::{AuditedConnection, TunnelAuditor};
@@ -54,7 +54,7 @@ struct InterceptedTunnel<'a> {
     /// is opened.
     spent: Option<OpenConnection>,
     /// The open connection after TLS, once it carries requests that other requests may follow.
-    target: Option<KeptTarget>,
+    target: Option<PersistentTarget>,
     /// The hop that opened the connection, for the events of further requests on it.
     hop: HopRecord,
     /// End of the answer that allowed the tunnel. Answers for single requests do not count.

@@ -92,7 +92,7 @@ fn closes_connection(fields: &HeaderMap) -> bool {
 }
 
 /// A request with its whole body, for the target.
-pub(super) struct KeptRequest<'a> {
+pub(super) struct PersistentRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
     pub(super) body: Bytes,
@@ -102,7 +102,7 @@ pub(super) struct KeptRequest<'a> {
 
 /// The outcome of a request in an intercepted tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeptOutcome {
+pub(super) enum PersistentOutcome {
     /// The response is complete.
     Answered {
         /// Whether the client may send another request.
@@ -123,7 +123,7 @@ pub(super) enum KeptOutcome {
     Broken,
 }
 
-impl KeptOutcome {
+impl PersistentOutcome {
     /// How the request ended for its audit event.
     pub(super) const fn end(self) -> ConnectionEnd {
         match self {
@@ -135,7 +135,7 @@ impl KeptOutcome {
 }
 
 /// A connection to a target, secured, that carries requests one after the other.
-pub(super) struct KeptTarget {
+pub(super) struct PersistentTarget {
     sender: SendRequest<Full<Bytes>>,
     driver: ConnectionDriver,
     interim: InterimRestart,
@@ -162,7 +162,7 @@ impl ConnectionDriver {
     }
 }
 
-impl KeptTarget {
+impl PersistentTarget {
     /// Begins HTTP on a secured connection. `wire` are the quotas and counts below TLS.
     pub(super) async fn start(
         io: Box<dyn Io>,
@@ -214,9 +214,9 @@ impl KeptTarget {
     pub(super) async fn exchange<S>(
         &mut self,
         client: &mut ClientStream<S>,
-        request: KeptRequest<'_>,
+        request: PersistentRequest<'_>,
         status: &mut Option<u16>,
-    ) -> KeptOutcome
+    ) -> PersistentOutcome
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
@@ -245,7 +245,7 @@ impl KeptTarget {
 
 /// One request and one response.
 struct KeptExchange<'a> {
-    request: KeptRequest<'a>,
+    request: PersistentRequest<'a>,
     /// Whether the connection carried a request before.
     was_used: bool,
     /// Bytes inside of TLS since the request.
@@ -260,11 +260,11 @@ impl KeptExchange<'_> {
         client: &mut ClientStream<S>,
         sender: &mut SendRequest<Full<Bytes>>,
         status: &mut Option<u16>,
-    ) -> KeptOutcome
+    ) -> PersistentOutcome
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let KeptRequest {
+        let PersistentRequest {
             head,
             body,
             decision,
@@ -279,36 +279,36 @@ impl KeptExchange<'_> {
         let sent = tokio::select! {
             biased;
             sent = sending => sent,
-            () = client_end(client) => return KeptOutcome::Broken,
+            () = client_end(client) => return PersistentOutcome::Broken,
         };
         let response = match sent {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(%error, "a target sent no valid response");
                 if !self.was_used || error.is_parse() {
-                    return KeptOutcome::Refused(ProxyRefusal::Response);
+                    return PersistentOutcome::Refused(ProxyRefusal::Response);
                 }
                 // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
                 // is closed.
                 let is_unsent = error.is_canceled() || error.is_closed();
                 let is_repeatable = is_unsent || (is_idempotent && self.received.down() == 0);
-                return KeptOutcome::Unanswered { is_repeatable };
+                return PersistentOutcome::Unanswered { is_repeatable };
             }
         };
         let framed = match frame_response(response, decision, &self.counts, status) {
             Ok(framed) => framed,
-            Err(refusal) => return KeptOutcome::Refused(refusal),
+            Err(refusal) => return PersistentOutcome::Refused(refusal),
         };
         let keeps_target = framed.keeps_target && !is_last_of_target;
         let keeps_client = framed.has_end && !has_sent_more(client);
         match framed.send(client, keeps_client).await {
-            Ok(is_quiet) => KeptOutcome::Answered {
+            Ok(is_quiet) => PersistentOutcome::Answered {
                 keeps_client: keeps_client && is_quiet,
                 keeps_target,
             },
             Err(error) => {
                 tracing::debug!(%error, "a response broke off");
-                KeptOutcome::Broken
+                PersistentOutcome::Broken
             }
         }
     }

@@ -22,7 +22,7 @@ use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, check_beginning,
     head_length, parse_head, tunnel_url,
 };
-use super::http2::{StreamPlace, StreamPlaces};
+use super::http2::{StreamSlot, StreamSlots};
 use super::identify::{ClientRequest, IdentifiedClient};
 use super::listener::UnidentifiedPermit;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
@@ -52,7 +52,7 @@ pub struct ForwardProxy {
     cut: CancellationToken,
     authority: Option<Arc<InterceptionAuthority>>,
     client_tls: Option<ClientTls>,
-    streams: StreamPlaces,
+    streams: StreamSlots,
 }
 
 /// The conditions of one tunnel.
@@ -81,7 +81,7 @@ impl ForwardProxy {
     ) -> Self {
         Self {
             admission: FetchAdmission::new(settings.sizes),
-            streams: StreamPlaces::new(&settings),
+            streams: StreamSlots::new(&settings),
             settings: ReplaceableValue::new(settings),
             fetcher,
             auditor,
@@ -130,7 +130,7 @@ impl ForwardProxy {
     pub(super) fn enter_stream(
         &self,
         tenant: Option<TenantId>,
-    ) -> Result<StreamPlace<'_>, ProxyRefusal> {
+    ) -> Result<StreamSlot<'_>, ProxyRefusal> {
         let max_per_tenant = self.settings().sizes.per_tenant;
         self.streams.enter(tenant, max_per_tenant)
     }

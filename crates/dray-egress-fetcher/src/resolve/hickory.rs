@@ -212,7 +212,7 @@ impl HickoryResolver {
                         // Trusted servers that respond have the first turns.
                         trust.note_failure(turn < trusted_count);
                         // After a failure the next server is asked without a wait.
-                        if !trust.decides_alone() {
+                        if !trust.must_await_trusted() {
                             next_at = Instant::now();
                         }
                     }
@@ -281,7 +281,7 @@ struct TrustedServers {
 impl TrustedServers {
     /// Whether all trusted servers were asked and one may still answer: an untrusted server must not come before that
     /// answer.
-    const fn decides_alone(&self) -> bool {
+    const fn must_await_trusted(&self) -> bool {
         self.waiting == 0 && self.running > 0
     }
 

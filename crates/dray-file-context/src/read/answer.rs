@@ -189,7 +189,7 @@ impl Serialize for PlainAnswer<'_> {
 }
 
 /// The tool's result when reading failed as a whole, not for one file.
-pub fn machinery_failed(message: &str) -> String {
+pub fn reading_failed(message: &str) -> String {
     format!("Failed to read file: {message}")
 }
 

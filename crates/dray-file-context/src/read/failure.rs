@@ -83,7 +83,7 @@ impl ReadFailure {
     }
 
     /// A failure with a sentence of the reader in place of the code's own.
-    pub fn saying(code: FailureCode, message: impl Into<String>) -> Self {
+    pub fn with_message(code: FailureCode, message: impl Into<String>) -> Self {
         Self {
             code,
             message: Some(message.into()),
@@ -93,7 +93,7 @@ impl ReadFailure {
     /// The size limit, in the contract's words.
     pub fn too_large(limit_bytes: u64) -> Self {
         let message = format!("File exceeds maximum allowed size ({limit_bytes} bytes)");
-        Self::saying(FailureCode::TooLarge, message)
+        Self::with_message(FailureCode::TooLarge, message)
     }
 
     /// The sentence for the model.

@@ -6,7 +6,8 @@
 //! ```
 //! use dray_file_context::read::{ReadArguments, ReadPlan, ReadText};
 //! # use dray_file_context::{ContextBuilder, ContextRequest};
-//! # let request: ContextRequest = serde_json::from_str(r#"{"fileInput": ["https://x.example/a.txt"], "responseChatItemId": "r"}"#).unwrap();
+//! # let request: ContextRequest = serde_json::from_str(r#"{"fileInput": ["https://x.example/a.txt"],
+//! "responseChatItemId": "r"}"#).unwrap();
 //! # let catalog = ContextBuilder::build(&request).unwrap().catalog;
 //! let arguments = ReadArguments::parse("read_files", r#"{"ids": ["r-0", "r-9"]}"#).unwrap();
 //! let answer = ReadPlan::new(&arguments, &catalog, 60_000).run(|_task| Ok(ReadText::of("hello")));
@@ -23,7 +24,7 @@ mod plan;
 mod tests;
 mod truncate;
 
-pub use answer::{FileAnswer, NodeRecord, ReadAnswer, ReadStatus, machinery_failed};
+pub use answer::{FileAnswer, NodeRecord, ReadAnswer, ReadStatus, reading_failed};
 pub use arguments::{
     InvalidArguments, LEGACY_TOOL, READ_TOOL, ReadArguments, ReadHandle, unknown_tool,
 };

@@ -75,7 +75,7 @@ impl ReadableFormats {
     }
 
     /// Whether an extension is in the list, ignoring case; `markdown` and `htm` count as `md` and `html`.
-    pub fn holds(&self, extension: &str) -> bool {
+    pub fn contains(&self, extension: &str) -> bool {
         let lower = extension.to_ascii_lowercase();
         let plain = match lower.as_str() {
             "markdown" => "md",

@@ -83,7 +83,7 @@ pub struct ReadCall {
     /// The files of the conversation, from [`crate::BuiltContext::catalog`].
     pub catalog: FileCatalog,
     /// Characters of all files together; absent means the budget that `contextTokens` allows, or
-    /// [`limits::READ_BUDGET`].
+    /// [`limits::DEFAULT_READ_BUDGET_CHARS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<usize>,
     /// Tokens of the model's context.
@@ -99,8 +99,11 @@ impl ReadCall {
     /// Plans the call. The sentence of an error is the tool's result.
     pub fn plan(&self) -> Result<ReadPlan, InvalidArguments> {
         let arguments = ReadArguments::read(&self.tool, &self.arguments)?;
-        let by_context = self.context_tokens.map(limits::untouched_chars);
-        let budget = self.budget.or(by_context).unwrap_or(limits::READ_BUDGET);
+        let by_context = self.context_tokens.map(limits::max_unchanged_chars);
+        let budget = self
+            .budget
+            .or(by_context)
+            .unwrap_or(limits::DEFAULT_READ_BUDGET_CHARS);
         Ok(ReadPlan::new(&arguments, &self.catalog, budget))
     }
 }
@@ -130,7 +133,8 @@ impl ReadText {
 }
 
 impl ReadPlan {
-    /// Plans a call. `budget` is in characters; see [`limits::READ_BUDGET`] and [`limits::untouched_chars`].
+    /// Plans a call. `budget` is in characters; see [`limits::DEFAULT_READ_BUDGET_CHARS`] and
+    /// [`limits::max_unchanged_chars`].
     pub fn new(arguments: &ReadArguments, catalog: &FileCatalog, budget: usize) -> Self {
         let entries = arguments.names.iter().enumerate();
         let entries = entries.map(|(index, name)| PlanEntry {
@@ -223,8 +227,10 @@ impl ReadPlan {
                 "{} It has {length} characters.",
                 FailureCode::OutOfRange.sentence()
             );
-            return empty_answer
-                .failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
+            return empty_answer.failed(
+                name,
+                &ReadFailure::with_message(FailureCode::OutOfRange, message),
+            );
         };
         // The name of the upload has priority over that of the download (section 11).
         let upload_name = Some(name.clone()).filter(|name| !name.is_empty());
@@ -268,7 +274,7 @@ fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> 
         );
         return refuse_file(
             file_name,
-            ReadFailure::saying(FailureCode::UnsupportedType, message),
+            ReadFailure::with_message(FailureCode::UnsupportedType, message),
         );
     }
     if entry.unavailable {
@@ -324,5 +330,5 @@ fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
             let _ = write!(message, ", and {from} older ones");
         }
     }
-    ReadFailure::saying(FailureCode::UnknownId, message)
+    ReadFailure::with_message(FailureCode::UnknownId, message)
 }

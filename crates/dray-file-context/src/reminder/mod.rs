@@ -1,6 +1,6 @@
 //! Reminders, which a model reads before the question (agent-file-context 8). Pure text: sections in, one string out.
 
-use crate::built::LeftOut;
+use crate::built::ExcludedFile;
 use crate::dataset::Dataset;
 use crate::escape::{WRAPPER_TAG, escape_xml};
 use crate::generation::ReminderLayout;
@@ -63,7 +63,7 @@ pub struct ReminderSections<'a> {
     /// Files of this message that have an id.
     pub files: &'a [ReminderLine],
     /// Files of this message that have no id.
-    pub left_out: &'a [LeftOut],
+    pub left_out: &'a [ExcludedFile],
     /// The sentence that says how files above the limit are reached; by default, by sending them in another message.
     pub reach: Option<&'a str>,
     /// Whether images, audio and video of this message are attached to it. If not, the reminder does not mention them.

@@ -275,7 +275,7 @@ proptest! {
         let row = Dataset { id: name.clone(), name: name.clone(), description: name.clone() };
         let one = SandboxSkill { name: name.clone(), description: name.clone(), directory: name.clone(), path: name.clone() };
         let (files, datasets, skills) = ([line], [row], [one]);
-        let left_out = [ExclusionReason::Limit, ExclusionReason::Name].map(|reason| LeftOut {
+        let left_out = [ExclusionReason::Limit, ExclusionReason::Name].map(|reason| ExcludedFile {
             name: name.clone(), reason, turn: FileTurn::Current,
         });
         let sections = ReminderSections {
@@ -330,7 +330,7 @@ fn the_default_language_is_english_and_has_no_other_letters() {
             description: String::new(),
         }],
     );
-    let left_out = [ExclusionReason::Limit, ExclusionReason::Name].map(|reason| LeftOut {
+    let left_out = [ExclusionReason::Limit, ExclusionReason::Name].map(|reason| ExcludedFile {
         name: "b.pdf".to_owned(),
         reason,
         turn: FileTurn::Current,
@@ -395,7 +395,7 @@ fn files_are_named_once_where_urls_are_hidden() {
 
 #[test]
 fn files_without_an_id_are_listed_with_the_reason_and_how_to_reach_them() {
-    let of = |name: &str, reason| LeftOut {
+    let of = |name: &str, reason| ExcludedFile {
         name: name.to_owned(),
         reason,
         turn: FileTurn::Current,

@@ -125,8 +125,17 @@ fn members_named_twice_are_refused_where_they_are_looked_at() {
 #[test]
 fn references_below_endless_names_are_refused() {
     let named = |length: usize| format!(r#"{{"{}":"file:text::x"}}"#, "n".repeat(length));
-    assert!(find_slots(named(MAX_POINTER - 1).as_bytes(), ReferenceScope::TopLevel).is_ok());
-    refuse(named(MAX_POINTER).as_bytes(), &ArgumentsError::LongName);
+    assert!(
+        find_slots(
+            named(MAX_POINTER_BYTES - 1).as_bytes(),
+            ReferenceScope::TopLevel
+        )
+        .is_ok()
+    );
+    refuse(
+        named(MAX_POINTER_BYTES).as_bytes(),
+        &ArgumentsError::LongName,
+    );
     check(
         &format!(r#"{{"{}":"plain"}}"#, "n".repeat(9999)),
         ReferenceScope::Nested,

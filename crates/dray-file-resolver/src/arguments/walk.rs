@@ -12,7 +12,7 @@ use dray_agent::json_pointer::escape_segment;
 use dray_types::reference::{FileReference, ParsedReference};
 
 use super::{
-    ArgumentsError, MAX_DEPTH, MAX_POINTER, ReferenceFinding, ReferenceScope, ReferenceSlot,
+    ArgumentsError, MAX_DEPTH, MAX_POINTER_BYTES, ReferenceFinding, ReferenceScope, ReferenceSlot,
 };
 
 pub(super) struct ArgumentWalker<'a> {
@@ -165,7 +165,7 @@ impl<'a> ArgumentWalker<'a> {
         };
         let pointer = self.json_pointer();
         // Each level adds to the pointer, so long names at many levels would add up.
-        if pointer.len() > MAX_POINTER {
+        if pointer.len() > MAX_POINTER_BYTES {
             return Err(ArgumentsError::LongName);
         }
         self.slots.push(ReferenceSlot {

@@ -325,7 +325,7 @@ async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
     let fixture = DialFixture::new().await;
     fixture
         .core
-        .inject_file_fault("b/a.txt", InjectedFault::MetadataLie(10));
+        .inject_file_fault("b/a.txt", InjectedFault::WrongMetadataLength(10));
     let read = fixture.read("files/b/a.txt", ByteSize::bytes(100)).await;
     assert!(
         matches!(read, Err(DialError::TooLarge { size: 1000, .. })),

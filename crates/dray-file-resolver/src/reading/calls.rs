@@ -63,7 +63,7 @@ impl ReadingContext {
             Err(invalid) => invalid.to_string(),
             Ok(arguments) => {
                 let budget = match usize::try_from(body.budget) {
-                    Ok(0) | Err(_) => dray_file_context::limits::READ_BUDGET,
+                    Ok(0) | Err(_) => dray_file_context::limits::DEFAULT_READ_BUDGET_CHARS,
                     Ok(budget) => budget,
                 };
                 let plan = ReadPlan::new(&arguments, &catalog, budget);
@@ -385,7 +385,7 @@ fn open_failure(failure: OpenFailure, limit: ByteSize) -> read::ReadFailure {
             read::ReadFailure::of(read::FailureCode::PrivateNetwork)
         }
         (_, "timeout" | "deadline_expired") => read::ReadFailure::of(read::FailureCode::Timeout),
-        _ => read::ReadFailure::saying(read::FailureCode::Failed, refusal.reason),
+        _ => read::ReadFailure::with_message(read::FailureCode::Failed, refusal.reason),
     }
 }
 

@@ -317,7 +317,7 @@ fn a_public_page_leads_into_an_opened_range_only_when_the_operator_lists_the_hos
         };
         let pinned = judge.judge_answer(&answer, chain.current().port(), chain.context());
         pinned
-            .map(|pinned| chain.note(&pinned))
+            .map(|pinned| chain.record_network(&pinned))
             .map_err(|refusal| refusal.code)
     };
     let begin = |list: Option<&str>| {

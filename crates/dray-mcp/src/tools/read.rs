@@ -58,7 +58,7 @@ impl ToolCall<'_> {
             ..v1::ReadAttachmentRequest::default()
         };
         let client = &self.access.client;
-        let reply = client.call_in_turn(TRANSFER_TIMEOUT, &request).await?;
+        let reply = client.call_when_ready(TRANSFER_TIMEOUT, &request).await?;
         let text = client.text(reply.output.clone(), MAX_OUTPUT_BYTES).await?;
         if reply.outcome == "refuse" && reply.error_code == "kind_not_allowed" && is_whole {
             return Ok(binary_result(&stored));

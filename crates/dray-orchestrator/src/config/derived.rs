@@ -13,7 +13,7 @@ use super::{Config, McpServer, McpWorkloadToken};
 use crate::http::SurfaceOptions;
 
 /// Time between two reads of the events of a response that another process makes, if the bus sends no notice.
-const EVENT_LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const EVENT_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Config {
     /// The settings for reading manifests.
@@ -50,7 +50,7 @@ impl Config {
             prompt_mapping: self.prompt_mapping.clone(),
             cors_origins: self.cors_origins.clone(),
             heartbeat: self.heartbeat_interval.as_duration(),
-            look_interval: EVENT_LOOK_INTERVAL,
+            poll_interval: EVENT_POLL_INTERVAL,
             max_upload: self.max_upload,
             drain: self.drain.as_duration(),
             schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),

@@ -77,7 +77,7 @@ pub struct SurfaceOptions {
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.
     pub heartbeat: Duration,
     /// Time between two reads of the events of a response by a resumed stream, in case notices of the bus are lost.
-    pub look_interval: Duration,
+    pub poll_interval: Duration,
     /// Most bytes of one file of `/v1/files`.
     pub max_upload: ByteSize,
     /// How long responses may continue when the service ends.

@@ -11,7 +11,7 @@ use super::{HistoryEntry, ResponseRecord, ResponseStore, missing_failure};
 use crate::records::{ContentRef, unavailable_failure};
 
 /// Most replacements in the record of a conversation; older ones are in a document of the store.
-const MAX_RECORDED: usize = 128;
+const MAX_RECORDED_REPLACEMENTS: usize = 128;
 /// Most bytes of that document: about 150,000 replacements.
 const MAX_REPLACEMENTS_BYTES: ByteSize = ByteSize::mib(32);
 /// How long a replacement is kept beyond the lifetime of responses: that lifetime counts from the end of a response,
@@ -143,7 +143,7 @@ impl ResponseStore {
         &self,
         conversation: &mut ConversationRecord,
     ) -> Result<(), RequestFailure> {
-        if conversation.replaced.len() <= MAX_RECORDED {
+        if conversation.replaced.len() <= MAX_RECORDED_REPLACEMENTS {
             return Ok(());
         }
         let mut all = self.replacements(conversation).await?.all;

@@ -67,7 +67,7 @@ pub(super) async fn turn_skills(
         return (Arc::clone(&parts.additions.skills), issues);
     };
     let fetched = super::skills::fetch_skills(core, caller, references).await;
-    let learned = skill::learn_skills(&parts.additions.skills, fetched);
+    let learned = skill::merge_skills(&parts.additions.skills, fetched);
     issues.errors = learned.errors;
     issues.warnings = learned.warnings;
     (learned.skills.into(), issues)

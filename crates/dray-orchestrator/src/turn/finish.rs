@@ -127,7 +127,7 @@ impl OpenTurn {
                 self.ask(&mut questions, end, sink).await?;
             }
             sink.close_deferred().await?;
-            if outcome.is_ok() && !self.takes_over && self.agents.deputy().is_some() {
+            if outcome.is_ok() && !self.takes_over && self.agents.handed_over_agent().is_some() {
                 // The agent is shown only now: until something is shown, a failure has an HTTP status.
                 self.show_agent(sink).await?;
             }

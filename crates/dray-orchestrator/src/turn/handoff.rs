@@ -145,7 +145,7 @@ impl TurnAgents {
     }
 
     /// Name of the agent that answers, if it is not the one that the request names.
-    pub(super) fn deputy(&self) -> Option<String> {
+    pub(super) fn handed_over_agent(&self) -> Option<String> {
         let state = self.state();
         state.path.path.last().cloned()
     }
@@ -411,7 +411,7 @@ mod tests {
         agents.take_request().unwrap();
         agents.hand_over("billing");
         assert_eq!(
-            (state_of(&agents), agents.deputy().as_deref()),
+            (state_of(&agents), agents.handed_over_agent().as_deref()),
             (billing, Some("billing"))
         );
     }

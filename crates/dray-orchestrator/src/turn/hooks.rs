@@ -301,7 +301,7 @@ async fn call_hook(
 /// The result of a hook call that failed in a way that would end the request if the model had made the call.
 fn failed_call(text: &str) -> CompletedCall {
     let decision = match fallback::decide_fallback(&Fallback::default(), text, false) {
-        fallback::FallbackDecision::Tell(decision) => decision,
+        fallback::FallbackDecision::ReportToModel(decision) => decision,
         fallback::FallbackDecision::Stop | fallback::FallbackDecision::Raise => text.to_owned(),
     };
     let mut message = Message::new(Role::Tool, decision);

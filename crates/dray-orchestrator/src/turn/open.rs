@@ -180,8 +180,8 @@ pub(super) async fn open_turn(
     let agents = TurnAgents::new(parts, path, messages, above.unwrap_or_default());
     let mut span = Span::none();
     let mut requested = None;
-    if let Some(deputy) = agents.deputy() {
-        request.manifest = ManifestSource::Named(deputy);
+    if let Some(handed_over_agent) = agents.handed_over_agent() {
+        request.manifest = ManifestSource::Named(handed_over_agent);
         let parent = telemetry.report.as_parent(TurnCause::Handoff);
         let of_deputy = Arc::new(TurnTelemetry::new(parts, &request, Some(parent)));
         requested = Some(std::mem::replace(&mut telemetry, of_deputy));

@@ -22,7 +22,7 @@ const MAX_CALL_ID_BYTES: usize = 64 << 10;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Most bytes of log probabilities of an answer that is held back.
-const MAX_HELD_LOGPROBS: usize = 64 << 20;
+const MAX_HELD_LOGPROBS_BYTES: usize = 64 << 20;
 
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +220,7 @@ impl<'a> AnswerRelay<'a> {
         if let Some(held_logprobs) = &mut self.held_logprobs {
             if let Event::Logprobs(logprobs) = &event {
                 *held_logprobs += logprobs.to_string().len();
-                if *held_logprobs > MAX_HELD_LOGPROBS {
+                if *held_logprobs > MAX_HELD_LOGPROBS_BYTES {
                     return Err(InvalidAnswer::TooMuch);
                 }
             }

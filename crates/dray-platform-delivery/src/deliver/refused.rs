@@ -103,7 +103,7 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         // A wait for a rate limit is not a failure of the file.
-        step.uncount_attempt();
+        step.revert_attempt();
         self.put(step_index, step.clone());
         self.save().await?;
         let delay = error.retry_after().unwrap_or(Duration::from_secs(1));
@@ -209,7 +209,7 @@ impl DeliveryRun<'_> {
         if self.context.clock.now_ms() >= end_ms {
             return self.give_up(open, step_index, step, error).await;
         }
-        step.uncount_attempt();
+        step.revert_attempt();
         self.record_mut().deadline_ms = end_ms;
         self.report_wait_when_stored(&step);
         self.put(step_index, step);

@@ -79,8 +79,9 @@ impl InboxOptions {
         if self.username.is_empty() || self.username.chars().any(char::is_control) {
             return invalid_option("inbox.username is missing or invalid");
         }
-        // The rule is the same as for sending: see `is_near`.
-        if self.security == ConnectionSecurity::None && !crate::options::is_near(&self.host) {
+        // The rule is the same as for sending: see `is_this_machine`.
+        if self.security == ConnectionSecurity::None && !crate::options::is_this_machine(&self.host)
+        {
             return invalid_option("a password is not sent over an open connection");
         }
         if self.verify != SenderVerification::None && self.authserv_id.is_empty() {

@@ -21,7 +21,7 @@ pub const MAX_CLEAN_NAME_BYTES: usize = 200;
 pub const MAX_FILE_NAME_BYTES: usize = 255;
 
 /// Characters of the longest text in notices and logs (platform-delivery 5.2).
-pub const SHOWN_MAX: usize = 200;
+pub const MAX_SHOWN_CHARACTERS: usize = 200;
 
 /// Characters of the longest name in a prompt (platform-delivery 11.5).
 pub const MAX_PROMPT_NAME_CHARACTERS: usize = 120;
@@ -93,8 +93,9 @@ pub fn download_name(raw: &str) -> String {
     name.to_owned()
 }
 
-/// A text for notices, logs and terminals: one line of at most `max_chars` characters (usually [`SHOWN_MAX`]). Control
-/// characters, line separators and bidi controls become `?`. If something was cut, the last character is `…`.
+/// A text for notices, logs and terminals: one line of at most `max_chars` characters (usually
+/// [`MAX_SHOWN_CHARACTERS`]). Control characters, line separators and bidi controls become `?`. If something was cut,
+/// the last character is `…`.
 pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     let text = String::from_utf8_lossy(raw.as_ref());
     let safe = |character| {
@@ -111,13 +112,17 @@ pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     shown.chain((max_chars > 0).then_some('…')).collect()
 }
 
-/// [`shown_text`] of the last part of a path, at most [`SHOWN_MAX`] characters: the name of a file as users see it.
+/// [`shown_text`] of the last part of a path, at most [`MAX_SHOWN_CHARACTERS`] characters: the name of a file as users
+/// see it.
 pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     let raw = raw.as_ref();
     let last = raw
         .rsplit(|byte| matches!(byte, b'/' | b'\\'))
         .find(|part| !part.is_empty());
-    shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
+    shown_text(
+        last.unwrap_or(DEFAULT_NAME.as_bytes()),
+        MAX_SHOWN_CHARACTERS,
+    )
 }
 
 /// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`MAX_PROMPT_NAME_CHARACTERS`]

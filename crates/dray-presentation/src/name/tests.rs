@@ -69,10 +69,16 @@ fn invalid_bytes_become_an_underscore() {
 #[test]
 fn r_15_shown_text_cannot_control_a_terminal() {
     assert_eq!(
-        shown_text("a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z", SHOWN_MAX),
+        shown_text(
+            "a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z",
+            MAX_SHOWN_CHARACTERS
+        ),
         "a?[31m?????z"
     );
-    assert_eq!(shown_text("👩\u{200D}👧", SHOWN_MAX), "👩\u{200D}👧");
+    assert_eq!(
+        shown_text("👩\u{200D}👧", MAX_SHOWN_CHARACTERS),
+        "👩\u{200D}👧"
+    );
     assert_eq!(shown_text("abcdef", 4), "abc…");
     assert_eq!(shown_text("abcd", 4), "abcd");
     assert_eq!(shown_text("abcd", 0), "");

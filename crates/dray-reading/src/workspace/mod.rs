@@ -189,7 +189,7 @@ enum OpenStep {
     /// Containment is known, and no file was touched.
     Resolved,
     /// The file was examined with stat.
-    Looked,
+    Examined,
     /// The file is open.
     Opened,
 }

@@ -72,7 +72,7 @@ pub(super) fn open(
         let reason = format!("not a regular file ({word})");
         return Err(refuse(display_path, code, &reason));
     }
-    on_step(OpenStep::Looked);
+    on_step(OpenStep::Examined);
     let file = parent.open().map_err(|error| match error {
         Errno::LOOP | Errno::NOENT | Errno::NXIO | Errno::XDEV | Errno::NOTDIR => changed(),
         error => {

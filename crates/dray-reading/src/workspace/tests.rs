@@ -338,7 +338,7 @@ fn step_5_a_file_swapped_after_the_check_is_not_read() {
         // The old inode stays taken, so the new file cannot have its number.
         let old = fixture.root.join("old");
         let mut between = |moment| {
-            if moment == OpenStep::Looked {
+            if moment == OpenStep::Examined {
                 fs::rename(fixture.root.join("a.txt"), &old).unwrap();
                 swap(&fixture).unwrap();
             }

@@ -64,7 +64,7 @@ impl FakeState {
             Change::Remove => {
                 self.nodes.remove(path);
             }
-            Change::Die => self.dead = true,
+            Change::EndSandbox => self.dead = true,
         }
     }
 

@@ -318,7 +318,7 @@ impl Sandbox for Fake {
     }
 
     async fn ensure_lifetime(&self, _needed: Duration) -> Result<(), Error> {
-        self.call(Call::Life, None).await.map(|_| ())
+        self.call(Call::EnsureLifetime, None).await.map(|_| ())
     }
 }
 

@@ -80,7 +80,7 @@ impl FakeRead {
             Fault::Meanwhile(after, change) if self.position >= after => {
                 self.fake.state().change(&self.path, &change);
                 self.fault = Fault::None;
-                if change == Change::Die {
+                if change == Change::EndSandbox {
                     return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
                 }
             }

@@ -186,7 +186,7 @@ mod cases {
         fixture: &dyn ProviderFixture,
     ) -> Result<(), CaseEnd> {
         let open = OpenSandbox::open(fixture).await?;
-        fixture.inject_fault(ProviderFault::LoseAnswer);
+        fixture.inject_fault(ProviderFault::LoseResponse);
         let written = open.write("new", b"x").await;
         expect_kind("a lost response", written, ErrorKind::Unavailable)
     }

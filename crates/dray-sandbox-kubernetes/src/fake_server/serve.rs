@@ -104,14 +104,14 @@ async fn route(state: SharedFake, request: ReceivedRequest) -> Result<Reply, Con
             "selfsubjectaccessreviews",
         ] => {
             let review = request.json().await?;
-            Ok(judge_access(&state, review))
+            Ok(review_access(&state, review))
         }
         _ => Ok(discover(&state, &parts)),
     }
 }
 
 /// Answers a `SelfSubjectAccessReview`: every right is granted unless a test took it away.
-fn judge_access(state: &SharedFake, mut review: Value) -> Reply {
+fn review_access(state: &SharedFake, mut review: Value) -> Reply {
     let right = |name: &str| {
         let container_ref = format!("/spec/resourceAttributes/{name}");
         let text = review.pointer(&container_ref).and_then(Value::as_str);

@@ -243,7 +243,7 @@ pub enum HostError {
     Twice(String),
     /// Two services handle the same call, or one handles it twice.
     #[error("the call `{0}` is answered twice")]
-    AnsweredTwice(String),
+    DuplicateCallHandler(String),
     /// A service consumes two kinds of work from one durable consumer, which has only one.
     #[error("the service `{0}` consumes more than one kind of work from one consumer")]
     TwoKindsOfWork(&'static str),

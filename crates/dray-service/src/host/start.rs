@@ -151,7 +151,7 @@ impl Bootstrap {
             }
             for call in &service.calls {
                 if !subjects.insert(&call.subject) {
-                    return Err(HostError::AnsweredTwice(call.subject.clone()));
+                    return Err(HostError::DuplicateCallHandler(call.subject.clone()));
                 }
             }
         }

@@ -200,7 +200,9 @@ impl BoundCall {
                 AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
             },
             FlightRole::Follow(outcome) => Ok(CallStart::Follow(outcome)),
-            FlightRole::Crowded => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
+            FlightRole::TooManyFollowers => {
+                Err(shared.refuse("overloaded", overloaded_fault(), meta))
+            }
         }
     }
 

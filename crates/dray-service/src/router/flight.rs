@@ -73,7 +73,7 @@ pub(crate) enum FlightRole {
     /// The request waits for the outcome of the one that runs.
     Follow(watch::Receiver<Option<CallOutcome>>),
     /// Too many requests wait already.
-    Crowded,
+    TooManyFollowers,
 }
 
 /// The request that runs. When it is dropped without an outcome, the requests that wait for it are notified.
@@ -90,7 +90,7 @@ impl FlightTable {
         let mut open = self.lock();
         if let Some(flight) = open.get_mut(&key) {
             if flight.followers >= MAX_FOLLOWERS {
-                return FlightRole::Crowded;
+                return FlightRole::TooManyFollowers;
             }
             flight.followers += 1;
             return FlightRole::Follow(flight.outcome.clone());
@@ -199,7 +199,10 @@ mod tests {
         let mut followers: Vec<FlightRole> = (0..=MAX_FOLLOWERS)
             .map(|_| flights.join(key("o", "t", b"x")))
             .collect();
-        assert!(matches!(followers.pop(), Some(FlightRole::Crowded)));
+        assert!(matches!(
+            followers.pop(),
+            Some(FlightRole::TooManyFollowers)
+        ));
         assert!(
             followers
                 .iter()

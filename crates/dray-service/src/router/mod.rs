@@ -236,11 +236,11 @@ impl<S: Send + Sync + 'static> Router<S> {
     pub(crate) fn permit(&self, permissions: Permissions) -> Permissions {
         let answering = self.answers.iter().fold(permissions, |all, answer| {
             if answer.for_tenants {
-                all.answers_for_tenants(&answer.subject)
+                all.responds_for_tenants_to(&answer.subject)
             } else if answer.streams {
-                all.answers_streaming(&answer.subject)
+                all.responds_streaming_to(&answer.subject)
             } else {
-                all.answers(&answer.subject)
+                all.responds_to(&answer.subject)
             }
         });
         self.consumers

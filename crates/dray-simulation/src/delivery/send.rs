@@ -131,7 +131,7 @@ impl DeliveryRun<'_> {
         step.note_error(failure.kind, "");
         let delay = match failure.kind {
             ErrorKind::RateLimited => {
-                step.uncount_attempt();
+                step.revert_attempt();
                 let requested = failure.retry_after.unwrap_or(Duration::from_secs(1));
                 let (now_ms, chat) = (self.context.now_ms(), self.chat.to_string());
                 self.simulation()

@@ -111,7 +111,7 @@ fn failures_to_store_say_whether_to_try_again() {
         true,
     );
     check(
-        PutError::Poisoned,
+        PutError::EarlierWriteFailed,
         FaultCode::Internal,
         "writer_failed_before",
         true,

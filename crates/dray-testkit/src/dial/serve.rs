@@ -199,7 +199,9 @@ fn metadata_response(
             Some(InjectedFault::NoLength | InjectedFault::Endless) => {
                 members.remove("contentLength");
             }
-            Some(InjectedFault::MetadataLength(length) | InjectedFault::MetadataLie(length)) => {
+            Some(
+                InjectedFault::MetadataLength(length) | InjectedFault::WrongMetadataLength(length),
+            ) => {
                 members.insert("contentLength".to_owned(), (*length).into());
             }
             _ => {}

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
+use super::{BUSYBOX_IMAGE, SHELL_LESS_IMAGE, api};
 
 /// Options of a new container.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub struct Output {
 impl Container {
     pub(super) fn run(socket: PathBuf, options: ContainerOptions) -> Self {
         let (image, program) = if options.shell_less {
-            (SHELL_LESS, "/app/sleep")
+            (SHELL_LESS_IMAGE, "/app/sleep")
         } else {
             (BUSYBOX_IMAGE, "/bin/sleep")
         };

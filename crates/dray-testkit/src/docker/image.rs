@@ -11,7 +11,7 @@ use super::api;
 /// `/alias` is a link to it.
 pub const BUSYBOX_IMAGE: &str = "dray-busybox:1";
 /// Only one program that sleeps, without a shell or users.
-pub const SHELL_LESS: &str = "dray-shell-less:1";
+pub const SHELL_LESS_IMAGE: &str = "dray-shell-less:1";
 
 const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 

@@ -245,7 +245,10 @@ async fn a_file_that_is_longer_than_its_metadata_state_is_too_large() {
         ..TurnStart::default()
     });
     // The length comes before the content, or not at all.
-    for fault in [InjectedFault::MetadataLie(10), InjectedFault::NoLength] {
+    for fault in [
+        InjectedFault::WrongMetadataLength(10),
+        InjectedFault::NoLength,
+    ] {
         core.inject_file_fault("b/a.txt", fault.clone());
         let failure = call(&files, "read_lines", json!({"path": "a.txt"}))
             .await

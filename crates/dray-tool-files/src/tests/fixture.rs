@@ -110,12 +110,12 @@ impl FilesFixture {
         .await
     }
 
-    /// Serves a sandbox with one file, and a receipt that `bend` may change.
+    /// Serves a sandbox with one file, and a receipt that `alter_receipt` may change.
     pub(super) async fn holds(
         &mut self,
         path: &'static str,
         bytes: &'static [u8],
-        bend: fn(&mut v1::TransferReceipt),
+        alter_receipt: fn(&mut v1::TransferReceipt),
     ) -> ReceivedCalls<v1::GetSandboxFileRequest> {
         self.serve(move |request: &v1::StatSandboxRequest| {
             if request.path != path.as_bytes() {
@@ -142,7 +142,7 @@ impl FilesFixture {
                 sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),
                 ..v1::TransferReceipt::default()
             };
-            bend(&mut receipt);
+            alter_receipt(&mut receipt);
             Ok(v1::SandboxFile {
                 claim: Some(claim.clone().into()),
                 receipt: Some(receipt),

@@ -12,7 +12,7 @@ use crate::{Config, tools};
 /// A sandbox that accepts every file.
 async fn takes(
     fixture: &mut FilesFixture,
-    bend: fn(&mut v1::PlacedFile),
+    alter_receipt: fn(&mut v1::PlacedFile),
 ) -> super::fixture::ReceivedCalls<v1::PutSandboxFileRequest> {
     fixture
         .serve(move |request: &v1::PutSandboxFileRequest| {
@@ -28,7 +28,7 @@ async fn takes(
                 }),
                 ..v1::PlacedFile::default()
             };
-            bend(&mut placed);
+            alter_receipt(&mut placed);
             Ok(placed)
         })
         .await

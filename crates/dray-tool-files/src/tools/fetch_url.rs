@@ -106,7 +106,7 @@ async fn save_fetched(
     let placed = files
         .scope
         .services
-        .ask_watched(PeerService::Sandbox, &meta, &request)
+        .call_with_heartbeat(PeerService::Sandbox, &meta, &request)
         .await?;
     let sentence = super::put::placed_sentence(&placed, &fetched.claim)?;
     Ok(ToolOutput::text(

@@ -85,7 +85,7 @@ pub(super) async fn put_file(
     let placed = files
         .scope
         .services
-        .ask_watched(PeerService::Sandbox, &meta, &request)
+        .call_with_heartbeat(PeerService::Sandbox, &meta, &request)
         .await?;
     Ok(ToolOutput::text(
         placed_sentence(&placed, &claim)?,

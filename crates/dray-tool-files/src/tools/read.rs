@@ -94,7 +94,7 @@ pub(super) async fn read_attachment(
     let time = time_left(call);
     let services = &files.scope.services;
     let reply = services
-        .ask_watched(PeerService::Documents, &files.scope.meta(time), &request)
+        .call_with_heartbeat(PeerService::Documents, &files.scope.meta(time), &request)
         .await?;
     let output = services
         .read(PeerService::Documents, reply.output, MAX_ANSWER_BYTES, time)
@@ -188,7 +188,7 @@ pub(super) async fn read_files(
     };
     let time = time_left(call);
     let reply = services
-        .ask_watched(PeerService::Documents, &files.scope.meta(time), &request)
+        .call_with_heartbeat(PeerService::Documents, &files.scope.meta(time), &request)
         .await?;
     let output = services
         .read(PeerService::Documents, reply.output, MAX_ANSWER_BYTES, time)
@@ -221,7 +221,7 @@ pub(super) async fn fetch_user_file(
     };
     let time = time_left(call);
     let reply = services
-        .ask_watched(PeerService::Documents, &files.scope.meta(time), &request)
+        .call_with_heartbeat(PeerService::Documents, &files.scope.meta(time), &request)
         .await?;
     if !reply.written {
         return Err(HandledFailure::new(reply.output).into());

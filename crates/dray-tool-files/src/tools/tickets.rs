@@ -105,7 +105,7 @@ async fn issue(
     let meta = files.scope.meta(time_left(call));
     let services = &files.scope.services;
     Ok(services
-        .ask_once(PeerService::Tickets, &meta, request)
+        .call_once(PeerService::Tickets, &meta, request)
         .await?)
 }
 

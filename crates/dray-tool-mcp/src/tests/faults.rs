@@ -283,7 +283,7 @@ async fn a_list_that_is_too_long_as_a_whole_is_cut_though_each_page_is_short() {
     .await;
     let set = streamable(&server.shared().url());
     let mut options = options();
-    options.answer_limit = 4_000;
+    options.max_response_bytes = 4_000;
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(built.tools.len(), 3);
     assert_eq!(
@@ -302,7 +302,7 @@ async fn a_list_whose_cursors_are_too_long_together_is_cut() {
     .await;
     let set = streamable(&server.shared().url());
     let mut options = options();
-    options.answer_limit = 4_000;
+    options.max_response_bytes = 4_000;
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     assert_eq!(built.tools.len(), 3);
     assert_eq!(

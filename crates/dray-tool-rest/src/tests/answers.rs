@@ -178,7 +178,7 @@ async fn a_redirect_is_reported_and_not_followed() {
 async fn an_answer_over_the_limit_is_refused_and_one_at_it_is_not() {
     let at = |size: usize| FakeAction::Bytes(200, "text/plain", vec![b'a'; size]);
     let mut fixture = RestFixture::new([at(1000), at(1001)]).await;
-    fixture.options.answer_limit = 1000;
+    fixture.options.max_response_bytes = 1000;
     assert_eq!(text(&get(&fixture).await).len(), 1000);
     let ran = get(&fixture).await;
     assert!(ran.failed);

@@ -148,7 +148,8 @@ impl PutOperation<'_> {
         let listing = self.engine.with_response_timeout(listing).await;
         for entry in listing.map_or_else(|_| Vec::new(), |listing| listing.entries) {
             let of_worker = worker_epoch(entry.path.name(), operation);
-            if of_worker.is_some_and(|of_worker| of_worker < epoch) && !paths.contains(&entry.path) {
+            if of_worker.is_some_and(|of_worker| of_worker < epoch) && !paths.contains(&entry.path)
+            {
                 paths.push(entry.path);
             }
         }

@@ -128,7 +128,7 @@ async fn a_sandbox_that_ends_during_a_read_is_gone_and_is_not_read_again() {
     let fixture = fixture();
     fixture
         .fake
-        .script(Call::Read, [Fault::Meanwhile(2048, Change::Die)]);
+        .script(Call::Read, [Fault::Meanwhile(2048, Change::EndSandbox)]);
     let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::SandboxGone, 1));
 }

@@ -49,7 +49,7 @@ fn read_fault() -> impl Strategy<Value = Fault> {
         2 => (0_usize..6000, any::<u8>()).prop_map(|(length, byte)| Change::Replace(vec![byte; length].into())),
         1 => Just(Change::Remove),
         1 => Just(Change::Link(path("/tmp/secret"))),
-        1 => Just(Change::Die),
+        1 => Just(Change::EndSandbox),
     ];
     prop_oneof![
         4 => fault(),

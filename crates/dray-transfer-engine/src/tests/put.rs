@@ -321,7 +321,7 @@ async fn a_sandbox_that_died_is_reported_without_leftover_files() {
     let fixture = fixture();
     fixture
         .fake
-        .script(Call::Fingerprint, [Fault::Before(Change::Die)]);
+        .script(Call::Fingerprint, [Fault::Before(Change::EndSandbox)]);
     let failed = fixture.put("a", "abc").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::SandboxGone);
     assert!(failed.left.is_empty());

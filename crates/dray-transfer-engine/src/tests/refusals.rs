@@ -169,12 +169,12 @@ async fn r_11_a_sandbox_that_will_end_too_early_gets_no_transfer() {
     let fixture = EngineFixture::new(fake);
     fixture
         .fake
-        .script(Call::Life, [Fault::Fail(ErrorKind::SandboxGone)]);
+        .script(Call::EnsureLifetime, [Fault::Fail(ErrorKind::SandboxGone)]);
     let (kind, receipt) = fixture.refused("/work/long").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::SandboxGone, 0));
     fixture
         .fake
-        .script(Call::Life, [Fault::Fail(ErrorKind::Unavailable)]);
+        .script(Call::EnsureLifetime, [Fault::Fail(ErrorKind::Unavailable)]);
     fixture.got("/work/long").await;
 }
 

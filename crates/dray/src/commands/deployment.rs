@@ -208,7 +208,7 @@ fn publisher_permissions(tenant: &TenantId) -> Permissions {
         ),
     )
     .publishes_work_of::<v1::ToolCallRequested>(tenant)
-    .learns_outcomes_of::<v1::ToolCallOutcomeRequest>(tenant)
+    .receives_outcomes_of::<v1::ToolCallOutcomeRequest>(tenant)
     .subscribes_to_events_of::<v1::ToolCallResolved>(tenant)
 }
 

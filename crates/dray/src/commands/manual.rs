@@ -47,14 +47,14 @@ fn write_page(command: &Command, directory: &Path) -> io::Result<()> {
         .manual("Drayage Manual");
     let mut text = Vec::new();
     page.render(&mut text)?;
-    let text = without_idle_requests(&String::from_utf8_lossy(&text));
+    let text = remove_requests_without_effect(&String::from_utf8_lossy(&text));
     let text = escape_non_ascii(&text);
     std::fs::write(directory.join(page.get_filename()), text)
 }
 
 /// Removes what has no effect and what `mandoc -T lint` reports: blanks at the ends of lines, and line breaks next to
 /// vertical space.
-fn without_idle_requests(text: &str) -> String {
+fn remove_requests_without_effect(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     // An empty line is vertical space, too (`groff(7)`).
     let is_space = |line: Option<&&str>| line.is_some_and(|line| matches!(*line, ".sp" | ""));
@@ -114,7 +114,7 @@ mod tests {
     fn requests_without_effect_are_left_out() {
         let text = ".TP \na \n.br\n.sp\n.br\nb\n.br\n\n.br\nc\n.br\nd\n";
         let kept = ".TP\na\n.sp\nb\n\nc\n.br\nd\n";
-        assert_eq!(without_idle_requests(text), kept);
+        assert_eq!(remove_requests_without_effect(text), kept);
     }
 
     #[test]

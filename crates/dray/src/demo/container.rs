@@ -21,7 +21,7 @@ use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
 /// Path of the engine's socket, as Docker installs it.
-pub(crate) const SOCKET_PATHS: &str = "/var/run/docker.sock";
+pub(crate) const SOCKET_PATH: &str = "/var/run/docker.sock";
 /// Time for one request to the engine.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest response that is read, in bytes.

@@ -29,7 +29,7 @@ pub(crate) async fn run_chapters(
     resolve_by_event(system, reporter).await?;
     // The report is used below: the container gets one of the files that were sent.
     let sent = delivery::run_chapter(system, reporter).await?;
-    container::run_chapter(system, reporter, Path::new(container::SOCKET_PATHS), &sent).await?;
+    container::run_chapter(system, reporter, Path::new(container::SOCKET_PATH), &sent).await?;
     reading::run_chapter(system, reporter).await?;
     agent::run_chapter(system, reporter).await?;
     tickets::run_chapters(system, reporter).await?;

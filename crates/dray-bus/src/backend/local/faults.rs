@@ -66,7 +66,7 @@ mod plan {
         /// The request is lost.
         LoseRequest,
         /// The request arrives, but its response is lost.
-        LoseAnswer,
+        LoseResponse,
         /// The process is paused for this long, then continues with the step.
         Pause(Duration),
     }
@@ -104,7 +104,7 @@ mod plan {
             match fault {
                 None => take(),
                 Some(InjectedFault::LoseRequest) => Err(TransportError::TimedOut),
-                Some(InjectedFault::LoseAnswer) => {
+                Some(InjectedFault::LoseResponse) => {
                     drop(take());
                     Err(TransportError::TimedOut)
                 }

@@ -16,7 +16,7 @@ mod value;
 mod workbook;
 mod xls;
 mod xlsb;
-mod xlsb_looks;
+mod xlsb_formats;
 mod xlsx;
 
 #[cfg(test)]

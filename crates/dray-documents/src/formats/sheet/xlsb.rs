@@ -6,7 +6,7 @@ use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
 use super::used::SheetReader;
 use super::xls::{value_text, within_limits};
-use super::xlsb_looks::WorkbookFormats;
+use super::xlsb_formats::WorkbookFormats;
 use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::ConversionHint;

@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::places::StreamPlace;
+use super::places::StreamSlot;
 use super::stream::serve_as_http1;
 use crate::metrics::UNKNOWN_PROTOCOL;
 use crate::proxy::certificate::ClientCertificate;
@@ -202,7 +202,7 @@ impl ForwardProxy {
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         certificate: Option<ClientCertificate>,
-        _place: StreamPlace<'_>,
+        _place: StreamSlot<'_>,
     ) {
         let rest_timeout = REST_TIMEOUT.min(self.settings().idle_timeout);
         let serve = |io| self.serve_certified(io, certificate, None);

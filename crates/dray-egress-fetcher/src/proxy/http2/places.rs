@@ -13,7 +13,7 @@ use crate::proxy::refusal::ProxyRefusal;
 
 /// The places of a process.
 #[derive(Debug)]
-pub(in crate::proxy) struct StreamPlaces {
+pub(in crate::proxy) struct StreamSlots {
     max_identified: usize,
     max_unidentified: usize,
     counts: Mutex<StreamCounts>,
@@ -26,7 +26,7 @@ struct StreamCounts {
     tenants: HashMap<TenantId, usize>,
 }
 
-impl StreamPlaces {
+impl StreamSlots {
     /// As many as there are connections of HTTP/1.1: those that are served, those that wait, and those without an
     /// identity.
     pub(in crate::proxy) fn new(settings: &ProxySettings) -> Self {
@@ -43,7 +43,7 @@ impl StreamPlaces {
         &self,
         tenant: Option<TenantId>,
         max_per_tenant: usize,
-    ) -> Result<StreamPlace<'_>, ProxyRefusal> {
+    ) -> Result<StreamSlot<'_>, ProxyRefusal> {
         let mut counts = self.lock();
         match &tenant {
             None if counts.unidentified >= self.max_unidentified => {
@@ -64,7 +64,7 @@ impl StreamPlaces {
             }
         }
         drop(counts);
-        Ok(StreamPlace {
+        Ok(StreamSlot {
             places: self,
             tenant,
         })
@@ -77,12 +77,12 @@ impl StreamPlaces {
 
 /// The place of a stream; given back when it is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct StreamPlace<'a> {
-    places: &'a StreamPlaces,
+pub(in crate::proxy) struct StreamSlot<'a> {
+    places: &'a StreamSlots,
     tenant: Option<TenantId>,
 }
 
-impl Drop for StreamPlace<'_> {
+impl Drop for StreamSlot<'_> {
     fn drop(&mut self) {
         let mut counts = self.places.lock();
         let Some(tenant) = &self.tenant else {

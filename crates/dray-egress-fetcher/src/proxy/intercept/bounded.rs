@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::head::ProxyRequest;
 use super::super::meter::LimitReached;
-use super::super::persistent::{KeptOutcome, KeptRequest};
+use super::super::persistent::{PersistentOutcome, PersistentRequest};
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::super::serve::ForwardProxy;
 use super::{InnerClient, InterceptedTunnel};
@@ -88,12 +88,12 @@ impl ForwardProxy {
             });
         };
         let ends_at = opened.ends_at(tunnel.terms.ends_at);
-        let request = KeptRequest {
+        let request = PersistentRequest {
             head: request.head.clone(),
             body: request.body.clone(),
             decision: opened.decision.as_ref(),
         };
-        let (mut status, mut outcome) = (None, KeptOutcome::Broken);
+        let (mut status, mut outcome) = (None, PersistentOutcome::Broken);
         let exchanging = async {
             outcome = target.exchange(client, request, &mut status).await;
             outcome.end()
@@ -103,7 +103,7 @@ impl ForwardProxy {
         audited.record.hop().status = status;
         if let (
             ConnectionEnd::Closed,
-            KeptOutcome::Answered {
+            PersistentOutcome::Answered {
                 keeps_client: true,
                 keeps_target,
             },
@@ -117,7 +117,7 @@ impl ForwardProxy {
         let is_repeatable = end == ConnectionEnd::Broken
             && matches!(
                 outcome,
-                KeptOutcome::Unanswered {
+                PersistentOutcome::Unanswered {
                     is_repeatable: true
                 }
             );
@@ -133,23 +133,23 @@ impl ForwardProxy {
 /// The response for a client that got none when its request ended.
 fn last_refusal(
     end: ConnectionEnd,
-    outcome: KeptOutcome,
+    outcome: PersistentOutcome,
     limit: Option<LimitReached>,
     status: Option<u16>,
 ) -> Option<ProxyRefusal> {
     match (outcome, limit) {
-        (KeptOutcome::Answered { .. }, _) => None,
-        (KeptOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _)
-        | (KeptOutcome::Refused(refusal), None) => Some(refusal),
+        (PersistentOutcome::Answered { .. }, _) => None,
+        (PersistentOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _)
+        | (PersistentOutcome::Refused(refusal), None) => Some(refusal),
         // A limit shows as a broken connection in the layers above.
-        (KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. }, Some(limit)) => {
+        (PersistentOutcome::Refused(_) | PersistentOutcome::Unanswered { .. }, Some(limit)) => {
             Some(ProxyRefusal::of_limit(limit))
         }
-        (KeptOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
+        (PersistentOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
         // The head of the response is on its way to the client.
-        (KeptOutcome::Broken, _) if status.is_some() => None,
-        (KeptOutcome::Broken, Some(limit)) => Some(ProxyRefusal::of_limit(limit)),
-        (KeptOutcome::Broken, None) => match end {
+        (PersistentOutcome::Broken, _) if status.is_some() => None,
+        (PersistentOutcome::Broken, Some(limit)) => Some(ProxyRefusal::of_limit(limit)),
+        (PersistentOutcome::Broken, None) => match end {
             ConnectionEnd::Idle | ConnectionEnd::Expired => {
                 Some(ProxyRefusal::Guard(Code::Timeout, FetchPhase::Head))
             }

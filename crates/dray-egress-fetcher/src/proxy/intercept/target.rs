@@ -7,7 +7,7 @@ use super::super::forward::target_head;
 use super::super::head::ProxyRequest;
 use super::super::meter::{ByteCounts, StreamQuota, TargetStream};
 use super::super::open::refusal_of;
-use super::super::persistent::KeptTarget;
+use super::super::persistent::PersistentTarget;
 use super::super::refusal::ProxyRefusal;
 use super::super::serve::ForwardProxy;
 use super::super::websocket;
@@ -54,7 +54,7 @@ impl ForwardProxy {
     ) -> Result<(), ProxyRefusal> {
         if tunnel.target.is_none() {
             let (io, wire) = self.secure(tunnel, audited).await?;
-            tunnel.target = Some(KeptTarget::start(io, wire).await?);
+            tunnel.target = Some(PersistentTarget::start(io, wire).await?);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl ForwardProxy {
         let ports = &self.settings().connect_ports;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
         opened.approval_ends = tunnel.approval_ends;
-        let wire_quota = tunnel.target.as_ref().map(KeptTarget::wire_quota);
+        let wire_quota = tunnel.target.as_ref().map(PersistentTarget::wire_quota);
         // The stream holds the place of the request before, which the next one takes.
         wire_quota.inspect(|quota| quota.set(None));
         let record = &mut audited.record;

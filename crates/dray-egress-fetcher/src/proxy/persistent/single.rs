@@ -1,11 +1,11 @@
 //! One request and its response on a separate connection, as in an intercepted tunnel. Tests and the fuzz target of
-//! such responses call it; the product uses [`KeptTarget`] itself.
+//! such responses call it; the product uses [`PersistentTarget`] itself.
 
 use bytes::Bytes;
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{KeptOutcome, KeptRequest, KeptTarget};
+use super::{PersistentOutcome, PersistentRequest, PersistentTarget};
 use crate::dial::Io;
 use crate::proxy::client::ClientStream;
 use crate::proxy::meter::{ByteCounts, ByteLimits, TargetStream};
@@ -32,18 +32,20 @@ where
     let counts = ByteCounts::default();
     let stream = TargetStream::new(target, ByteLimits::WITHOUT_LIMITS, counts.clone());
     let wire = (stream.quota(), counts);
-    let Ok(mut target) = KeptTarget::start(Box::new(stream), wire).await else {
+    let Ok(mut target) = PersistentTarget::start(Box::new(stream), wire).await else {
         return ExchangeEnd::Refused;
     };
-    let request = KeptRequest {
+    let request = PersistentRequest {
         head: Request::new(()).into_parts().0,
         body: Bytes::new(),
         decision: None,
     };
     let mut client = ClientStream::new(client);
     match target.exchange(&mut client, request, &mut None).await {
-        KeptOutcome::Answered { keeps_client, .. } => ExchangeEnd::Answered { keeps_client },
-        KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. } => ExchangeEnd::Refused,
-        KeptOutcome::Broken => ExchangeEnd::Broken,
+        PersistentOutcome::Answered { keeps_client, .. } => ExchangeEnd::Answered { keeps_client },
+        PersistentOutcome::Refused(_) | PersistentOutcome::Unanswered { .. } => {
+            ExchangeEnd::Refused
+        }
+        PersistentOutcome::Broken => ExchangeEnd::Broken,
     }
 }

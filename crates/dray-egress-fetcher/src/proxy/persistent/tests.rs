@@ -52,18 +52,20 @@ impl AsyncWrite for EagerClient {
 }
 
 /// A target, and the server's end of its connection.
-async fn new_target() -> (KeptTarget, DuplexStream) {
+async fn new_target() -> (PersistentTarget, DuplexStream) {
     let (near, far) = tokio::io::duplex(4096);
     let counts = ByteCounts::default();
     let stream = TargetStream::new(Box::new(near), ByteLimits::WITHOUT_LIMITS, counts.clone());
     let wire = (stream.quota(), counts);
-    let target = KeptTarget::start(Box::new(stream), wire).await.unwrap();
+    let target = PersistentTarget::start(Box::new(stream), wire)
+        .await
+        .unwrap();
     (target, far)
 }
 
-fn new_request() -> KeptRequest<'static> {
+fn new_request() -> PersistentRequest<'static> {
     let request = Request::get("/a").header(HOST, "files.example.org");
-    KeptRequest {
+    PersistentRequest {
         head: request.body(()).unwrap().into_parts().0,
         body: Bytes::new(),
         decision: None,
@@ -84,7 +86,7 @@ async fn respond(mut server: DuplexStream, response: &str) -> DuplexStream {
 async fn outcome_of(
     response: &str,
     last: &'static str,
-) -> (KeptOutcome, ClientStream<EagerClient>) {
+) -> (PersistentOutcome, ClientStream<EagerClient>) {
     let (mut target, server) = new_target().await;
     let mut client = ClientStream::new(EagerClient {
         received: Vec::new(),
@@ -110,7 +112,7 @@ async fn the_next_request_may_come_from_the_last_byte_of_a_response_on() {
         (IN_CHUNKS, "\r\n0\r\n\r\n"),
     ] {
         let (outcome, mut client) = outcome_of(response, last).await;
-        let expected = KeptOutcome::Answered {
+        let expected = PersistentOutcome::Answered {
             keeps_client: true,
             keeps_target: true,
         };
@@ -130,7 +132,7 @@ async fn a_request_before_the_last_byte_of_a_response_ends_the_tunnel() {
         (IN_CHUNKS, "ab\r\n"),
     ] {
         let (outcome, _) = outcome_of(response, last).await;
-        let expected = KeptOutcome::Answered {
+        let expected = PersistentOutcome::Answered {
             keeps_client: false,
             keeps_target: true,
         };
@@ -167,6 +169,6 @@ async fn a_client_that_leaves_while_the_target_is_silent_ends_the_exchange() {
         let both = async { tokio::join!(exchanging, leaving) };
         // The test clock is paused: the timeout passes immediately if the exchange waits without end.
         let (outcome, _server) = timeout(Duration::from_mins(1), both).await.unwrap();
-        assert_eq!(outcome, KeptOutcome::Broken, "{response}");
+        assert_eq!(outcome, PersistentOutcome::Broken, "{response}");
     }
 }

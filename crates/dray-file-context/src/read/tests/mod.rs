@@ -24,7 +24,7 @@ fn catalog() -> FileCatalog {
 
 fn plan(tool: &str, arguments: &Value) -> ReadPlan {
     let arguments = ReadArguments::read(tool, arguments).unwrap();
-    ReadPlan::new(&arguments, &catalog(), limits::READ_BUDGET)
+    ReadPlan::new(&arguments, &catalog(), limits::DEFAULT_READ_BUDGET_CHARS)
 }
 
 fn answer(tool: &str, arguments: &Value) -> Value {
@@ -78,8 +78,8 @@ fn r_7_the_schema_names_readable_formats_only_and_excludes_media() {
         "读取文档并返回文档内容，支持: .txt, .pdf。图片、音频和视频已附在消息中，不能读取为文本。"
     );
     assert_eq!(schema["function"]["parameters"]["required"], json!(["ids"]));
-    assert!(formats.holds("PDF") && !formats.holds("doc"));
-    assert!(ReadableFormats::of(&["md"]).holds("Markdown"));
+    assert!(formats.contains("PDF") && !formats.contains("doc"));
+    assert!(ReadableFormats::of(&["md"]).contains("Markdown"));
     assert_eq!(
         catalogue_entry(Some(&formats))["description"],
         "读取文档并返回文档内容，支持: .txt, .pdf"
@@ -259,7 +259,7 @@ fn r_5_every_failure_has_its_code_and_a_sentence_and_keeps_the_name() {
         "Load file error"
     );
     assert_eq!(
-        ReadFailure::saying(FailureCode::Failed, "").text(),
+        ReadFailure::with_message(FailureCode::Failed, "").text(),
         "Load file error"
     );
     assert_eq!(
@@ -369,7 +369,7 @@ fn a_record_shows_both_ends_of_each_file() {
         serde_json::to_value(record).unwrap(),
         json!({"moduleType": "readFiles", "moduleName": "chat:read_file", "runningTime": 1.23, "usages": []})
     );
-    assert_eq!(machinery_failed("x"), "Failed to read file: x");
+    assert_eq!(reading_failed("x"), "Failed to read file: x");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_call_of_another_service_has_its_own_budget_or_that_of_the_context() {
             .unwrap()
             .budget
     };
-    assert_eq!(call(json!({})), limits::READ_BUDGET);
+    assert_eq!(call(json!({})), limits::DEFAULT_READ_BUDGET_CHARS);
     assert_eq!(call(json!({"contextTokens": 200_000})), 120_000);
     assert_eq!(call(json!({"contextTokens": 200_000, "budget": 500})), 500);
     let legacy =

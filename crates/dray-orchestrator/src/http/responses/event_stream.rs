@@ -27,12 +27,12 @@ use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 /// Longest time between two reads after the end of a response, and while the bus cannot be watched.
 const SHORT_INTERVAL: Duration = Duration::from_millis(250);
 /// Reads after a notice of the bus, which may come before the events can be read.
-const LOOKS_AFTER_NOTICE: u32 = 6;
+const READS_AFTER_NOTICE: u32 = 6;
 /// Time between two of these reads.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of reads after the end of a response at which its last events may still be missing: its process records them
 /// after the end.
-const LOOKS_AFTER_END: u32 = 12;
+const READS_AFTER_END: u32 = 12;
 
 /// The query of a request for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ struct EventReader {
 }
 
 /// The result of a read of the recorded events.
-enum LookResult {
+enum ReadResult {
     Events(Vec<u8>),
     Last(Vec<u8>),
     Nothing,
@@ -175,13 +175,13 @@ impl EventReader {
                 tracing::warn!(%failure, id = self.id, "a resumed stream breaks off");
             });
             match found.ok()? {
-                Some(LookResult::Events(bytes)) if bytes.is_empty() => continue,
-                Some(LookResult::Events(bytes)) => {
+                Some(ReadResult::Events(bytes)) if bytes.is_empty() => continue,
+                Some(ReadResult::Events(bytes)) => {
                     self.last_write = Instant::now();
                     return Some((bytes.into(), false));
                 }
-                Some(LookResult::Last(bytes)) => return Some((bytes.into(), true)),
-                Some(LookResult::Nothing) => {}
+                Some(ReadResult::Last(bytes)) => return Some((bytes.into(), true)),
+                Some(ReadResult::Nothing) => {}
                 None => return None,
             }
             if self.last_write.elapsed() >= self.surface.options.heartbeat {
@@ -190,7 +190,7 @@ impl EventReader {
             }
             tokio::select! {
                 () = sleep(self.next_interval()) => {}
-                () = recorded => self.looks_after_notice = LOOKS_AFTER_NOTICE,
+                () = recorded => self.looks_after_notice = READS_AFTER_NOTICE,
             }
         }
     }
@@ -198,7 +198,7 @@ impl EventReader {
     /// Time until the next read, without a notice.
     fn next_interval(&mut self) -> Duration {
         let options = &self.surface.options;
-        let interval = options.look_interval.min(options.heartbeat);
+        let interval = options.poll_interval.min(options.heartbeat);
         if self.looks_after_notice > 0 {
             self.looks_after_notice -= 1;
             return NOTICE_INTERVAL.min(interval);
@@ -209,7 +209,7 @@ impl EventReader {
         interval
     }
 
-    async fn look(&mut self) -> Result<Option<LookResult>, RequestFailure> {
+    async fn look(&mut self) -> Result<Option<ReadResult>, RequestFailure> {
         let responses = &self.surface.state.responses;
         let principal = &self.caller.principal;
         let Some(log) = responses.event_log(principal, &self.id).await? else {
@@ -224,17 +224,17 @@ impl EventReader {
         }
         match responses.run_state(principal, &self.id, false).await? {
             RunState::Gone | RunState::Unreadable => Ok(None),
-            RunState::Running { .. } => Ok(Some(LookResult::Nothing)),
+            RunState::Running { .. } => Ok(Some(ReadResult::Nothing)),
             RunState::Abandoned => {
                 let (surface, caller) = (&self.surface, self.caller.clone());
                 if finish_abandoned(surface, caller, &self.id).await? {
                     responses.poll(principal, &self.id, true).await?;
                 }
-                Ok(Some(LookResult::Nothing))
+                Ok(Some(ReadResult::Nothing))
             }
-            RunState::Ended { .. } if self.looks_after_end < LOOKS_AFTER_END => {
+            RunState::Ended { .. } if self.looks_after_end < READS_AFTER_END => {
                 self.looks_after_end += 1;
-                Ok(Some(LookResult::Nothing))
+                Ok(Some(ReadResult::Nothing))
             }
             RunState::Ended { .. } => {
                 let (response, _) = responses.get(principal, &self.id).await?;
@@ -245,7 +245,7 @@ impl EventReader {
     }
 
     /// The events that the client does not have.
-    fn frame(&mut self, events: &[Value]) -> LookResult {
+    fn frame(&mut self, events: &[Value]) -> ReadResult {
         let mut bytes = Vec::new();
         for event in events {
             if sequence_of(event).is_some_and(|number| number >= self.next) {
@@ -257,9 +257,9 @@ impl EventReader {
         self.next = self.next.max(end);
         if last.is_some_and(is_last) {
             bytes.extend_from_slice(DONE_LINE);
-            LookResult::Last(bytes)
+            ReadResult::Last(bytes)
         } else {
-            LookResult::Events(bytes)
+            ReadResult::Events(bytes)
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::responses::{BackgroundRun, RunState};
 const EVENTS_KEPT_MS: u64 = 3_600_000;
 /// Time until the next check of a run about which this replica can do nothing, in milliseconds: an hour. Its record is
 /// not readable, or only a request of its client can finish it.
-const IDLE_LOOK_MS: u64 = 3_600_000;
+const IDLE_CHECK_MS: u64 = 3_600_000;
 /// Most changes of runs that are read per sweep, so that a sweep after a start does not take long.
 const MAX_CHANGES: usize = 10_000;
 /// Failures that end a sweep: the bus or the store fails, and each further read would wait for its timeout.
@@ -61,7 +61,7 @@ pub(in crate::http) struct SweepReport {
 }
 
 /// When the next check reads a run's record.
-enum NextLook {
+enum NextCheck {
     /// At this time, in Unix milliseconds.
     At(u64),
     /// An hour later, because this version cannot read the response's record.
@@ -73,7 +73,7 @@ enum NextLook {
 /// Finishes responses that have lost their process, in one sweep per lease, until the service ends.
 pub(crate) async fn sweep_runs(current: CurrentSurface) {
     let surface = current.get();
-    let mut due = tokio::time::interval(look_interval(&surface));
+    let mut due = tokio::time::interval(poll_interval(&surface));
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut runs = KnownRuns::default();
     loop {
@@ -88,7 +88,7 @@ pub(crate) async fn sweep_runs(current: CurrentSurface) {
     }
 }
 
-fn look_interval(surface: &HttpSurface) -> Duration {
+fn poll_interval(surface: &HttpSurface) -> Duration {
     surface.state.responses.lease().max(Duration::from_secs(1))
 }
 
@@ -111,17 +111,17 @@ impl KnownRuns {
             }
             report.looks += 1;
             match known.look(surface, id).await {
-                Ok(NextLook::At(due_ms)) => known.due_ms = due_ms,
-                Ok(NextLook::Unreadable) => {
+                Ok(NextCheck::At(due_ms)) => known.due_ms = due_ms,
+                Ok(NextCheck::Unreadable) => {
                     report.unreadable += 1;
-                    known.due_ms = now_ms.saturating_add(IDLE_LOOK_MS);
+                    known.due_ms = now_ms.saturating_add(IDLE_CHECK_MS);
                     tracing::warn!(response = id, "the record of a response cannot be read");
                 }
-                Ok(NextLook::Never) => forgotten.push(id.clone()),
+                Ok(NextCheck::Never) => forgotten.push(id.clone()),
                 Err(failure) => {
                     report.failed += 1;
                     // The next sweep begins with other runs: a run that always fails must not prevent their checks.
-                    let pause_ms = 2 * whole_millis(look_interval(surface));
+                    let pause_ms = 2 * whole_millis(poll_interval(surface));
                     known.due_ms = now_ms.saturating_add(pause_ms);
                     tracing::warn!(%failure, response = id, "a response in the background was not checked");
                 }
@@ -184,17 +184,17 @@ impl KnownRun {
         &mut self,
         surface: &Arc<HttpSurface>,
         id: &str,
-    ) -> Result<NextLook, RequestFailure> {
+    ) -> Result<NextCheck, RequestFailure> {
         let responses = &surface.state.responses;
         let principal = &self.run.principal;
         match responses.run_state(principal, id, true).await? {
-            RunState::Running { until_ms } => return Ok(NextLook::At(until_ms)),
-            RunState::Unreadable => return Ok(NextLook::Unreadable),
+            RunState::Running { until_ms } => return Ok(NextCheck::At(until_ms)),
+            RunState::Unreadable => return Ok(NextCheck::Unreadable),
             RunState::Abandoned => return self.finish(surface, id).await,
             RunState::Ended { has_events: true } if !self.has_ended => {
                 self.has_ended = true;
                 let now_ms = responses.now_ms();
-                return Ok(NextLook::At(now_ms.saturating_add(EVENTS_KEPT_MS)));
+                return Ok(NextCheck::At(now_ms.saturating_add(EVENTS_KEPT_MS)));
             }
             RunState::Ended { .. } | RunState::Gone => {}
         }
@@ -202,7 +202,7 @@ impl KnownRun {
         if responses.forget_events(principal, id).await {
             responses.forget_run(id).await;
         }
-        Ok(NextLook::Never)
+        Ok(NextCheck::Never)
     }
 
     /// Finishes a response, or reports it.
@@ -210,7 +210,7 @@ impl KnownRun {
         &self,
         surface: &Arc<HttpSurface>,
         id: &str,
-    ) -> Result<NextLook, RequestFailure> {
+    ) -> Result<NextCheck, RequestFailure> {
         let responses = &surface.state.responses;
         let principal = &self.run.principal;
         let has_to_be_reported = match self.caller(surface) {
@@ -224,14 +224,14 @@ impl KnownRun {
                         "a response waits for a request of its client"
                     );
                     let now_ms = responses.now_ms();
-                    return Ok(NextLook::At(now_ms.saturating_add(IDLE_LOOK_MS)));
+                    return Ok(NextCheck::At(now_ms.saturating_add(IDLE_CHECK_MS)));
                 }
             },
         };
         if has_to_be_reported {
             responses.poll(principal, id, true).await?;
         }
-        Ok(NextLook::At(0))
+        Ok(NextCheck::At(0))
     }
 
     /// For whom a replica finishes the response by itself; `None` when only a request of its client can.

@@ -117,7 +117,7 @@ async fn a_client_that_lost_its_stream_gets_the_rest_while_the_response_is_made(
 async fn a_resumed_stream_gets_what_its_own_process_records_before_the_next_interval() {
     let change = |options: &mut crate::http::SurfaceOptions| {
         options.clients = keys(&["one"]);
-        options.look_interval = Duration::from_hours(1);
+        options.poll_interval = Duration::from_hours(1);
     };
     let script = vec![text_step("Hel"), ScriptedStep::Hang];
     let fixture = TestSurface::with(script, change).await;
@@ -157,7 +157,7 @@ async fn a_resumed_stream_gets_what_another_process_records_before_the_next_inte
     let fixture = start(script).await;
     let change = |options: &mut crate::http::SurfaceOptions| {
         options.clients = keys(&["one"]);
-        options.look_interval = Duration::from_hours(1);
+        options.poll_interval = Duration::from_hours(1);
         options.heartbeat = Duration::from_hours(1);
     };
     let directory = tempfile::tempdir().unwrap();

@@ -179,7 +179,7 @@ pub(super) fn options() -> SurfaceOptions {
         schema: json!({"title": "Manifest"}),
         cors_origins: Vec::new(),
         heartbeat: Duration::from_mins(1),
-        look_interval: Duration::from_millis(250),
+        poll_interval: Duration::from_millis(250),
         max_upload: ByteSize::kib(64),
         drain: Duration::from_millis(1),
     }

@@ -44,7 +44,7 @@ impl FakePlatform {
     }
 
     /// Makes the next webhook request with the query `press` contain this press.
-    pub(crate) fn brings_press(&self, press: ButtonPress) {
+    pub(crate) fn add_press(&self, press: ButtonPress) {
         self.lock().presses.push_back(press);
     }
 

@@ -54,7 +54,7 @@ async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
     let open = &inbound.questions.open;
     open.remove("ops", HOST_ID).await.unwrap();
     let fake = &question_fixture.fixture.fake;
-    fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
+    fake.add_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")
         .header("x-signed", "1");

@@ -14,7 +14,7 @@ async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
     question_fixture.reconcile_one().await;
     let allow = question_fixture.question().buttons[0].clone();
     let fake = &question_fixture.fixture.fake;
-    fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
+    fake.add_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     fake.hold_replies();
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")

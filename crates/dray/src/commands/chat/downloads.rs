@@ -19,7 +19,7 @@ use crate::outcome::CommandFailure;
 /// Largest file that is fetched, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Most names that are tried for one file before it fails.
-const MOST_NAMES: u32 = 1000;
+const MAX_NAMES: u32 = 1000;
 
 /// The directory, with the origins that may be dialled to fill it.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) enum DownloadOutcome {
         size: u64,
     },
     /// The file was not fetched, because its link leads to another origin.
-    Left,
+    NotFetched,
     /// Could not be fetched or written, for this reason.
     Failed(String),
 }
@@ -74,7 +74,7 @@ impl DownloadDirectory {
         };
         match saved {
             Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
-            Ok(None) => DownloadOutcome::Left,
+            Ok(None) => DownloadOutcome::NotFetched,
             Err(reason) => DownloadOutcome::Failed(reason),
         }
     }
@@ -142,7 +142,7 @@ impl DownloadDirectory {
     /// Renames the file to a name that does not exist yet: `name`, `name (2)` and so on.
     fn publish(&self, mut part: NamedTempFile, attachment: &Attachment) -> Result<PathBuf, String> {
         let name = name_of(attachment);
-        for number in 1..=MOST_NAMES {
+        for number in 1..=MAX_NAMES {
             let path = if number == 1 {
                 self.directory.join(&name)
             } else {
@@ -320,7 +320,7 @@ mod tests {
         ] {
             let outcome = downloads.save(&linked_attachment("a", &url)).await;
             assert!(
-                matches!(outcome, DownloadOutcome::Left),
+                matches!(outcome, DownloadOutcome::NotFetched),
                 "{url} {outcome:?}"
             );
         }

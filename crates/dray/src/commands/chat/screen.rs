@@ -171,7 +171,7 @@ impl ChatScreen {
                     Some(DownloadOutcome::Failed(reason)) => {
                         fields.insert("error".to_owned(), json!(reason));
                     }
-                    Some(DownloadOutcome::Left) | None => {}
+                    Some(DownloadOutcome::NotFetched) | None => {}
                 }
             }
             print_event(&report);
@@ -201,7 +201,7 @@ impl ChatScreen {
     pub(super) fn failure(&mut self, failure: CommandFailure) -> CommandFailure {
         self.clear_spinner();
         match failure {
-            CommandFailure::Reported | CommandFailure::Told(_) => failure,
+            CommandFailure::Reported | CommandFailure::AlreadyPrinted(_) => failure,
             failure => {
                 if self.json {
                     let fault = outcome::fault_json(&failure.as_fault());
@@ -209,7 +209,7 @@ impl ChatScreen {
                 } else {
                     failure.report(false);
                 }
-                CommandFailure::Told(Box::new(failure))
+                CommandFailure::AlreadyPrinted(Box::new(failure))
             }
         }
     }
@@ -262,7 +262,10 @@ fn print_event(event: &Value) {
 /// A file on one line.
 fn describe_attachment(attachment: &Attachment, download: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
-    let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
+    let mut line = format!(
+        "file: {}",
+        name::shown_text(title, name::MAX_SHOWN_CHARACTERS)
+    );
     let inline_size = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
     let kind = attachment
         .kind
@@ -296,7 +299,7 @@ fn describe_attachment(attachment: &Attachment, download: Option<&DownloadOutcom
             line.push_str(&name::shown_text(url, MAX_LINK_CHARACTERS));
         }
         (None, None) => line.push_str("; --downloads DIR saves it"),
-        (Some(DownloadOutcome::Left), None) => {}
+        (Some(DownloadOutcome::NotFetched), None) => {}
     }
     line
 }

@@ -242,5 +242,8 @@ impl<'a> ChatSession<'a> {
 fn attachment_remark(attachment: &Attachment) -> String {
     let title = attachment.title.as_deref().unwrap_or_default();
     let kind = attachment.kind.as_deref().unwrap_or_default();
-    format!("{} ({kind})", name::shown_text(title, name::SHOWN_MAX))
+    format!(
+        "{} ({kind})",
+        name::shown_text(title, name::MAX_SHOWN_CHARACTERS)
+    )
 }

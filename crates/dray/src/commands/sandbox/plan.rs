@@ -239,7 +239,7 @@ pub(super) fn is_about_one_file(failure: &CommandFailure) -> bool {
                 | std::io::ErrorKind::QuotaExceeded
         ),
         CommandFailure::Usage(_)
-        | CommandFailure::Told(_)
+        | CommandFailure::AlreadyPrinted(_)
         | CommandFailure::Interrupted(_)
         | CommandFailure::Program(_)
         | CommandFailure::Reported

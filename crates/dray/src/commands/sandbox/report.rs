@@ -143,7 +143,7 @@ impl CopyReport {
         let first = self.failed.into_iter().map(|(_, failure)| failure).next();
         match stopped.or(first) {
             // Every failure was printed above.
-            Some(failure) => Err(CommandFailure::Told(Box::new(failure))),
+            Some(failure) => Err(CommandFailure::AlreadyPrinted(Box::new(failure))),
             None => Ok(()),
         }
     }

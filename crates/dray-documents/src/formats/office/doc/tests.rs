@@ -69,7 +69,7 @@ impl Doc {
     }
 
     /// The pages with the formats of paragraphs and characters.
-    fn add_looks(&mut self, main: &mut Vec<u8>) {
+    fn add_formats(&mut self, main: &mut Vec<u8>) {
         let paragraphs: Vec<(usize, Vec<u8>)> = self
             .paragraphs
             .iter()
@@ -119,7 +119,7 @@ impl Doc {
         let table = [bounds, places].concat();
         let clx = [&[1, 2, 0, 9, 9, 2][..], &word(table.len()), &table].concat();
         self.tables.push((33, clx));
-        self.add_looks(&mut main);
+        self.add_formats(&mut main);
         put(&mut main, 0, &0xA5EC_u16.to_le_bytes());
         put(&mut main, 2, &0x00C1_u16.to_le_bytes());
         put(&mut main, 0x0A, &(self.flags | 0x0200).to_le_bytes());
