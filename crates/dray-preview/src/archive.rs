@@ -112,9 +112,11 @@ fn chunk_stream(
     received: mpsc::Receiver<Bytes>,
     task: JoinSet<Result<(), Error>>,
 ) -> impl Stream<Item = Result<Bytes, Error>> {
-    stream::unfold((received, task), |(mut received, mut task)| async {
+    // The task is dropped before the receiver. Otherwise it could see the closed channel, and report the end of a client
+    // that left as a failure.
+    stream::unfold((task, received), |(mut task, mut received)| async {
         if let Some(chunk) = received.recv().await {
-            return Some((Ok(chunk), (received, task)));
+            return Some((Ok(chunk), (task, received)));
         }
         // An error in the stream breaks the connection; without one, half an archive would look complete.
         let error = match task.join_next().await? {
@@ -125,7 +127,7 @@ fn chunk_stream(
                 Error::new(ErrorKind::Unavailable, "the archive could not be made")
             }
         };
-        Some((Err(error), (received, task)))
+        Some((Err(error), (task, received)))
     })
 }
 

@@ -163,7 +163,7 @@ impl TicketService {
         let store = &self.inner.store;
         let claim = store.claim(&principal.tenant, sha256, label).await;
         let claim = claim.map_err(|error| {
-            tracing::warn!(%error, "could not look up the content of a ticket");
+            tracing::warn!(%error, %sha256, "could not look up the content of a ticket");
             TicketProblem::Unavailable
         })?;
         let artifact = claim.ok_or(TicketProblem::ContentGone)?.artifact;

@@ -124,7 +124,7 @@ impl TicketService {
         let label = ArtifactLabel::new(content.media_type.as_str(), content.name.as_str());
         let claim = inner.store.claim(&tenant, sha256, label).await;
         let claim = claim.map_err(|error| {
-            tracing::warn!(%error, "could not look up the content of a ticket");
+            tracing::warn!(%error, %sha256, "could not look up the content of a ticket");
             TicketProblem::Unavailable
         })?;
         let size = content.size;

@@ -295,7 +295,7 @@ impl TicketService {
         let entry = self.inner.records.get(key).await?;
         let (value, revision) = entry.ok_or(TicketProblem::Unknown)?;
         let record = serde_json::from_slice(&value).map_err(|error| {
-            tracing::error!(%error, "the record of a ticket is damaged");
+            tracing::error!(%error, ticket = ticket_id(key), "the record of a ticket is damaged");
             TicketProblem::Unavailable
         })?;
         Ok(LoadedTicket {
