@@ -61,8 +61,8 @@ pub struct TelegramOptions {
     pub connect_timeout: Period,
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left, on top of a second for each megabyte of it. Default
-    /// `2m`.
+    /// Longest wait for a response after the whole request was sent, on top of a second for each megabyte of it.
+    /// Default `2m`.
     pub answer_timeout: Period,
 }
 

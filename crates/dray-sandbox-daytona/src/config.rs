@@ -21,7 +21,7 @@ pub struct Config {
     pub connect_timeout: Period,
     /// Longest time without a byte during a transfer. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request was sent. Default `1m`.
     pub answer_timeout: Period,
     /// Longest time for one command, for instance for the digest of a large file. Its output arrives only at its end.
     /// Default `10m`.
