@@ -17,8 +17,8 @@ macro_rules! account_kinds {
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct AccountConfig {
-            /// The only tenant that the account serves; all of them without it. Messages of users belong to this
-            /// tenant, or to the one of a one-machine system.
+            /// The only tenant that the account serves. Unset: all tenants. Messages of users belong to this tenant, or
+            /// to the one of a one-machine system.
             pub tenant: Option<String>,
             $($(#[$doc])* pub $key: Option<$options>,)+
         }
