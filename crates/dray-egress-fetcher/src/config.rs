@@ -71,10 +71,10 @@ pub struct Config {
     /// NAT64 prefixes of this network (RFC 6052). An address inside a prefix is judged by the IPv4 address that it
     /// contains.
     pub nat64_prefixes: Vec<String>,
-    /// Networks that are never connected to, in addition to the built-in ones. Set it to the public addresses of
-    /// nodes, load balancers and egress gateways, and to corporate public ranges.
+    /// Networks that are never connected to, in addition to the built-in ones. List the public addresses of nodes, load
+    /// balancers and egress gateways, and corporate public ranges. Empty: none.
     pub extra_blocked_cidrs: Vec<String>,
-    /// Hosts that are never fetched, in addition to the built-in ones; patterns as in `host_allowlist`.
+    /// Hosts that are never fetched, in addition to the built-in ones, written as in `host_allowlist`. Empty: none.
     pub extra_blocked_hosts: Vec<String>,
     /// Private networks (RFC 1918 or ULA) that may be reached, for internal file servers. Loopback, link-local and
     /// metadata addresses, and addresses of this machine, stay refused. Empty: no private network.

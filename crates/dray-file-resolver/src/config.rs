@@ -23,7 +23,7 @@ pub struct Config {
     /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere
     /// else. Without it, `files/…` references cannot be loaded.
     pub dial_url: Option<String>,
-    /// PEM file with the authorities that sign DIAL Core's certificate, instead of the public ones.
+    /// PEM file with the authorities that sign DIAL Core's certificate. Unset: the public ones.
     pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core, TLS included. Default `5s`.
     pub dial_connect_timeout: Period,

@@ -49,14 +49,16 @@ pub struct Config {
     /// and `quick_apps`.
     pub deployments: Vec<String>,
     /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys are sent only to this scheme, host and port.
+    /// Unset: no DIAL Core.
     pub dial_url: Option<String>,
     /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
     pub dial_api_version: String,
-    /// PEM file with more authorities that sign DIAL Core's certificate.
+    /// PEM file with additional authorities that sign DIAL Core's certificate. Unset: none.
     pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core or the model, TLS included. Default `5s`.
     pub connect_timeout: Period,
-    /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`.
+    /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`. Unset:
+    /// models are deployments of DIAL Core.
     pub model_url: Option<String>,
     /// Key for `model_url`, sent as bearer token. Empty: none is sent.
     pub model_key: Secret,
@@ -115,16 +117,16 @@ pub struct Config {
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
     pub forward_headers: Vec<String>,
-    /// How long the metadata of deployments and tool sets is cached. Default `5m`.
+    /// How long the metadata of deployments and tool sets is cached; `0s` does not cache it. Default `5m`.
     pub metadata_expiry: Period,
     /// How long a turn waits for an interactive sign-in. Default `2m`.
     pub interactive_login_timeout: Period,
-    /// MCP servers on this machine that a manifest may name, by name.
+    /// MCP servers on this machine that a manifest may name, by name. Default none.
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// Limits of these servers that are programs.
     pub mcp_programs: McpPrograms,
     /// Tokens of the platform with which the service signs in to MCP servers, by name. Only manifests of the operator
-    /// may name one.
+    /// may name one. Default none.
     pub mcp_workload_tokens: BTreeMap<String, McpWorkloadToken>,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,

@@ -28,7 +28,7 @@ use crate::web_files::{covers, rule_problems};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Accounts on platforms, by name.
+    /// Accounts on platforms, by name. Default none.
     pub accounts: BTreeMap<String, AccountConfig>,
     /// Copies files into a directory of this machine for the target `cli:DIRECTORY`. Only for a system that serves the
     /// person who runs it. Default false.
@@ -47,13 +47,14 @@ pub struct Config {
     /// Whether files that are too large for a chat go as links: `auto` (when the store's public address is not this
     /// machine's own), `always` or `never`. Default `auto`.
     pub links: LinkPolicy,
-    /// Lifetime of such links: `5m` to `7d`. Default `24h`.
+    /// Lifetime of links to files: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
     /// Whether files of a session's sandbox may be sent as links to previews, if a request asks for it (`as_preview`):
     /// `never`, `auto` (when previews are served at another address than this machine's own) or `always`. Anyone in the
     /// chat can then look at the file without a login. Default `never`.
     pub preview_links: LinkPolicy,
-    /// Lifetime of such links: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default `12h`.
+    /// Lifetime of links to previews: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default
+    /// `12h`.
     pub preview_lifetime: Period,
     /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
     pub delivery_timeout: Period,
@@ -72,7 +73,7 @@ pub struct Config {
     /// Bearer tokens for uploads over HTTP, by tenant, of at least 16 characters. Default none.
     pub upload_tokens: BTreeMap<String, Secret>,
     /// Origins whose pages may upload from a browser, exactly as browsers send them: `https://app.example`. The object
-    /// store needs the same origins for `PUT` in its own CORS rules.
+    /// store needs the same origins for `PUT` in its own CORS rules. Default none.
     pub upload_origins: Vec<String>,
     /// Chats in which people answer questions, by name. The questions are about calls that wait for approval, with
     /// `host_questions` also about hosts, and with `tool_questions` also those that tools ask. The orchestrator names

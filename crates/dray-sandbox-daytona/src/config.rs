@@ -15,7 +15,7 @@ pub struct Config {
     pub api_url: String,
     /// URL of the toolboxes of all sandboxes. Default: the URL that the API reports for each sandbox.
     pub toolbox_url: Option<String>,
-    /// PEM file with additional certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

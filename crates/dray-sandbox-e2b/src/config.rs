@@ -26,7 +26,7 @@ pub struct Config {
     pub user: String,
     /// Longest remaining lifetime that a transfer may give a sandbox. Default `1h`.
     pub longest_life: Period,
-    /// PEM file with additional certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

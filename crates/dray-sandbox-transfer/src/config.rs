@@ -75,7 +75,7 @@ pub struct Config {
     pub ssh: dray_sandbox_ssh::Config,
     /// Instances of Apptainer or Singularity.
     pub apptainer: dray_sandbox_apptainer::Config,
-    /// Sandboxes that are entered by a command line, by name.
+    /// Sandboxes that are entered by a command line, by name. Default none.
     pub exec: BTreeMap<String, CommandConfig>,
     /// Containers of a Kubernetes cluster.
     pub kubernetes: dray_sandbox_kubernetes::Config,

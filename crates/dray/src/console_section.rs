@@ -27,7 +27,7 @@ pub(crate) struct OidcSection {
     pub(crate) client_id: String,
     /// Secret of the console at the provider. Empty: the console is a public client, which uses only PKCE.
     pub(crate) client_secret: Secret,
-    /// PEM file with further authorities for the certificate of the provider.
+    /// PEM file with additional authorities for the certificate of the provider. Unset: none.
     pub(crate) ca_file: Option<PathBuf>,
     /// Scopes to request. Default `openid` and `profile`.
     pub(crate) scopes: Vec<String>,

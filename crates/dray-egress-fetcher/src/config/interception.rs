@@ -16,7 +16,7 @@ pub struct InterceptionConfig {
     /// trust it. Unset: tunnels that the policy files select for interception are refused.
     pub certificate: Option<FileSetting>,
     /// Private key of the authority, PKCS#8 in PEM form. Its holder can impersonate any server to every client that
-    /// trusts the authority.
+    /// trusts the authority. Required with `certificate`.
     pub key: Option<Secret>,
 }
 

@@ -75,7 +75,7 @@ pub struct SummaryConfig {
     pub model: String,
     /// Bearer token for the API. Empty: none is sent.
     pub key: Secret,
-    /// PEM file with more certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
     /// Longest wait for one response of the model. Default `5m`.
     pub timeout: Period,

@@ -238,7 +238,7 @@ pub struct LimitsSection {
     /// Percentage of the state directory's volume that must be free: 0 to 99, where 0 requires nothing. With less, the
     /// process is not ready and pulls no work. Applies only to a process that keeps files.
     pub free_disk_percent: u8,
-    /// Free bytes that are always enough, whatever the size of the volume.
+    /// Free bytes that are always enough, for any size of the volume.
     pub free_disk_enough: ByteSize,
 }
 
