@@ -3,7 +3,7 @@
 #
 #   deploy/credentials.sh > .env
 #
-# Run it again to rotate all of them; restart everything afterwards.
+# Run it again to replace all of them, and restart everything afterwards.
 set -eu
 
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The bucket, its expiry, and for each identity an access key with its own policy. Can run any number of times.
-# Uses the shell and `mc` only: the image has few other programs.
+# Makes the bucket, its expiry rules, and for each identity an access key with its own policy. Can be run again.
+# Uses only the shell and `mc`: the image has few other programs.
 set -eu
 
-# Makes the user, replaces its policy by the shipped one, and attaches it.
+# Makes the user, replaces its policy with the shipped one, and attaches it.
 grant() {
     identity=$1
     mc admin user add store "$identity" "$2"
@@ -17,7 +17,7 @@ grant() {
 
 mc alias set store http://minio:9000 root "$MINIO_ROOT_PASSWORD"
 mc mb --ignore-existing store/drayage
-# A dead letter can be restarted for 14 days, and needs its bytes for that long.
+# A dead letter can be restarted for 14 days, and its content must exist for as long.
 mc ilm rule import store/drayage < /etc/minio/lifecycle.json
 grant egress-fetcher "$EGRESS_FETCHER_SECRET_KEY"
 grant file-resolver "$FILE_RESOLVER_SECRET_KEY"

@@ -1,5 +1,5 @@
-// Prints each problem that the parser of the AsyncAPI initiative finds in the document of standard input, one a line.
-// What it recommends without calling it a problem, such as a later version of the specification, is left out.
+// Prints each problem that the parser of the AsyncAPI initiative finds in the document on standard input, one a line.
+// Mere recommendations, such as a later version of the specification, are left out.
 
 import { Parser } from "@asyncapi/parser";
 import { text } from "node:stream/consumers";

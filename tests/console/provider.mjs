@@ -31,7 +31,7 @@ const provider = new Provider(issuer, {
     post_logout_redirect_uris: [redirect.replace(/return$/, "ended")],
   }],
   claims: { openid: ["sub"], profile: ["name", "groups"] },
-  // This is the default of the package: claims of scopes are at the userinfo endpoint alone.
+  // The default of the package: claims of scopes are only at the userinfo endpoint.
   conformIdTokenClaims: true,
   findAccount: (_, account) => ({
     accountId: account,

@@ -74,7 +74,7 @@ def rows_of(rows):
     return collections.Counter(cell(value) for row in rows for value in row if value is not None and cell(value))
 
 
-# References: (text, cells or None) of a file; None where there is none
+# References: (text, cells or None) of a file; None where there is no reference
 
 
 def pdf(path):
@@ -83,7 +83,7 @@ def pdf(path):
     ran = subprocess.run(["pdftotext", "-enc", "UTF-8", str(path), "-"], capture_output=True, timeout=60)
     if ran.returncode != 0:
         return None
-    # pdftotext leaves words divided at line ends.
+    # pdftotext does not rejoin words that are divided at line ends.
     text = re.sub(r"(?<=[^\W\d_])[-\u2010]\n(?=[^\W\d_])", "", ran.stdout.decode("utf-8", "replace"))
     try:
         import pdfplumber

@@ -76,7 +76,7 @@ def converses(client):
 
 
 def names_approvals(client):
-    """The item of an approved call of an MCP server has the id of the item that asked, whole and in a stream."""
+    """The item of an approved call of an MCP server has the id of the item that asked, with and without a stream."""
     names = []
     for streams in (False, True):
         first = client.responses.create(model="bank", input="balance")

@@ -20,7 +20,7 @@ def report(port, what):
 
 
 def peer_port(writer):
-    """The port of the other end; None when the connection is lost. A TLS connection forgets it then."""
+    """The port of the other end; None for a lost TLS connection, which does not know its port any more."""
     name = writer.get_extra_info("peername")
     return name and name[1]
 
@@ -55,7 +55,7 @@ async def respond_over_tls(reader, writer):
     port = peer_port(writer)
     if port is None:
         return await close(writer)
-    # Its handshake is complete, so bytes have passed.
+    # The TLS handshake is complete, so bytes have arrived.
     report(port, "received")
     try:
         await reader.readuntil(b"\r\n\r\n")

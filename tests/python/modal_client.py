@@ -1,6 +1,6 @@
 """Calls the fake Modal server with the provider's own client.
 
-Usage: modal_client.py SANDBOX_ID FOLDER
+Usage: modal_client.py SANDBOX_ID DIRECTORY
 
 The server and the token come from the environment. Prints one JSON object with the values that the client read.
 """

@@ -42,7 +42,7 @@ EVENT_TYPES = event_types()
 
 
 def problems(model, value):
-    """What the type does not accept, a line each."""
+    """What the type does not accept, one problem in a line."""
     try:
         model.model_validate(value)
     except pydantic.ValidationError as error:

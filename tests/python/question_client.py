@@ -60,7 +60,7 @@ def answers(client):
 
 
 def streams(client):
-    """The same over streams, as the package puts the pieces together."""
+    """The same over streams, whose chunks the package puts together."""
     messages = [{"role": "user", "content": "both"}]
     with client.chat.completions.stream(model="agent", messages=messages, tools=TOOLS) as stream:
         message = stream.get_final_completion().choices[0].message

@@ -209,7 +209,7 @@ export class Publisher {
     const event = await this.#events.open(operationId);
     try {
       const headers = await this.#headers("ToolCallRequested", operationId, deadlineMs);
-      // The same for every repetition, so that the stream stores the message once.
+      // The id is the same for every repetition, so that the stream stores the message once.
       headers.set("Nats-Msg-Id", `${operationId}:toolcall.resolve:0`);
       const duplicate = await this.#publish(toBinary(ToolCallRequestedSchema, call), headers, deadline);
       return new PublishedWork(this, operationId, duplicate, deadlineMs + REPORT_GRACE_MS, event);
@@ -269,10 +269,10 @@ export class Publisher {
   async #nextEvent(waitMs: number): Promise<Msg | undefined> {
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${EVENT_STREAM}.publisher-${this.#settings.tenant}`;
     // The request is a plain message: the client of JetStream first requests information on the consumer, which a
-    // publisher may not. Without a time the server would wait without end.
+    // publisher may not. Without `expires` the server would wait without end.
     const request = JSON.stringify({ batch: 1, expires: Math.max(1, waitMs) * 1_000_000 });
-    // Events have a subscription of their own: they arrive with their own subject, by which the shared one finds no
-    // request.
+    // The request has a separate subscription: an event arrives with its own subject, by which the shared subscription
+    // of all requests could not find the request.
     const options = { timeout: waitMs + REPLY_TIMEOUT_MS, noMux: true };
     let reply: Msg;
     try {
@@ -322,7 +322,7 @@ export class Publisher {
       } catch (error) {
         deadline.signal.throwIfAborted();
         if (!isLostReply(error)) throw error;
-        // The stream may have stored the message: the repetition has the same id.
+        // The stream may have stored the message, so the repetition has the same id.
         const delayMs = retryDelayMs(this.#options.retry, attempt, 0);
         if (this.#connection.isClosed() || !deadline.allows(delayMs)) throw unconfirmed(error);
         await deadline.wait(delayMs);

@@ -145,7 +145,7 @@ export class ToolCallOutcome {
 export class FetchedFile {
   constructor(readonly message: FetchReply) {}
 
-  /** Stored bytes. */
+  /** Size of the stored content in bytes. */
   get size(): number {
     return Number(this.message.size);
   }
@@ -213,7 +213,7 @@ export class SandboxEntry {
     return ENTRY_KINDS[this.message.kindCode] ?? "other";
   }
 
-  /** Bytes. */
+  /** Size in bytes. */
   get size(): number {
     return Number(this.message.size);
   }
@@ -235,7 +235,7 @@ export class SandboxFile {
     return this.message.claim;
   }
 
-  /** Bytes. */
+  /** Size in bytes. */
   get size(): number {
     return Number(this.message.claim?.artifact?.size ?? 0n);
   }
@@ -260,7 +260,7 @@ export class PlacedFile {
     return textOf(this.message.path);
   }
 
-  /** Bytes. */
+  /** Size in bytes. */
   get size(): number {
     return Number(this.message.size);
   }

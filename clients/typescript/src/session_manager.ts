@@ -26,7 +26,7 @@ export class SessionManager extends Http2SessionManager {
     stream.once("response", () => (hasReply = true));
     stream.once("close", () => {
       if (hasReply || stream.rstCode !== constants.NGHTTP2_NO_ERROR) return;
-      // The only event by which the library learns it: a closed stream cannot be destroyed with an error.
+      // The library can be notified only by this event, since a closed stream cannot be destroyed with an error.
       stream.emit("error", new ConnectError(NO_REPLY, Code.Unavailable));
     });
     return stream;

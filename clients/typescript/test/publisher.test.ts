@@ -50,7 +50,7 @@ test("a result that is larger than a message is read with a client of the store"
   assert.equal(outcome.resolved?.message.arguments?.body.case, "claim");
   assert.throws(() => outcome.arguments(), (error) => error instanceof DrayageError && error.fault.advice !== "");
   await assert.rejects(publisher.publishToolCall("t", { text: "x".repeat(70_000) }), TooLargeError);
-  // Their deadlines would be no number, and the calls dead letters.
+  // With such timeouts the deadlines would not be numbers, and the calls would become dead letters.
   for (const timeoutMs of [Infinity, NaN, 1e300, -1]) {
     await assert.rejects(publisher.publishToolCall("t", {}, { timeoutMs }), /`timeoutMs`/);
   }

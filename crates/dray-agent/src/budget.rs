@@ -121,11 +121,11 @@ impl TokenPrice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BudgetLimits {
-    /// Most tokens of prompts and answers together.
+    /// Most tokens of prompts and answers together. Unset: no limit.
     pub max_tokens: Option<u64>,
-    /// Most cost, by the prices in the service's configuration.
+    /// Most cost, by the prices in the service's configuration. Unset: no limit.
     pub max_cost: Option<MoneyAmount>,
-    /// Most calls of models.
+    /// Most calls of models. Unset: no limit.
     pub max_calls: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ pub struct TurnLimits {
     /// Tokens, cost and calls.
     #[serde(flatten)]
     pub limits: BudgetLimits,
-    /// Longest duration in seconds, tools included; 1 to 86400.
+    /// Longest duration in seconds, tools included; 1 to 86400. Unset: no limit.
     #[schemars(range(min = 1, max = 86_400))]
     pub max_seconds: Option<u32>,
 }

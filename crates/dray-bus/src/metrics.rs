@@ -151,11 +151,11 @@ impl BusMetrics {
             ),
             oldest_unfinished_seconds: age(
                 "dray_oldest_unfinished_seconds",
-                "Age of the oldest work without a terminal state. Alarm on it.",
+                "Age of the oldest work without a terminal state. Alert on it.",
             ),
             stranded_total: counter(
                 "dray_stranded_total",
-                "Messages that the sweeper found without a terminal state. Alarm on it.",
+                "Messages that the sweeper found without a terminal state. Alert on it.",
             ),
             disconnects_total: counter(
                 "dray_bus_disconnects_total",

@@ -12,24 +12,25 @@ use serde::{Deserialize, Serialize};
 pub struct NatsOptions {
     /// Servers, such as `nats://nats:4222` or `tls://nats:4222`. Default: `nats://127.0.0.1:4222`.
     pub servers: Vec<String>,
-    /// Name of the connection in the server's lists and the suffix of the reply inbox `_INBOX_<name>`, which the
-    /// server's permissions bind to the identity. Default: `dray`.
+    /// Name of the connection, as the server lists it. It is also the suffix of the reply inbox `_INBOX_<name>`, which
+    /// the server's permissions bind to the identity. Default: `dray`.
     pub name: String,
-    /// User, with `password`. Empty: none.
+    /// User name at the server, with `password`. Empty: none.
     pub user: String,
     /// Password of `user`.
     pub password: Secret,
-    /// Seed of an `NKey`. Empty: none.
+    /// Seed of the `NKey` that identifies this client. Empty: none.
     pub nkey_seed: Secret,
-    /// File with a JWT and its `NKey` seed, as `nsc` writes it. Read for each connection, as the other files are.
+    /// File with a JWT and its `NKey` seed, as `nsc` writes it. It is read for each connection, as are the other files.
+    /// Unset: none.
     pub credentials_file: Option<PathBuf>,
     /// Whether a connection without TLS is refused. Default: false.
     pub require_tls: bool,
-    /// Root certificates (PEM) for the servers, instead of the system's.
+    /// PEM file with the root certificates that verify the servers. Unset: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Client certificate (PEM), with `client_key_file`.
+    /// PEM file with the client certificate; needs `client_key_file`. Unset: none.
     pub client_certificate_file: Option<PathBuf>,
-    /// Key of the client certificate (PEM).
+    /// PEM file with the private key of the client certificate.
     pub client_key_file: Option<PathBuf>,
     /// Longest wait for a connection. Default: 5s.
     pub connect_timeout: Period,

@@ -39,7 +39,7 @@ use dray_types::{ByteSize, FileSetting, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Section `egress-fetcher`.
+/// The egress-fetcher, which fetches URLs of the web and is the forward proxy of sandboxes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(
@@ -47,65 +47,68 @@ use serde::{Deserialize, Serialize, Serializer};
     reason = "each is a documented switch of its own"
 )]
 pub struct Config {
-    /// Whether anything is fetched at all.
+    /// Whether URLs are fetched. If false, every fetch is refused.
     pub enabled: bool,
-    /// Hosts that may be fetched, as `example.com` or `*.example.com`; absent allows every public host.
+    /// Hosts that may be fetched, as `example.com` or `*.example.com`. Unset: every public host.
     pub host_allowlist: Option<Vec<String>>,
     /// Ports that may be fetched from: numbers separated by commas, or `any`. The bad ports of the WHATWG Fetch
-    /// standard stay refused.
+    /// standard are always refused.
     pub allowed_ports: String,
     /// Refuses plain http.
     pub https_only: bool,
     /// Lets a redirect lead from https to http.
     pub allow_downgrade: bool,
-    /// Redirects that are followed at most, 0 to 10.
+    /// Most redirects that one fetch follows: 0 (none) to 10.
     pub max_redirects: u32,
-    /// Connects over IPv6 too. IPv6 addresses of an answer are judged either way.
+    /// Connects over IPv6 too. IPv6 addresses in DNS responses are checked in any case.
     pub ipv6: bool,
     /// Tries IPv6 addresses before IPv4 ones.
     pub ipv6_first: bool,
-    /// DNS servers: addresses with an optional port, or encrypted servers alone, as `tls://ADDRESS#NAME` (DNS over TLS)
-    /// and `https://ADDRESS/PATH#NAME` (DNS over HTTPS). Their certificates must have the name, or without one the
-    /// address. Absent uses the `nameserver` lines of `/etc/resolv.conf`. No other fallback exists.
+    /// DNS servers. Either all are addresses with an optional port, or all are encrypted: `tls://ADDRESS#NAME` (DNS
+    /// over TLS) or `https://ADDRESS/PATH#NAME` (DNS over HTTPS). The certificate must have NAME, or without `#NAME`
+    /// the address. Unset: the `nameserver` lines of `/etc/resolv.conf`. There is no other fallback.
     pub dns_servers: Option<Vec<String>>,
-    /// NAT64 prefixes that are in use here (RFC 6052); addresses inside are judged by the IPv4 address they carry.
+    /// NAT64 prefixes of this network (RFC 6052). An address inside a prefix is judged by the IPv4 address that it
+    /// contains.
     pub nat64_prefixes: Vec<String>,
-    /// Networks that are never connected to, in addition to the built-in ones. Set it to the public addresses of
-    /// nodes, load balancers and egress gateways, and to corporate public ranges.
+    /// Networks that are never connected to, in addition to the built-in ones. List the public addresses of nodes, load
+    /// balancers and egress gateways, and corporate public ranges. Empty: none.
     pub extra_blocked_cidrs: Vec<String>,
-    /// Hosts that are never fetched, in addition to the built-in ones; patterns as in `host_allowlist`.
+    /// Hosts that are never fetched, in addition to the built-in ones, written as in `host_allowlist`. Empty: none.
     pub extra_blocked_hosts: Vec<String>,
-    /// Exact private networks (RFC 1918 or ULA) that are opened for internal file servers. Never loopback, link-local
-    /// or metadata addresses, nor addresses of this machine.
+    /// Private networks (RFC 1918 or ULA) that may be reached, for internal file servers. Loopback, link-local and
+    /// metadata addresses, and addresses of this machine, stay refused. Empty: no private network.
     pub private_cidrs: Vec<String>,
     /// Addresses, networks or host names to which the product itself connects, blocked like `extra_blocked_cidrs`.
     /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added automatically.
     #[serde(serialize_with = "serialize_redacted")]
     pub protected: Vec<String>,
-    /// Address of the Kubernetes API, blocked likewise.
+    /// Address of the Kubernetes API, which is blocked like those in `protected`.
     #[serde(serialize_with = "serialize_redacted_option")]
     pub kubernetes_api: Option<String>,
-    /// File with further trust anchors in PEM form, in addition to the built-in web roots.
+    /// PEM file with certificate authorities that are trusted in addition to the built-in web roots.
     pub ca_bundle: Option<FileSetting>,
     /// The proxy through which the web is reached. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
-    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy to targets use HTTP/1.1.
+    /// Fetches over HTTP/2 if an https server offers it. Connections of the forward proxy to targets always use
+    /// HTTP/1.1.
     pub http2: bool,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,
-    /// Contact for operators of servers: a URL or an email address, sent as `(+CONTACT)` after `user_agent`.
+    /// Contact for operators of servers: a URL or an email address, sent as `(+CONTACT)` after `user_agent`; at most 80
+    /// characters. Unset: none.
     pub contact: Option<String>,
     /// How fetches treat the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
     /// of policy files can override it.
     pub robots: RobotsSetting,
-    /// Fails a fetch, and refuses a connection of the proxy, whose audit event could not be published, or not be
-    /// recorded in `audit_file`.
+    /// Fails a fetch, and refuses a connection of the proxy, if its audit event could not be published or not be
+    /// written to `audit_file`.
     pub audit_required: bool,
-    /// Fails a fetch that returns a small file whose origin could not be recorded in the store. A fetch that stores its
-    /// file always fails then. Set it where `platform-delivery.web_files` has rules.
+    /// Fails a fetch that returns a small file if the origin of the file could not be recorded in the store. A fetch
+    /// that stores its file always fails in this case. Set it if `platform-delivery.web_files` has rules.
     pub origin_required: bool,
     /// Key of the hash that replaces path and query in audit events, so that equal paths can be recognised across
-    /// replicas; absent uses a random one for each process.
+    /// replicas. Unset: a random key for each process.
     pub audit_key: Option<Secret>,
     /// Audit events as lines of a file.
     pub audit_file: AuditFileConfig,
@@ -113,51 +116,52 @@ pub struct Config {
     pub audit_syslog: AuditSyslogConfig,
     /// Most stored bytes of a fetch whose request sets no limit.
     pub max_bytes: ByteSize,
-    /// Most stored bytes that a request may ask for.
+    /// Largest limit of stored bytes that a request may set.
     pub max_bytes_ceiling: ByteSize,
-    /// Longest time of a fetch, retries included; a request may only ask for less. At most 300 s.
+    /// Longest time of a fetch, retries included; at most `5m`. A request can only shorten it.
     pub total_timeout: Period,
-    /// Time for DNS, per hop.
+    /// Longest time for the DNS lookup of each hop, at most `5m`. A hop is a request; every redirect begins a new one.
     pub dns_timeout: Period,
-    /// Time for connecting, all addresses together, per hop; at most 30 s.
+    /// Longest time for connecting in each hop, all addresses together; at most `30s`.
     pub connect_timeout: Period,
-    /// Time for the TLS handshake, per hop.
+    /// Longest time of the TLS handshake in each hop; at most `5m`.
     pub tls_timeout: Period,
-    /// Time from the request to the final response head, per hop.
+    /// Longest time from the request to the final head of the response in each hop; at most `5m`.
     pub head_timeout: Period,
-    /// Longest silence within a body.
+    /// Longest time without a byte within a body; at most `5m`.
     pub idle_timeout: Period,
-    /// Least bytes per second of a body on average, once `min_rate_after` has passed; 0 for none.
+    /// Lowest average rate of a body in bytes per second, checked once `min_rate_after` has passed; 0 for no limit.
     pub min_rate: ByteSize,
-    /// Time of a body before `min_rate` counts.
+    /// Time after the start of a body from which `min_rate` applies.
     pub min_rate_after: Period,
-    /// Fetches at the same time. A tenant gets another slot only while it holds fewer than are free, so at most half of
-    /// them.
+    /// Most concurrent fetches. A tenant gets another slot only while it holds fewer slots than are free, so at most
+    /// half of all.
     pub max_concurrency: u32,
-    /// Fetches at the same time to one host.
+    /// Most concurrent fetches from one host.
     pub max_per_host: u32,
-    /// Connections at the same time to one address.
+    /// Most concurrent connections to one address.
     pub max_per_address: u32,
-    /// Fetches at the same time for one app.
+    /// Most concurrent fetches for one app.
     pub max_per_app: u32,
-    /// Fetches that wait for a slot. When the queue is full, a further fetch is refused, or displaces the newest one of
-    /// the tenant with the most waiting fetches.
+    /// Most fetches that wait for a slot. When the queue is full, a further fetch is refused, or displaces the newest
+    /// one of the tenant with the most waiting fetches.
     pub max_queue: u32,
     /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and
-    /// apps. They can only narrow this section, hold for fetches and the proxy, and are read again when they change.
-    /// Absent for no rules.
+    /// apps. They can only narrow this section, apply to fetches and to the proxy, and are read again when they change.
+    /// Unset: no rules.
     pub policy_path: Option<PathBuf>,
     /// Takes the policy files from the key-value bucket `dray_egress_policy` of the bus, instead of `policy_path`: each
     /// key is a file. `dray policy put` writes it.
     pub policy_bucket: bool,
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
-    /// its part of every quota, at least 1.
+    /// its share of every quota, at least 1.
     pub policy_replicas: u32,
     /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed credentials,
     /// keys of tokens, times and most limits apply to later fetches and connections; the log names changes that need a
     /// restart. Default `2s`.
     pub reload_interval: Period,
-    /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
+    /// Secrets that are added to requests to certain hosts: to fetches, and to plain HTTP requests through the proxy.
+    /// Empty: none.
     pub credentials: Vec<CredentialConfig>,
     /// Stored responses of fetches.
     pub cache: CacheConfig,

@@ -128,7 +128,7 @@ impl EgressMetrics {
             };
         gauge(
             "dray_egress_queue_depth",
-            "Fetches that wait for a place.",
+            "Fetches that wait for a slot.",
             FetchAdmission::waiting,
         );
         gauge(

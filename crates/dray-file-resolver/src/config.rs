@@ -16,45 +16,48 @@ use crate::resolver::ResolveLimits;
 use dray_dial::origin::DialOrigin;
 use dray_http::HttpTimeouts;
 
-/// Section `file-resolver`.
+/// The file-resolver, which puts the content of files into arguments of tool calls and reads documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
     /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere
     /// else. Without it, `files/…` references cannot be loaded.
     pub dial_url: Option<String>,
-    /// PEM file with the authorities that sign DIAL Core's certificate, instead of the public ones.
+    /// PEM file with the authorities that sign DIAL Core's certificate. Unset: the public ones.
     pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core, TLS included. Default `5s`.
     pub dial_connect_timeout: Period,
-    /// Longest silence of DIAL Core in the middle of a response. Default `30s`.
+    /// Longest time that DIAL Core may send nothing, before or within a response. Default `30s`.
     pub dial_read_timeout: Period,
     /// Most bytes of one file when the app sets no limit. Default `10MiB`.
     pub default_size_limit: ByteSize,
-    /// Most bytes of one file, an upper bound for apps. Default `512MiB`.
+    /// Largest size limit that an app may set for a file; at least `default_size_limit`. Default `512MiB`.
     pub max_size_limit: ByteSize,
-    /// Most bytes of one tool call's arguments before they are resolved; they are held in memory. Default `4MiB`.
+    /// Most bytes of one tool call's arguments before they are resolved, at most `64MiB`. They are held in memory.
+    /// Default `4MiB`.
     pub max_arguments: ByteSize,
-    /// Most file references in one tool call. Default 64.
+    /// Most file references in one tool call: 1 to 1024. Default 64.
     pub max_references: usize,
     /// Time for the files of one tool call when the app sets none; at most `1h`. Default `5m`.
     pub tool_timeout: Period,
-    /// How long a submitted tool call may wait for its turn and run; at most `1h`. Default `10m`.
+    /// How long a submitted tool call may take in all, waiting included; at most `1h`. Default `10m`.
     pub work_deadline: Period,
-    /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
+    /// Lifetime of a link to resolved arguments, if the caller requests one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
     /// How long a file that was loaded for one tool call is kept for the other tool calls of the same request, at most
-    /// `1h`; `0s` loads for each call. Default `10m`.
+    /// `1h`. With `0s` each call loads the file again. Default `10m`.
     pub download_lifetime: Period,
-    /// Most files that are kept for other tool calls. Default 4096.
+    /// Most files that are kept for other tool calls; at least 1. Default 4096.
     pub download_entries: usize,
     /// Settings of reading documents.
     pub reading: ReadingConfig,
-    /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
+    /// Credentials for DIAL Core by tenant, for tool calls that come as work messages. Direct calls carry credentials
+    /// of their own and never use these. Default none.
     pub tenants: BTreeMap<String, TenantCredentials>,
     /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
     /// this section apply to later calls, except `dial_url`, `download_lifetime`, `download_entries`,
-    /// `reading.workers`, `reading.worker`, the two settings of downloads in `reading` and this one. Default `2s`.
+    /// `reading.workers`, `reading.worker`, `reading.download_lifetime`, `reading.download_entries` and this one.
+    /// Default `2s`.
     pub reload_interval: Period,
 }
 

@@ -24,69 +24,74 @@ pub mod tool_access;
 
 pub use programs::{Interpreter, McpPrograms, McpServer, McpWorkloadToken};
 
-/// Section `orchestrator`.
+/// The orchestrator, which runs agents: it turns a chat completion into calls of a model and of tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is its own switch")]
 pub struct Config {
-    /// Address for chats. Other machines reach it only with `clients` or `dial_url`. Default `127.0.0.1:5000`.
+    /// Address of the chat endpoint. An address that other machines reach needs `clients` or `dial_url`. Default
+    /// `127.0.0.1:5000`.
     pub listen: SocketAddr,
-    /// Host names under which a listener of this machine without keys may be called, in addition to `localhost` and
-    /// loopback addresses, as in the `Host` header without its port.
+    /// Host names that the `Host` header may have (without its port) in addition to `localhost` and loopback addresses,
+    /// while the listener is on a loopback address and has no keys. Default none.
     pub hosts: Vec<String>,
     /// Base URL at which browsers reach this service, such as `https://chat.example.org`, for users who sign in to MCP
-    /// servers. Default: the address of `listen` if it is one of this machine; otherwise users cannot sign in. `https`,
-    /// or `http` for a host of this machine.
+    /// servers. It must be `https`, or `http` for a host of this machine. Default: the address of `listen` if it is one
+    /// of this machine; otherwise users cannot sign in.
     pub public_url: Option<String>,
-    /// The tenant of this service: of its sessions, files, records and chats. Default `default`.
+    /// Tenant to which the sessions, files, records and chats of this service belong. Default `default`.
     pub tenant: String,
-    /// Keys of clients by name; a client sends its key as bearer token or, without DIAL, as `Api-Key`.
+    /// Keys of clients, by name. A client sends its key as bearer token or, without DIAL, as `Api-Key`. Default none.
     pub clients: BTreeMap<String, Secret>,
     /// Agents, tools and models that callers may use.
     pub permissions: permissions::Permissions,
-    /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
+    /// Deployment names that paths of requests may contain. Names of local manifests work too. Default `quick_apps2`
+    /// and `quick_apps`.
     pub deployments: Vec<String>,
     /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys are sent only to this scheme, host and port.
+    /// Unset: no DIAL Core.
     pub dial_url: Option<String>,
     /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
     pub dial_api_version: String,
-    /// PEM file with more authorities that sign DIAL Core's certificate.
+    /// PEM file with additional authorities that sign DIAL Core's certificate. Unset: none.
     pub dial_ca_file: Option<FileSetting>,
     /// Time to connect to DIAL Core or the model, TLS included. Default `5s`.
     pub connect_timeout: Period,
-    /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`.
+    /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`. Unset:
+    /// models are deployments of DIAL Core.
     pub model_url: Option<String>,
-    /// Key of that model, sent as bearer token.
+    /// Key for `model_url`, sent as bearer token. Empty: none is sent.
     pub model_key: Secret,
-    /// Longest wait for the first byte of a model's answer. Default `10m`.
+    /// Longest wait for the first byte of a model's response. Default `10m`.
     pub model_timeout: Period,
-    /// Longest time without a byte in the middle of a model's answer. Default `5m`.
+    /// Longest time without a byte in the middle of a model's response. Default `5m`.
     pub model_idle_timeout: Period,
-    /// Directory of local manifests, `NAME.json` each. Changes apply from the next request on.
+    /// Directory of local manifests, `NAME.json` each. Changes apply from the next request on. Unset: none.
     pub manifests: Option<PathBuf>,
-    /// Local manifest for requests that name none.
+    /// Name of the local manifest for requests that name none. Unset: none.
     pub default_manifest: Option<String>,
-    /// Directories of prompts, tools, tool sets and skills in addition to the built-in ones; later ones win.
+    /// Directories of prompts, tools, tool sets and skills in addition to the built-in ones. Later directories override
+    /// earlier ones.
     pub layers: Vec<PathBuf>,
     /// Id of the published schema of manifests.
     pub app_schema_id: String,
     /// Whether features in preview may be used. Default off.
     pub preview: bool,
-    /// Prompts that editors may offer, with the models for which each is intended; no model twice.
+    /// Prompts that editors may offer, with the models for which each is intended. No model may appear twice.
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
-    /// Model for manifests that name none.
+    /// Model for manifests that name none. Unset: none.
     pub default_orchestrator_deployment: Option<String>,
-    /// Most calls of the model in one turn, unless the manifest says otherwise; at least 1. Default 15.
+    /// Most calls of the model in one turn, unless the manifest sets another number; 1 to 1000000. Default 15.
     pub max_iterations: u32,
     /// How deeply agents may call each other, 0 to 8; with 0 they may not. Default 3.
     pub max_agent_depth: u32,
-    /// How often one turn may be handed over from agent to agent, 0 to 16; with 0 it may not. Default 4.
+    /// How often one turn may be handed over from agent to agent, 0 to 16; with 0 it is never handed over. Default 4.
     pub max_handoffs: u32,
-    /// Number of tools of all tool sets above which the model searches them, unless the manifest says otherwise; 0 for
-    /// never. Default 128, the most that `OpenAI` accepts.
+    /// Number of tools in all tool sets above which the model has to search for tools, unless the manifest sets another
+    /// number; 0 for never. Default 128, the most that `OpenAI` accepts.
     pub tool_search_threshold: u32,
     /// Estimated tokens of a prompt from which old messages of a conversation are put into a file and summarised,
-    /// unless the manifest says otherwise; at least 1000. Default never.
+    /// unless the manifest sets another number; at least 1000. Unset: never.
     pub compaction_threshold_tokens: Option<u32>,
     /// Whether a system message of the client is kept. Default off.
     pub allow_override_system_message: bool,
@@ -94,33 +99,34 @@ pub struct Config {
     pub show_usage_statistics: bool,
     /// Whether the time of a turn is shown. Default off.
     pub show_execution_time_stage: bool,
-    /// Which stages are shown regardless of the manifest: `none`, `error`, `info` or `debug`.
+    /// Which stages are shown regardless of the manifest: `none`, `error`, `info` or `debug`. Unset: the manifest
+    /// decides.
     pub stage_display_level: Option<StageLevel>,
-    /// Header with the language of texts for the user. Default `accept-language`.
+    /// Header of requests with the language of texts for the user. Default `accept-language`.
     pub language_header: String,
     /// Whether the log contains message contents at level debug. Default off.
     pub log_payloads: bool,
-    /// Most characters of a content in the log. Default 2000.
+    /// Most characters of one message content in the log. Default 2000.
     pub log_payloads_max_length: u32,
     /// Whether spans contain messages, arguments and results, each of at most `log_payloads_max_length` characters.
     /// Default off.
     pub trace_contents: bool,
-    /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
+    /// Longest duration of a tool call, unless the manifest sets another one; at most `1h`. Default `5m`.
     pub tool_timeout: Period,
     /// Whether agents without a tool that takes files also get the skill on references to files. Default off.
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
     pub forward_headers: Vec<String>,
-    /// How long metadata of deployments and tool sets are cached. Default `5m`.
+    /// How long the metadata of deployments and tool sets is cached; `0s` does not cache it. Default `5m`.
     pub metadata_expiry: Period,
-    /// How long an interactive sign-in may take. Default `2m`.
+    /// How long a turn waits for an interactive sign-in. Default `2m`.
     pub interactive_login_timeout: Period,
-    /// MCP servers on this machine that a manifest may name, by name.
+    /// MCP servers on this machine that a manifest may name, by name. Default none.
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// Limits of these servers that are programs.
     pub mcp_programs: McpPrograms,
     /// Tokens of the platform with which the service signs in to MCP servers, by name. Only manifests of the operator
-    /// may name one.
+    /// may name one. Default none.
     pub mcp_workload_tokens: BTreeMap<String, McpWorkloadToken>,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
@@ -132,7 +138,7 @@ pub struct Config {
     pub sandbox: Option<String>,
     /// Most concurrent chats; together with `max_body` it bounds the memory for requests. Default 256.
     pub max_chats: usize,
-    /// How long a further chat waits for its turn. Default `30s`.
+    /// How long a chat above `max_chats` waits for its turn before it is refused. Default `30s`.
     pub chat_wait: Period,
     /// Most bytes of one request; up to `256MiB`. Default `16MiB`.
     pub max_body: ByteSize,
@@ -164,16 +170,17 @@ pub struct Config {
     pub approval_timeout: Period,
     /// Chats whose people decide about calls that need approval, or answer what tools ask during calls. Default none.
     pub approval_chats: Vec<approvals::ApprovalChat>,
-    /// How long a request stays open for the decision of a chat; afterwards the turn is paused. A response in the
-    /// background stays until the approval expires. `0s` for not at all; up to `1h`. Default `1m`.
+    /// How long a request stays open for the decision of a chat, at most `1h`; `0s` does not wait. Afterwards the turn
+    /// is paused. A response in the background stays until the approval expires. Default `1m`.
     pub approval_wait: Period,
     /// Limits of turns, conversations and callers, and the prices of models. Default no limit.
     pub budgets: budgets::Budgets,
     /// How long files, responses and conversations of `/v1` are kept after they were stored or last changed; `1h` to
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
-    /// How long the process of a running response may give no sign of life before the other replicas report the
-    /// response as failed, and a question of a chat as one whose request is gone; `2s` to `5m`. Default `30s`.
+    /// How long the process of a running response may give no sign of life: `2s` to `5m`. Afterwards other replicas
+    /// report the response as failed, and its questions in chats as questions of a request that has ended. Default
+    /// `30s`.
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,

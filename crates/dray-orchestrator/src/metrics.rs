@@ -84,7 +84,7 @@ fn guardrails(meter: &Meter) -> Counter<u64> {
         .u64_counter("dray_chat_guardrail_verdicts_total")
         .with_description(
             "Verdicts of guardrails, by event (before_model, after_model, before_tool, after_tool) and verdict (allow, \
-             block, replace, failure: none was given).",
+             block, replace, or failure if no verdict was given).",
         )
         .build()
 }
@@ -93,8 +93,8 @@ fn unreadable_runs(meter: &Meter) -> Counter<u64> {
     meter
         .u64_counter("dray_chat_unreadable_runs_total")
         .with_description(
-            "Records of responses in the background that this version could not read when it looked for those without a \
-             process; they are left as they are.",
+            "Records of background responses that this version could not read when it looked for responses without a \
+             process. The records are left as they are.",
         )
         .build()
 }
@@ -162,8 +162,8 @@ impl OrchestratorMetrics {
             cost: meter
                 .f64_counter("dray_chat_cost_total")
                 .with_description(
-                    "Cost of these tokens in the currency of `budgets.prices`, by agent and client. Models without a price \
-                     add nothing.",
+                    "Cost of the tokens in `dray_chat_tokens_total`, in the currency of `budgets.prices`, by agent and client. \
+                     Models without a price add nothing.",
                 )
                 .build(),
             unreadable_runs: unreadable_runs(meter),

@@ -24,18 +24,18 @@ use crate::questions::question_problems;
 pub use crate::web_files::{WebFileOutcome, WebFileRule};
 use crate::web_files::{covers, rule_problems};
 
-/// Section `platform-delivery`.
+/// Platform-delivery, which sends files to people on chat platforms and receives their messages and files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Accounts on platforms, by name.
+    /// Accounts on platforms, by name. Default none.
     pub accounts: BTreeMap<String, AccountConfig>,
     /// Copies files into a directory of this machine for the target `cli:DIRECTORY`. Only for a system that serves the
     /// person who runs it. Default false.
     pub cli: bool,
-    /// Directories that `cli` uses when the requested one cannot be written, in this order.
+    /// Directories that `cli` uses, in this order, if the requested one cannot be written. Empty: none.
     pub cli_fallbacks: Vec<PathBuf>,
-    /// Chats that any session may send to beside its own, each written as `telegram:12345` or, for all chats of an
+    /// Chats that any session may send to besides its own, each written as `telegram:12345` or, for all chats of an
     /// account, `telegram:*`.
     pub allowed_targets: Vec<String>,
     /// Lets requests name any chat and any sandbox. For a system whose callers are operators. Default false.
@@ -47,45 +47,47 @@ pub struct Config {
     /// Whether files that are too large for a chat go as links: `auto` (when the store's public address is not this
     /// machine's own), `always` or `never`. Default `auto`.
     pub links: LinkPolicy,
-    /// Lifetime of such links: `5m` to `7d`. Default `24h`.
+    /// Lifetime of links to files: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
-    /// Whether requests may have files of a session's sandbox sent as links to previews (`as_preview`): `never`, `auto`
-    /// (when previews are served at another address than this machine's own) or `always`. Everybody in the chat can
-    /// then look at the file without a login. Default `never`.
+    /// Whether files of a session's sandbox may be sent as links to previews, if a request asks for it (`as_preview`):
+    /// `never`, `auto` (when previews are served at another address than this machine's own) or `always`. Anyone in the
+    /// chat can then look at the file without a login. Default `never`.
     pub preview_links: LinkPolicy,
-    /// Lifetime of such links: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default `12h`.
+    /// Lifetime of links to previews: `5m` to `7d`; `sandbox-transfer.preview.max_lifetime` limits it too. Default
+    /// `12h`.
     pub preview_lifetime: Period,
     /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
     pub delivery_timeout: Period,
-    /// How long a file waits for a user to write again where a platform wants that: up to `7d`. Default `72h`.
+    /// How long a file waits until the user writes again, on platforms that require it: up to `7d`. Default `72h`.
     pub window_timeout: Period,
-    /// How long a delivery holds up later ones of its chat while its files are copied out of the sandbox: `1s` to `1h`.
-    /// Afterwards they are shown first. Default `5m`.
+    /// How long later deliveries to a chat wait while the files of an earlier one are copied out of the sandbox: `1s`
+    /// to `1h`. Afterwards they are sent first. Default `5m`.
     pub order_timeout: Period,
-    /// How long a size limit that was learned from a refusal is used. Default `24h`.
+    /// How long a size limit that was learned from a refusal of a platform applies: up to `30d`. Default `24h`.
     pub learned_lifetime: Period,
-    /// Address for webhooks of platforms and uploads of browsers; none is opened without it.
+    /// Address for webhooks of platforms and uploads of browsers. Unset: no such listener.
     pub listen: Option<SocketAddr>,
     /// Host names under which the listener is reached, as in the `Host` header without its port. Empty means this
     /// machine only: `localhost` and loopback addresses.
     pub hosts: Vec<String>,
-    /// Bearer tokens for uploads over HTTP, by tenant.
+    /// Bearer tokens for uploads over HTTP, by tenant, of at least 16 characters. Default none.
     pub upload_tokens: BTreeMap<String, Secret>,
     /// Origins whose pages may upload from a browser, exactly as browsers send them: `https://app.example`. The object
-    /// store needs the same origins for `PUT` in its own CORS rules.
+    /// store needs the same origins for `PUT` in its own CORS rules. Default none.
     pub upload_origins: Vec<String>,
-    /// Chats in which people answer questions, by name: about calls that wait for approval, with `host_questions` about
-    /// hosts, and with `tool_questions` those of tools. The orchestrator names them in `approval_chats`. Default none.
+    /// Chats in which people answer questions, by name. The questions are about calls that wait for approval, with
+    /// `host_questions` also about hosts, and with `tool_questions` also those that tools ask. The orchestrator names
+    /// the chats in `approval_chats`. Default none.
     pub question_chats: BTreeMap<String, QuestionChat>,
-    /// Which files from the web may go to which chats. Default none: all may.
+    /// Rules on which files from the web may go to which chats. Empty: all may go to all.
     pub web_files: Vec<WebFileRule>,
-    /// Whether messages are polled from platforms that do not push them. Default true.
+    /// Polls platforms for messages, if their messages do not arrive by webhook. Default true.
     pub poll: bool,
     /// Most bytes of one attachment of a user. Default `128MiB`.
     pub max_attachment: ByteSize,
     /// Most bytes of all attachments of one message. Default `128MiB`.
     pub max_message: ByteSize,
-    /// Longest silence while an attachment is fetched. Default `30s`.
+    /// Longest time without a byte while an attachment is fetched: up to `1d`. Default `30s`.
     pub fetch_idle: Period,
     /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed accounts and
     /// other settings of this section apply without a restart, except `listen`, `order_timeout` and this one. Default

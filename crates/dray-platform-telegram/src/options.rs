@@ -36,12 +36,12 @@ const MAX_ALBUM_ITEMS: usize = 10;
 pub struct TelegramOptions {
     /// The bot's token, as `BotFather` gave it. Required.
     pub token: Secret,
-    /// Where the Bot API is. Default `https://api.telegram.org`. A self-hosted server listens on port 8081 by default.
+    /// URL of the Bot API. Default `https://api.telegram.org`. A self-hosted server listens on port 8081 by default.
     pub base_url: String,
     /// PEM file with the authorities that sign the certificate of a self-hosted server, besides the public ones.
     pub ca_file: Option<FileSetting>,
-    /// The server at `base_url` runs with `--local`: uploads of up to 2000 MB, no limit for files of users, and these
-    /// files are on the disk of the server. Default false.
+    /// Whether the server at `base_url` runs with `--local`. It then takes uploads of up to 2000 MB, and files of users
+    /// have no limit and are on the disk of the server. Default false.
     pub local_mode: bool,
     /// With `local_mode`: the server's working directory as this process sees it. Files of users are read beneath it
     /// and nowhere else; without it they cannot be fetched.
@@ -61,8 +61,8 @@ pub struct TelegramOptions {
     pub connect_timeout: Period,
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left, on top of a second for each megabyte of it. Default
-    /// `2m`.
+    /// Longest wait for a response after the whole request was sent, on top of a second for each megabyte of it.
+    /// Default `2m`.
     pub answer_timeout: Period,
 }
 

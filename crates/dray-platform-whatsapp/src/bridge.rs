@@ -43,7 +43,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BridgeOptions {
-    /// Where the bridge listens; loopback only. Default `http://127.0.0.1:3000`.
+    /// Address of the bridge, which must be on loopback. Default `http://127.0.0.1:3000`.
     pub base_url: String,
     /// Token that the bridge expects in `Authorization: Bearer`. Required: without it every process on this machine
     /// could send.

@@ -28,7 +28,7 @@ pub struct CloudOptions {
     pub token: Secret,
     /// Id of the phone number that sends. Required.
     pub phone_number_id: String,
-    /// The app's secret, which signs webhooks. Without it none is accepted.
+    /// The app's secret, which signs webhooks. Without it no webhook request is accepted.
     pub app_secret: Secret,
     /// The word that Meta repeats when it verifies the webhook's address.
     pub verify_token: Secret,

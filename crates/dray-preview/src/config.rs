@@ -26,13 +26,13 @@ pub struct PreviewConfig {
     pub lifetime: Period,
     /// Longest lifetime of a link. Default `12h`.
     pub max_lifetime: Period,
-    /// Most open previews of one session, or of one sandbox by address, at most 12. Links that deliveries sent into a
-    /// chat do not count. Default 8.
+    /// Most open previews of one session, or of one sandbox by address, 1 to 12. Links that deliveries sent into a chat
+    /// do not count. Default 8.
     pub max_open: u32,
-    /// Most open links of one session that deliveries sent into a chat, at most 32. Default 32.
+    /// Most open links of one session that deliveries sent into a chat: 1 to 32. Default 32.
     pub max_open_delivered: u32,
-    /// Most entries of a directory that is sent as a ZIP, at most 100000; `max_tree_entries` where that is more. Each
-    /// entry needs about 500 bytes of memory while its archive is sent. Default 20000.
+    /// Most entries of a directory that is sent as a ZIP, at most 100000. If `max_tree_entries` is larger, it applies
+    /// instead. Each entry needs about 500 bytes of memory while its archive is sent. Default 20000.
     pub max_archive_entries: usize,
 }
 

@@ -15,9 +15,9 @@ pub struct Config {
     /// Environment variables of the program, which inherits no others. Set `HOME` or `APPTAINER_CONFIGDIR` if its
     /// instances are not kept in the home directory of the user.
     pub environment: BTreeMap<String, String>,
-    /// Directory of an instance in which commands run; unset means the home of its user.
+    /// Directory of an instance in which commands run. Unset: the home of its user.
     pub working_directory: Option<String>,
-    /// Bind mounts that are meant for passing files.
+    /// Directory of this host that is bound into each instance for passing files: `host` and `container`. Unset: none.
     pub exchange: Option<Exchange>,
 }
 

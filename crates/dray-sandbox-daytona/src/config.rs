@@ -15,13 +15,13 @@ pub struct Config {
     pub api_url: String,
     /// URL of the toolboxes of all sandboxes. Default: the URL that the API reports for each sandbox.
     pub toolbox_url: Option<String>,
-    /// PEM file with additional certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
     /// Longest time without a byte during a transfer. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request was sent. Default `1m`.
     pub answer_timeout: Period,
     /// Longest time for one command, for instance for the digest of a large file. Its output arrives only at its end.
     /// Default `10m`.

@@ -21,6 +21,7 @@ pub struct Config {
     /// Whether `tcp://` means TLS. Any non-empty value of `DOCKER_TLS_VERIFY` means true. Default false.
     pub tls_verify: bool,
     /// Directory with `ca.pem`, which verifies the engine, and with `cert.pem` and `key.pem`, the client certificate.
+    /// Required for TLS.
     pub cert_path: Option<PathBuf>,
     /// Program for `ssh://` endpoints. Default `ssh`, which is searched in `PATH`.
     pub ssh_program: PathBuf,

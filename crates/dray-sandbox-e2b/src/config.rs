@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Key of the account. Without one every sandbox is refused.
     pub api_key: Secret,
-    /// Token of the daemon in a sandbox, where the control API does not report it. Default none.
+    /// Token of the daemon in a sandbox, for a control API that does not report it. Default none.
     pub access_token: Secret,
     /// Domain of the provider. Default `e2b.app`.
     pub domain: String,
@@ -20,19 +20,19 @@ pub struct Config {
     pub shared_host: bool,
     /// URL of the control API. Default `https://api.DOMAIN`.
     pub api_url: Option<String>,
-    /// URL of the daemons of all sandboxes. Default by `domain` and `shared_host`.
+    /// URL of the daemons of all sandboxes. Default: derived from `domain` and `shared_host`.
     pub envd_url: Option<String>,
     /// User in the sandbox who owns files and runs commands. Default `user`.
     pub user: String,
     /// Longest remaining lifetime that a transfer may give a sandbox. Default `1h`.
     pub longest_life: Period,
-    /// PEM file with additional certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
     /// Longest time without a byte during a transfer or a command. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for a response after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request was sent. Default `1m`.
     pub answer_timeout: Period,
 }
 

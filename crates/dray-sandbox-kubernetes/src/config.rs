@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// File that describes cluster and credentials. It may name a credential plugin, which is then run on this host.
+    /// File that describes cluster and credentials; either this or `in_cluster` is required. It may name a credential
+    /// plugin, which is then run on this host.
     pub kubeconfig: Option<PathBuf>,
-    /// Context of that file; absent uses the current one.
+    /// Context in `kubeconfig`. Unset: the current one.
     pub context: Option<String>,
     /// Uses the service account of the pod that this service runs in, at `https://kubernetes.default.svc`, instead of
     /// a file.
@@ -20,9 +21,10 @@ pub struct Config {
     /// Namespaces that sandboxes may be in. Empty: every namespace that the credentials allow.
     pub namespaces: Vec<String>,
     /// Image with a shell, `stat`, `mv` and `sha256sum` for an ephemeral container next to a container that has no
-    /// shell. Absent: such a container is `tool_missing`. An ephemeral container stays until its pod ends.
+    /// shell. Unset: requests for such a container fail with `tool_missing`. An ephemeral container stays until its pod
+    /// ends.
     pub ephemeral_image: Option<String>,
-    /// Time until an ephemeral container must run.
+    /// Longest time until an ephemeral container runs.
     pub ephemeral_timeout: Period,
     /// Longest time for connecting.
     pub connect_timeout: Period,

@@ -12,12 +12,12 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 pub struct Config {
     /// Id of the token (`ak-…`). Without one no sandbox can be reached.
     pub token_id: String,
-    /// The other half of the token, `as-…`. Required with `token_id`.
+    /// Secret of the token (`as-…`). Required with `token_id`.
     #[schemars(with = "String")]
     pub token_secret: Secret,
     /// URL of the provider: `https://HOST[:PORT]`, or `http://` for a fake server on this host.
     pub server_url: String,
-    /// Certificates (PEM) of the authorities that are trusted instead of the public ones.
+    /// PEM file with the authorities that are trusted instead of the public ones. Unset: the public ones.
     pub ca_file: Option<FileSetting>,
     /// Longest time for connecting.
     pub connect_timeout: Period,

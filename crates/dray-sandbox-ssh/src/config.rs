@@ -41,31 +41,32 @@ impl HostKeys {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Directory of the sockets of shared connections, at most 68 bytes long. It is created with mode 0700, and refused
-    /// when others own it or may enter it; absent uses `/tmp/dray-ssh-UID`.
+    /// when others own it or may enter it. Unset: `/tmp/dray-ssh-UID`.
     pub control_directory: Option<PathBuf>,
-    /// File of known host keys, of this deployment alone; absent uses `known_hosts` in the control directory. Keep it
-    /// where it outlives a restart of the machine.
+    /// File of known host keys, which only this deployment uses. Unset: `known_hosts` in the control directory. Keep
+    /// the file where it survives a restart of the machine.
     pub known_hosts: Option<PathBuf>,
-    /// How host keys are checked: `strict` or `accept-new`.
+    /// How host keys are checked: `strict` (only known hosts) or `accept-new` (the key of a new host is remembered). A
+    /// changed key is refused in both cases.
     pub host_keys: HostKeys,
     /// The `ssh` program, OpenSSH 8.5 or newer.
     pub program: PathBuf,
-    /// Configuration file for `ssh`; absent uses what `ssh` reads by itself.
+    /// Configuration file for `ssh`. Unset: the files that `ssh` reads by itself.
     pub config_file: Option<PathBuf>,
-    /// Private key; absent leaves it to `ssh` and its agent.
+    /// File with the private key. Unset: the keys of `ssh` and its agent.
     pub identity_file: Option<PathBuf>,
-    /// Session directory of addresses that name none; absent uses the home directory of the user.
+    /// Session directory, as an absolute path, of addresses that name none. Unset: the home directory of the user.
     pub directory: Option<String>,
-    /// Time for connecting and logging in.
+    /// Longest time for connecting and logging in.
     pub connect_timeout: Period,
-    /// Time for the host to open a session, and then for the start files of the login shell to end.
+    /// Longest time until the host opens a session, and then again until the start files of the login shell end.
     pub start_timeout: Period,
     /// Longest time without a response before a channel is closed.
     pub idle_timeout: Period,
-    /// How long an unused shared connection stays open.
+    /// How long an unused shared connection stays open; at least `1s`.
     pub persist: Period,
-    /// Most shared connections to one host; each carries `MaxSessions` channels (10 unless the host is configured
-    /// otherwise).
+    /// Most shared connections to one host, at least 1; each carries `MaxSessions` channels (10 unless the host is
+    /// configured otherwise).
     pub connections: usize,
 }
 

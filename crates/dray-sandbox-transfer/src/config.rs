@@ -27,12 +27,12 @@ use serde::{Deserialize, Serialize};
 use crate::commands::CommandsConfig;
 use crate::egress_proxy::EgressProxyConfig;
 
-/// Section `sandbox-transfer`.
+/// Sandbox-transfer, which copies files into and out of sandboxes, and runs programs and serves previews there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`, which are the default,
-    /// and `daytona`, `e2b`, `kubernetes`, `modal`, which need credentials in their sections.
+    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local` and `ssh`, which are the default,
+    /// and `daytona`, `e2b`, `kubernetes` and `modal`, which need credentials in their sections.
     pub kinds: Vec<String>,
     /// Most bytes of one file, in either direction. Default `2GiB`.
     pub max_file: ByteSize,
@@ -49,17 +49,17 @@ pub struct Config {
     pub policy: PolicyOptions,
     /// Longest time without a byte before a stream is given up. Default `30s`.
     pub idle_timeout: Period,
-    /// Existing directory for the bytes of transports that must be drained immediately. Files there have no name.
-    /// Default `/tmp`.
+    /// Existing directory, as an absolute path, for the bytes of transports that must be read without a pause. Files
+    /// there have no name. Default `/tmp`.
     pub spool_directory: PathBuf,
     /// Most bytes of one transfer in the spool directory. Default `16GiB`.
     pub spool_limit: ByteSize,
-    /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. With a lower
-    /// value, say `2MiB`, larger files in containers and on hosts are proved by equal size, inode and times before and
-    /// after, if they are on a local file system and were not written for two seconds. Their receipts say `size_mtime`,
-    /// and their copy takes a fraction of the time.
+    /// Largest file whose digest is always computed in the sandbox. Default `1024GiB`: every file. With a lower value,
+    /// such as `2MiB`, larger files in containers and on hosts are proved by equal size, inode and times before and
+    /// after the copy, if they are on a local file system and were not written for two seconds. Their receipts say
+    /// `size_mtime`, and their copy takes a fraction of the time.
     pub digest_always_up_to: ByteSize,
-    /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
+    /// Largest file whose digest is computed in the sandbox both before and after the transfer. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
     /// Programs that callers may run in sandboxes. Off by default.
     pub commands: CommandsConfig,
@@ -75,7 +75,7 @@ pub struct Config {
     pub ssh: dray_sandbox_ssh::Config,
     /// Instances of Apptainer or Singularity.
     pub apptainer: dray_sandbox_apptainer::Config,
-    /// Sandboxes that are entered by a command line, by name.
+    /// Sandboxes that are entered by a command line, by name. Default none.
     pub exec: BTreeMap<String, CommandConfig>,
     /// Containers of a Kubernetes cluster.
     pub kubernetes: dray_sandbox_kubernetes::Config,
@@ -99,7 +99,8 @@ pub struct UnusableBackend(String);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Local {
-    /// Directories that are, or hold, sandboxes. Without any, none is allowed. Default none.
+    /// Directories of this host, as absolute paths, that are sandboxes or contain them. Empty: none is allowed. Default
+    /// none.
     pub roots: Vec<PathBuf>,
 }
 

@@ -47,10 +47,10 @@ const NO_PROXY_VARIABLE: &str = "NO_PROXY";
 #[serde(default, deny_unknown_fields)]
 pub struct EgressProxyConfig {
     /// Key that signs tokens: the value of `egress-fetcher.proxy.token_key`, at least 32 bytes. Its holder can act as
-    /// any tenant.
+    /// any tenant. Required with `rules`.
     pub token_key: Option<Secret>,
-    /// Which programs get the proxy in their environment. The first rule that fits the tenant and the sandbox counts;
-    /// without one, a program gets nothing. Default none.
+    /// Which programs get the proxy in their environment. The first rule that fits the tenant and the sandbox applies;
+    /// if none fits, a program gets no proxy. Default none.
     pub rules: Vec<EgressProxyRule>,
 }
 

@@ -15,40 +15,41 @@ pub struct StoreOptions {
     pub alias: String,
     /// Base URL of the S3 API, such as `https://minio.storage:9000`. Empty means the AWS endpoint of `region`.
     pub endpoint: String,
-    /// Base URL under which clients outside (people, sandboxes) reach the store; presigned URLs carry it. Empty
+    /// Base URL under which clients outside (people, sandboxes) reach the store; presigned URLs use it. Empty
     /// means the same as `endpoint`.
     pub public_endpoint: String,
     /// Region that requests are signed for. Default `us-east-1`.
     pub region: String,
     /// Bucket that holds everything. Default `drayage`.
     pub bucket: String,
-    /// Access key id.
+    /// Id of the access key. Required with mode `s3`.
     pub access_key: Secret,
-    /// Secret access key.
+    /// Secret of the access key. Required with mode `s3`.
     pub secret_key: Secret,
     /// Session token of temporary credentials. Empty for permanent ones.
     pub session_token: Secret,
     /// Unix milliseconds at which temporary credentials end; presigned URLs end a minute before. 0 for permanent
     /// credentials.
     pub credentials_expire_at_ms: u64,
-    /// Puts the bucket into the path (`host/bucket/key`) instead of the host name. Most stores other than AWS want it.
+    /// Puts the bucket into the path (`host/bucket/key`) instead of the host name. Most stores other than AWS need it.
     /// Default true.
     pub path_style: bool,
     /// Creates the bucket at start when it is missing. Default false.
     pub create_bucket: bool,
-    /// PEM file with the authorities that sign the endpoint's certificate, instead of the system's own.
+    /// PEM file with the authorities that sign the endpoint's certificate. Unset: those of the system.
     pub ca_file: Option<FileSetting>,
     /// How long finished content is kept. At least `15d`, so that a dead letter (14 days) can still be redriven. A
     /// lifecycle rule of the bucket has to say the same. Default `15d`.
     pub cas_lifetime: Period,
-    /// How long it is remembered that content came from the web, after its last fetch. Copies outside of the store are
-    /// known for as long. `cas_lifetime` counts where it is longer. A lifecycle rule of the bucket has to say the same.
-    /// Default `90d`.
+    /// How long the store remembers that content came from the web, counted from its last fetch. Copies outside the
+    /// store are recognised for as long. If `cas_lifetime` is longer, it applies instead. A lifecycle rule of the
+    /// bucket has to say the same. Default `90d`.
     pub origin_lifetime: Period,
     /// Whether links to content that came from the web are made for agents, tools and readers: `allow`, `report` (the
-    /// log names the host) or `deny`. Deliveries have `platform-delivery.web_files` for their links. Default `allow`.
+    /// link is made, and the log names the host) or `deny`. For links of deliveries, `platform-delivery.web_files`
+    /// applies. Default `allow`.
     pub web_links: WebLinkOutcome,
-    /// How long unfinished uploads are kept. Default `1d`.
+    /// How long unfinished uploads are kept; at least `1d`. Default `1d`.
     pub stage_lifetime: Period,
     /// How long the store keeps a file in transit between a sandbox and a person after its last use, unless a delivery
     /// or a link still needs it: `15m` to `15d`. Default `1h`.
@@ -56,7 +57,7 @@ pub struct StoreOptions {
     /// Most bytes of all files in transit. Above it, the store deletes the least recently used file first, but no file
     /// that a delivery or a link needs. Default `16GiB`.
     pub cache_size: ByteSize,
-    /// Requests to the store at one time, and readers at one time. Default 16.
+    /// Most concurrent requests to the store, and also most concurrent readers: 1 to 256. Default 16.
     pub concurrency: u32,
 }
 

@@ -17,7 +17,7 @@ use crate::destination::{self, TicketDestination};
 use crate::record::TicketDirection;
 use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService, WebFilePolicy};
 
-/// Section `tickets`.
+/// Tickets: URLs through which one file is uploaded or downloaded once.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TicketConfig {

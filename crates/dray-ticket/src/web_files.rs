@@ -23,9 +23,10 @@ const ORIGIN_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebFilePolicy {
-    /// `allow`, `report` (the log says what `deny` would refuse) or `deny`. Default `allow`.
+    /// Decision about download tickets for files from the web: `allow`, `report` (the log says what `deny` would
+    /// refuse) or `deny`. Default `allow`.
     pub outcome: WebFileOutcome,
-    /// Hosts whose files are handed out nevertheless, as `example.org` or `*.example.org`. A file that was fetched over
+    /// Hosts whose files are always handed out, as `example.org` or `*.example.org`. A file that was fetched over
     /// redirects has several hosts, and each must be in the list. Default none.
     pub allowed_hosts: Vec<String>,
     /// Whether the rule also applies to files of sandboxes without a known fetch: a program may have fetched or changed

@@ -35,17 +35,17 @@ pub struct Config {
     pub transfer_timeout: Period,
     /// How long a turn waits until the user's files are in the sandbox. Default `30s`.
     pub upload_wait: Period,
-    /// How long no session is requested after a request for one got no response. Default `10s`.
+    /// How long no further session is requested after such a request failed. Default `10s`.
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
     /// Whether large tool results are written to files when the manifest does not decide. Default `true`.
     pub offload: bool,
-    /// Smallest size of a tool result that is written to a file when the manifest sets no threshold. Default `40000B`.
+    /// Smallest tool result that is written to a file when the manifest sets no threshold. Default `40000B`.
     pub offload_threshold: ByteSize,
-    /// Tools whose results are never written to files.
+    /// Tools whose results are never written to files. Default none.
     pub offload_excluded: Vec<String>,
-    /// Whether messages describe to the model the files of a conversation. Default `true`.
+    /// Whether messages describe the files of a conversation to the model. Default `true`.
     pub reminder: bool,
     /// Language of the descriptions: `en`, or `zh` for the wording of FastGPT. Default `en`.
     pub reminder_language: ReminderLanguage,

@@ -123,7 +123,7 @@ pub(crate) struct GlobalOptions {
     /// Tenant to act for.
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub(crate) tenant: String,
-    /// Machine-readable output: one JSON document or one per line on standard output.
+    /// Print JSON on standard output: one document, or one per line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -148,7 +148,7 @@ pub(crate) enum DrayCommand {
     /// Explain what the policy of fetching allows, without fetching.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Make tokens for the forward proxy of sandboxes, and forget stored responses of fetches.
+    /// Make tokens for the forward proxy of sandboxes, forget stored responses of fetches, and count requests.
     #[command(subcommand)]
     Egress(EgressCommand),
     /// Read a document as an agent would: as Markdown, framed as untrusted data.
@@ -241,7 +241,7 @@ pub(crate) struct UpArgs {
     /// Address of the health and metrics endpoint.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// Address of the gRPC endpoint. One that other machines reach needs TLS and callers (docs/grpc.md).
+    /// Address of the gRPC endpoint. One that other machines reach needs TLS and identities of callers (docs/grpc.md).
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<SocketAddr>,
     /// Address of the chat endpoint. Default: 127.0.0.1:5000.
@@ -257,11 +257,11 @@ pub(crate) struct UpArgs {
     /// `sandbox-transfer.preview.listen`, or else a free port of loopback; with --only there is none by default.
     #[arg(long, value_name = "ADDR")]
     pub(crate) preview: Option<SocketAddr>,
-    /// Directory of manifests: each `NAME.json` is an agent, the model NAME of the chat endpoint.
+    /// Directory of manifests. Each `NAME.json` is an agent, which the chat endpoint offers as the model NAME.
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
-    /// Where models are, any endpoint of chat completions, for example `http://127.0.0.1:11434/v1`. Its key:
-    /// `DRAY_ORCHESTRATOR__MODEL_KEY`.
+    /// URL of the models: any endpoint of chat completions, for example `http://127.0.0.1:11434/v1`. Its key is the
+    /// variable `DRAY_ORCHESTRATOR__MODEL_KEY`.
     #[arg(long, value_name = "URL")]
     pub(crate) model_url: Option<String>,
     #[command(flatten)]
@@ -350,7 +350,7 @@ pub(crate) enum ArtifactCommand {
         /// File name that the link offers.
         #[arg(long, default_value = "")]
         name: String,
-        /// Media type that the link declares, where it is an inert one.
+        /// Media type that the link declares, if it is an inert one.
         #[arg(long, default_value = "application/octet-stream")]
         media_type: String,
     },
@@ -394,7 +394,7 @@ pub(crate) enum EventsCommand {
         /// Start with events that are already stored.
         #[arg(long)]
         all: bool,
-        /// Stop after this many.
+        /// Stop after this many events.
         #[arg(long, value_name = "N")]
         count: Option<u64>,
         /// Show audit events instead of result events.

@@ -21,22 +21,22 @@ pub(crate) struct ConsoleSection {
 #[serde(default)]
 pub(crate) struct OidcSection {
     /// Identifier of the provider, exactly as its discovery document has it: `https://login.example.org/realms/team`.
-    /// `https`, or `http` on loopback. Default empty: people log in with links alone.
+    /// `https`, or `http` on loopback. Default empty: people log in only with links.
     pub(crate) issuer: String,
-    /// Id of the console at the provider.
+    /// Id of the console at the provider. Required with `issuer`.
     pub(crate) client_id: String,
-    /// Secret of the console at the provider. Empty: a public client, which has PKCE alone.
+    /// Secret of the console at the provider. Empty: the console is a public client, which uses only PKCE.
     pub(crate) client_secret: Secret,
-    /// PEM file with further authorities for the certificate of the provider.
+    /// PEM file with additional authorities for the certificate of the provider. Unset: none.
     pub(crate) ca_file: Option<PathBuf>,
     /// Scopes to request. Default `openid` and `profile`.
     pub(crate) scopes: Vec<String>,
     /// The claim of the ID token with the groups or roles of a person; dots lead into nested claims, such as
     /// `realm_access.roles`. Default `groups`.
     pub(crate) role_claim: String,
-    /// Values of the claim that let a person look.
+    /// Values of the role claim with which a person may look.
     pub(crate) look: Vec<String>,
-    /// Values of the claim that let a person act, too.
+    /// Values of the role claim with which a person may also act.
     pub(crate) act: Vec<String>,
     /// Whether the provider leads back to the console after its logout. Register `URL/login/ended` there first:
     /// providers refuse a logout with an address that is not registered. Default `false`.

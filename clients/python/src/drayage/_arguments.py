@@ -1,7 +1,7 @@
 """Checks the types of arguments against the annotations of public methods.
 
-A wrong argument is reported by its name, before anything is sent. Of values only negative whole numbers are refused, since the
-messages cannot hold them; the services check all others.
+An argument of a wrong type is reported by its name, before anything is sent. The only values that are refused here are
+negative whole numbers, since the messages cannot hold them; the services check all others.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _matches(value: object, hint: Any) -> bool:
         is_list = isinstance(value, Sequence) and not isinstance(value, _TEXT)
         return is_list and all(_matches(item, arguments[0]) for item in typing.cast("Sequence[object]", value))
     if origin in (Iterable, AsyncIterable):
-        # A text is an iterable of texts, and a mapping of its keys; a message is neither.
+        # A text and a mapping are iterable as well, but they are not messages one after the other.
         return isinstance(value, origin) and not isinstance(value, str | Mapping)
     if hint is BinaryIO:
         return hasattr(value, "read")

@@ -20,7 +20,7 @@ class Channels:
     """Channels of the synchronous client, which threads may share."""
 
     FAILURES = (grpc.RpcError,)
-    """What a failed request raises."""
+    """The exceptions that a failed request raises."""
 
     def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
         self.connection = connection
@@ -65,7 +65,7 @@ class AsyncChannels:
     """Channels of the client for asyncio, which belong to one event loop."""
 
     FAILURES = (grpc.RpcError, asyncio.CancelledError)
-    """What a failed request raises."""
+    """The exceptions that a failed request raises."""
 
     def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
         self.connection = connection

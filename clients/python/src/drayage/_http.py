@@ -194,8 +194,8 @@ class DownloadStream:
             raise _broken_transfer() from error
 
     def close(self) -> None:
-        """Closes the connection. A read of another thread ends first: the lock of its buffer would delay the end of the
-        response until its next byte."""
+        """Closes the connection. A read in another thread is cancelled first: it holds the lock of the response's buffer,
+        and closing would wait until its next byte."""
         self._transfer.cancel()
         self._connection.close()
 
@@ -250,7 +250,7 @@ def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy)
 
 
 def _is_local(error: Exception) -> bool:
-    # The subclasses for names and for TLS have numbers of their own.
+    # The subclasses for name lookups and for TLS have numbers with other meanings.
     is_plain = type(error) is OSError and error.errno in _LOCAL_ERROR_NUMBERS
     return is_plain or isinstance(error, _LOCAL_ERRORS)
 

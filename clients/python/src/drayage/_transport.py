@@ -185,7 +185,7 @@ def _fault_in(details: bytes) -> Fault | None:
             try:
                 return Fault.of(v1.Fault.FromString(b"".join(_length_delimited(packed, 2))))
             except DecodeError:
-                # The status of gRPC counts then.
+                # The caller then uses the status of gRPC.
                 return None
     return None
 

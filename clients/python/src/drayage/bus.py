@@ -192,7 +192,7 @@ class AsyncPublisher:
             options=settings.options(),
         )
         deadline = time.time() + check_seconds("timeout", self._options.timeout if timeout is None else timeout)
-        # First, so that no event is missed between the acknowledgement and the subscription.
+        # The subscription is opened first, so that no event is missed between the acknowledgement and the subscription.
         messages = await self._events.open(operation)
         try:
             duplicate = await self._publish(call, operation, deadline)
@@ -204,7 +204,7 @@ class AsyncPublisher:
     async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """The outcome in the ledger, which keeps it for three days. `None` before the end, or if no service replies."""
         if self._connection.is_closed:
-            # It is opened again after every loss, so its owner has closed it.
+            # The connection is opened again after every loss, so its owner has closed it.
             raise RuntimeError("the publisher is closed")
         request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
         headers = self._headers("ToolCallOutcomeRequest", str(uuid.uuid4()), time.time() + PUBLISH_SECONDS)
@@ -246,8 +246,8 @@ class AsyncPublisher:
     async def _next_event(self, wait: float) -> Any:
         """The next event of the durable consumer; `None` if there is none within `wait` seconds."""
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.publisher-{self._tenant}"
-        # The request is a plain message: the library takes a consumer that is missing for one without messages. Without
-        # a time the server would wait without end.
+        # The request is a plain message, because the library treats a missing consumer like one without messages.
+        # Without `expires` the server would wait without end.
         request = json.dumps({"batch": 1, "expires": max(int(wait * 1e9), 1_000_000)})
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, max_msgs=1)
@@ -257,7 +257,7 @@ class AsyncPublisher:
         except _LOST_REPLY_ERRORS as error:
             raise _no_consumer("did not respond") from error
         finally:
-            # Also when the caller is cancelled. The server has ended one that had its message.
+            # Runs also when the caller is cancelled. After its message, the subscription has ended already.
             with contextlib.suppress(nats.errors.Error):
                 await subscription.unsubscribe()
         headers = reply.headers or {}
@@ -293,7 +293,7 @@ class AsyncPublisher:
     async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
         headers = {
             **self._headers("ToolCallRequested", operation, deadline),
-            # The same for every repetition, so that the stream stores the message once.
+            # The id is the same for every repetition, so that the stream stores the message once.
             "Nats-Msg-Id": f"{operation}:toolcall.resolve:0",
         }
         subject = f"dray.work.toolcall.v1.resolve.{self._tenant}"
@@ -307,7 +307,7 @@ class AsyncPublisher:
                     subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
                 )
             except _LOST_REPLY_ERRORS as error:
-                # The stream may have stored the message: the repetition has the same id.
+                # The stream may have stored the message, so the repetition has the same id.
                 delay = self._options.retry.delay(attempt, 0.0)
                 if self._connection.is_closed or time.time() + delay >= deadline:
                     raise UnavailableError(

@@ -108,7 +108,7 @@ class FetchedFile:
 
     @property
     def size(self) -> int:
-        """Stored bytes."""
+        """Size of the stored content in bytes."""
         return self.message.size
 
     @property
@@ -179,7 +179,7 @@ class SandboxEntry:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.message.size
 
 
@@ -205,7 +205,7 @@ class SandboxFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.message.claim.artifact.size
 
     @property
@@ -284,7 +284,7 @@ class PlacedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.message.size
 
     @property

@@ -14,8 +14,8 @@ pub fn reference_markdown() -> String {
         "# Subjects, streams and consumers\n\n\
          Generated from the topology that `dray topology apply` provisions; do not edit.\n\n\
          ## Calls\n\n\
-         Core request/reply; the queue group is the name of the service. `cancel` is published by callers that no \
-         longer wait and reaches every replica, without a group.\n\n",
+         Calls use core request/reply; the queue group is the name of the service. `cancel` is published by callers \
+         that no longer wait; it has no group and reaches every replica.\n\n",
     );
     for subject in call_subjects() {
         write_line(&mut page, format_args!("- `{subject}`"));
@@ -32,7 +32,8 @@ pub fn reference_markdown() -> String {
     }
     page.push_str(
         "\n## Consumers\n\n\
-         Durable, pulled, acknowledged one by one; provisioned, never created by services.\n\n\
+         Consumers are durable and pull messages, which are acknowledged one by one. They are provisioned; services \
+         never create them.\n\n\
          | stream | durable | filter | ack wait | ack pending | batch | deliveries |\n\
          |---|---|---|---|---|---|---|\n",
     );

@@ -12,17 +12,17 @@ use super::compile::ProblemCollector;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditFileConfig {
-    /// The file, an absolute path; absent for none. Processes of one user, and of root, can share it on a machine. It
-    /// has mode 0600. A rotated file belongs to the owner of the one before, the first file of root to the owner of the
-    /// directory.
+    /// Absolute path of the file, which has mode 0600. Unset: none. Processes of one user, and of root, can share it on
+    /// a machine. A new file after a rotation belongs to the owner of the file before it. The first file that root
+    /// creates belongs to the owner of the directory.
     pub path: Option<PathBuf>,
     /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
     pub format: AuditFormat,
-    /// Size at which the file is rotated to `FILE.1`.
+    /// Size at which the file is rotated to `FILE.1`; at least `1MiB`.
     pub max_bytes: ByteSize,
-    /// Files that are kept, the current one included; 1 to 100.
+    /// Most files that are kept, the current one included: 1 to 100.
     pub max_files: u32,
-    /// Percent of allowed requests that are written, by operation; 0 to 100. Refusals and failures always are.
+    /// Percentage of allowed operations whose events are written: 0 to 100. Refusals and failures are always written.
     pub sample_percent: u32,
 }
 

@@ -18,13 +18,13 @@ const MAX_FACILITY: u8 = 23;
 #[serde(default, deny_unknown_fields)]
 pub struct AuditSyslogConfig {
     /// The server: `udp://HOST:PORT`, `tcp://HOST:PORT` (RFC 6587, with octet counts) or `unix:///dev/log` (datagrams).
-    /// Absent for none. The connection is not encrypted.
+    /// Unset: none. The connection is not encrypted.
     pub address: Option<String>,
     /// `json`: the event as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
     pub format: AuditFormat,
     /// Number of the facility, 0 to 23: 13 is `log audit`, 16 to 23 are `local0` to `local7`.
     pub facility: u8,
-    /// Percent of allowed requests that are sent, by operation; 0 to 100. Refusals and failures always are.
+    /// Percentage of allowed operations whose events are sent: 0 to 100. Refusals and failures are always sent.
     pub sample_percent: u32,
 }
 

@@ -15,11 +15,10 @@ const MAX_RECORD_AGE: Period = Period::secs(7 * 24 * 3600);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every
+    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is checked at every
     /// use.
     pub enabled: bool,
-    /// Number of responses that are stored for one tenant; a further response may replace another. All processes need
-    /// the same number.
+    /// Most stored responses of one tenant; a further response may replace another. All processes need the same number.
     pub max_entries: u32,
     /// Size of the largest file that is stored.
     pub max_file_bytes: ByteSize,

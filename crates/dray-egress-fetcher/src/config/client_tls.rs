@@ -14,21 +14,22 @@ use super::compile::ProblemCollector;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientTlsConfig {
-    /// File with the certificate of the proxy in PEM form, followed by the certificates up to its root.
+    /// PEM file with the certificate of the proxy, followed by the certificates up to its root. Unset: no TLS with
+    /// clients.
     pub certificate: Option<PathBuf>,
-    /// File with the private key of the certificate, in PEM form. It is read again with the certificate.
+    /// PEM file with the private key of `certificate`. It is read again with the certificate.
     pub private_key: Option<PathBuf>,
-    /// File with the authorities of client certificates in PEM form. Absent: clients are asked for no certificate.
+    /// PEM file with the authorities that sign client certificates. Unset: clients are not asked for certificates.
     pub client_authorities: Option<PathBuf>,
-    /// File with certificate revocation lists (CRLs) in PEM form, a current one of each issuer of clients. A client is
-    /// refused when an issuer in its chain has no list there, or one whose `nextUpdate` has passed. Absent: nothing is
-    /// revoked. At most 16 MiB, as each of the files.
+    /// PEM file with certificate revocation lists (CRLs): a current one of each issuer of client certificates. A client
+    /// is refused if an issuer in its chain has no list in the file, or one whose `nextUpdate` has passed. Unset:
+    /// nothing is revoked. Each of these files has at most 16 MiB.
     pub revocation_lists: Option<PathBuf>,
     /// Refuses the TLS handshake of clients without a certificate. Otherwise they need a token.
     pub require_certificate: bool,
-    /// Speaks HTTP/1.1 alone. Otherwise clients that offer HTTP/2 get it.
+    /// Speaks only HTTP/1.1. Otherwise clients that offer HTTP/2 get it.
     pub http1_only: bool,
-    /// Who the clients with certificates are. The first entry that matches counts.
+    /// Identities of clients with certificates. The first entry that matches a certificate applies.
     pub clients: Vec<CertificateClientConfig>,
 }
 
@@ -41,7 +42,7 @@ pub struct CertificateClientConfig {
     pub names: Vec<String>,
     /// The tenant of these clients.
     pub tenant: String,
-    /// Their session. Absent: each name of a certificate has one of its own.
+    /// Their session. Unset: each name of a certificate has a session of its own.
     pub session: Option<String>,
     /// Their app.
     pub app: Option<String>,

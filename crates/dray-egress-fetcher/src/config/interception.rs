@@ -13,10 +13,10 @@ use super::compile::ProblemCollector;
 #[serde(default, deny_unknown_fields)]
 pub struct InterceptionConfig {
     /// File with the certificate of the authority in PEM form, followed by the certificates up to its root. Sandboxes
-    /// trust it. Absent for none: tunnels that the policy files name are refused then.
+    /// trust it. Unset: tunnels that the policy files select for interception are refused.
     pub certificate: Option<FileSetting>,
     /// Private key of the authority, PKCS#8 in PEM form. Its holder can impersonate any server to every client that
-    /// trusts the authority.
+    /// trusts the authority. Required with `certificate`.
     pub key: Option<Secret>,
 }
 

@@ -24,54 +24,55 @@ const MAX_TUNNEL_TIMEOUT: Period = Period::secs(7 * 24 * 3600);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyConfig {
-    /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token, or a
+    /// Address on which the proxy listens, such as `0.0.0.0:3128`. Unset: no proxy. Clients need a token or a
     /// certificate.
     pub listen: Option<SocketAddr>,
-    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent
-    /// where `tls.clients` identifies clients.
+    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be unset if
+    /// `tls.clients` identifies the clients.
     pub token_key: Option<Secret>,
-    /// The previous key, whose tokens are still accepted while the key is changed.
+    /// The previous key, whose tokens are still accepted while the key is being changed. Unset: none.
     pub previous_token_key: Option<Secret>,
-    /// Ports for `CONNECT` and SOCKS5, as in `allowed_ports`, which must allow them too.
+    /// Ports for `CONNECT` and SOCKS5, written as in `allowed_ports`, which must allow them too.
     pub connect_ports: String,
-    /// Ports for plain HTTP requests, likewise.
+    /// Ports for plain HTTP requests, written as in `allowed_ports`, which must allow them too.
     pub http_ports: String,
     /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, even to another host
-    /// behind the same address. Absent for none.
+    /// behind the same address. Unset: none.
     pub plain_ports: Option<String>,
     /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and
     /// Firefox need it, since they send a meaningless one to every server.
     pub allow_encrypted_hello: bool,
-    /// Connections at the same time. A tenant gets another one only while it holds fewer than are free, so at most half
-    /// of them.
+    /// Most concurrent connections. A tenant gets another one only while it holds fewer than are free, so at most half
+    /// of all.
     pub max_tunnels: u32,
-    /// Connections at the same time for one tenant, and streams of HTTP/2 for one tenant. Absent for half of them all:
-    /// a tenant never gets more, so that another one finds room.
+    /// Most concurrent connections of one tenant, and most concurrent HTTP/2 streams of one tenant. Unset: half of all,
+    /// which no tenant can exceed in any case.
     pub max_per_tenant: Option<u32>,
-    /// Connections at the same time for one session.
+    /// Most concurrent connections of one session.
     pub max_per_session: u32,
-    /// Connections at the same time to one host, and to one address.
+    /// Most concurrent connections to one host, and to one address.
     pub max_per_host: u32,
-    /// Connections that wait for a slot.
+    /// Most connections that wait for a slot.
     pub max_queue: u32,
-    /// Clients at the same time that have not sent a token yet; a quarter of them from one address.
+    /// Most concurrent clients that have not sent a token yet; at most a quarter of them from one address.
     pub max_unidentified: u32,
-    /// Time for the head of a request or the messages of SOCKS5, token included; before it, as much for the TLS
-    /// handshake.
+    /// Longest time for the head of a request or the messages of SOCKS5, token included; at most `5m`. The TLS
+    /// handshake before it has the same limit.
     pub head_timeout: Period,
-    /// Time from the head to the open connection: waiting for a slot, DNS and connecting.
+    /// Longest time from the head to the open connection, for waiting for a slot, DNS and connecting; at most `5m`.
     pub open_timeout: Period,
-    /// Time from the open tunnel to the end of the client's TLS `ClientHello`.
+    /// Longest time from the open tunnel to the end of the client's TLS `ClientHello`; at most `5m`.
     pub hello_timeout: Period,
-    /// Longest time without a byte in either direction; at most a minute once one side has closed.
+    /// Longest time without a byte in either direction; at most 7 days. It is at most a minute once one side has
+    /// closed.
     pub idle_timeout: Period,
-    /// Longest time of a connection; it also ends with its token or certificate.
+    /// Longest time of a connection, at most 7 days. A connection also ends when its token or certificate expires.
     pub tunnel_timeout: Period,
-    /// Time that open connections get to end by themselves when the process stops.
+    /// How long open connections may continue when the process stops; at most `5m`.
     pub drain_timeout: Period,
-    /// Most bytes of a connection to its target.
+    /// Most bytes that one connection sends to its target.
     pub max_up_bytes: ByteSize,
-    /// Most bytes of a connection from its target.
+    /// Most bytes that one connection receives from its target.
     pub max_down_bytes: ByteSize,
     /// The certificate authority for tunnels into which the proxy looks.
     pub interception: InterceptionConfig,

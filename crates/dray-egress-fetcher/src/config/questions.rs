@@ -17,9 +17,9 @@ const MAX_QUESTION_TIME: Period = Period::secs(7 * 24 * 3600);
 pub struct QuestionConfig {
     /// How long a question waits for an answer before it is withdrawn; at most 7 days.
     pub wait_time: Period,
-    /// How long an answer holds, unless the person says less; at most 7 days. A denial holds as long too.
+    /// How long an answer holds, whether it allows or denies, unless the person says less; at most 7 days.
     pub answer_time: Period,
-    /// Questions of one session that wait or whose answers hold. Further hosts are refused.
+    /// Most questions of one session that wait or whose answers still hold: 1 to 64. Further hosts are refused.
     pub max_per_session: u32,
 }
 

@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use super::compile::ProblemCollector;
 use crate::dial::UpstreamProxySettings;
 
-/// A proxy between this service and the web, for networks without direct access to it. Absent `url` for none.
+/// A proxy between this service and the web, for networks without direct access to it. There is none without `url`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamProxyConfig {
-    /// The proxy, as `http://HOST:PORT`, or `https://HOST:PORT` for TLS to the proxy. It gets `CONNECT` with a checked
-    /// address, never with a name, and must allow that for every port in `allowed_ports`. Names are still resolved by
-    /// `dns_servers`. Addresses in `private_cidrs` are connected to directly.
+    /// Upstream proxy: `http://HOST:PORT`, or `https://HOST:PORT` for TLS to the proxy. Unset: none. The proxy gets
+    /// `CONNECT` with a checked address, never with a name, and must allow it for every port in `allowed_ports`. Names
+    /// are still resolved by `dns_servers`. Addresses in `private_cidrs` are connected to directly.
     #[serde(serialize_with = "super::serialize_redacted_option")]
     pub url: Option<String>,
-    /// User for Basic authentication (RFC 7617); absent for none.
+    /// User for Basic authentication at the upstream proxy (RFC 7617). Unset: none.
     pub username: Option<String>,
-    /// Password of that user.
+    /// Password of `username`.
     pub password: Option<Secret>,
 }
 

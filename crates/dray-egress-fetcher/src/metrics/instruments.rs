@@ -40,7 +40,7 @@ impl CounterSet {
             ),
             blocked: counter(
                 "dray_egress_blocked_address_total",
-                "Refused addresses in answers, by class.",
+                "Refused addresses in DNS responses, by class.",
             ),
             dns_errors: counter(
                 "dray_egress_dns_errors_total",
@@ -68,16 +68,16 @@ impl CounterSet {
             ),
             reports: counter(
                 "dray_egress_policy_reports_total",
-                "Fetches and connections that a rule or limit of the policy files would refuse if it were not only \
-                 tried, by rule.",
+                "Fetches and connections that a rule or limit of the policy files reported instead of refusing \
+                 them, by rule.",
             ),
             reloads: counter(
                 "dray_egress_policy_reloads_total",
-                "Changes of the policy files, by result: applied, or failed (the rules before stay in force).",
+                "Changes of the policy files, by result: applied, or failed (the earlier rules stay in force).",
             ),
             cache: counter(
                 "dray_egress_cache_total",
-                "Fetches by what the cache did for their last hop: hit, revalidated, miss. None where nothing is stored.",
+                "Fetches by what the cache did for their last hop: hit, revalidated, miss. Not counted while nothing is stored.",
             ),
             audit_file: counter(
                 "dray_egress_audit_file_dropped_total",
@@ -93,7 +93,7 @@ impl CounterSet {
             ),
             questions: counter(
                 "dray_egress_questions_total",
-                "Questions about hosts, by event: asked, allowed, denied, too_many (the session has as many as it may), failed (the records could not be used).",
+                "Questions about hosts, by event: asked, allowed, denied, too_many (the session has reached its limit), failed (the records could not be used).",
             ),
         }
     }
@@ -132,8 +132,8 @@ impl HistogramSet {
             server_seconds: meter
                 .f64_histogram("dray_egress_dns_server_seconds")
                 .with_description(
-                    "Seconds of a question to a DNS server, by address of the server and result: answer, failure, no_answer \
-                     (another server answered first, or the time was over).",
+                    "Seconds of a query to a DNS server, by address of the server and result: answer, failure, no_answer \
+                     (another server answered first, or the time limit was reached).",
                 )
                 .with_boundaries(bounds.to_vec())
                 .build(),
@@ -145,7 +145,7 @@ impl HistogramSet {
             ),
             answers: histogram(
                 "dray_egress_dns_answers",
-                "Addresses in an answer.",
+                "Addresses in a DNS response.",
                 &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0],
             ),
         }
@@ -174,19 +174,19 @@ impl GaugeSet {
                 .build(),
             policy: gauge(
                 "dray_egress_policy_info",
-                "1, with the operator's policy: digest, admin_allowlist (set, unset), private_ranges (set, unset).",
+                "Always 1; the labels describe the operator's policy: digest, admin_allowlist (set, unset), private_ranges (set, unset).",
             ),
             rules: gauge(
                 "dray_egress_policy_rules_info",
-                "1, with the digest of the policy files in force; 0 for one that no longer is.",
+                "1 for the digest of the policy files in force, 0 for a digest that is no longer in force.",
             ),
             rules_stale: gauge(
                 "dray_egress_policy_stale",
-                "1 while the policy files are wrong or cannot be read and the rules before stay in force, otherwise 0.",
+                "1 while the policy files are wrong or cannot be read and the earlier rules stay in force, otherwise 0.",
             ),
             edition: gauge(
                 "dray_egress_table_edition_info",
-                "1, with the edition of the address tables.",
+                "Always 1; the label is the edition of the address tables.",
             ),
         }
     }

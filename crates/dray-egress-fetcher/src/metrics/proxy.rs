@@ -97,7 +97,7 @@ impl ProxyMetrics {
         let admission = admission.clone();
         meter
             .u64_observable_gauge("dray_egress_proxy_queue_depth")
-            .with_description("Connections of the proxy that wait for a place.")
+            .with_description("Connections of the proxy that wait for a slot.")
             .with_callback(move |observer| observer.observe(admission.waiting() as u64, &[]))
             .build();
     }

@@ -19,44 +19,44 @@ use dray_types::{ByteSize, FileSetting, Period, Secret};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReadingConfig {
-    /// Whether documents are read at all. Default true.
+    /// Whether documents are read. Default true.
     pub enabled: bool,
-    /// Directories whose files may be read by path, the primary one first. Empty: none, only stored files, files of
-    /// sandboxes, DIAL's and outside ones.
+    /// Directories whose files may be read by path, the primary one first. Empty: no file is read by path, only stored
+    /// files and those of sandboxes, of DIAL and of the web.
     pub roots: Vec<PathBuf>,
-    /// Whether paths outside the roots are refused. Default true.
+    /// Whether paths outside `roots` are refused. Default true.
     pub workspace_strict: bool,
-    /// Largest file. Default `25MiB`.
+    /// Largest file that is read. Default `25MiB`.
     pub max_file_size: ByteSize,
-    /// Largest Markdown that is handed over whole; more is summarised. Default `100000B`.
+    /// Largest Markdown that is returned whole; a longer one is summarised. Default `100000B`.
     pub inline_budget: ByteSize,
-    /// Kinds that may be read: `text`, `document`, `archive`, `image` (for its text). What is removed here is refused.
-    /// Default all of them.
+    /// Kinds that may be read: `text`, `document`, `archive`, `image` (for its text). Other kinds are refused. Default
+    /// all four.
     pub allow_kinds: Vec<String>,
-    /// Paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
+    /// Most paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
     pub max_elements: u64,
-    /// Bytes of text of one conversion. Default `5000000B`.
+    /// Most bytes of text of one conversion. Default `5000000B`.
     pub max_text: ByteSize,
-    /// Time of one conversion. Default `15s`.
+    /// Longest time of one conversion, at most `10m`. Default `15s`.
     pub max_time: Period,
-    /// Bytes inflated in one conversion. Default `256MiB`.
+    /// Most bytes that one conversion decompresses. Default `256MiB`.
     pub max_inflated: ByteSize,
-    /// Entries of one ZIP container. Default 10000.
+    /// Most entries of one ZIP container. Default 10000.
     pub max_entries: u64,
-    /// Nesting of one document. Default 256.
+    /// Most levels of nesting in one document. Default 256.
     pub max_depth: u32,
-    /// Memory of one conversion. Default `1GiB`.
+    /// Most memory of one conversion, at least `128MiB`. Default `1GiB`.
     pub max_memory: ByteSize,
     /// Most bytes of the JSON of a conversation; it is held in memory. Default `16MiB`.
     pub max_context: ByteSize,
-    /// How long a download of an outside document is kept for the next read of the same conversation, so that its next
-    /// page is not a second download. At most `1h`; `0s` downloads for each read. Default `5m`.
+    /// How long a downloaded document of the web is kept for the next read in the same conversation, at most `1h`. With
+    /// `0s` each read downloads it again. Default `5m`.
     pub download_lifetime: Period,
-    /// Most outside documents that are kept in this way. Default 1024.
+    /// Most downloaded documents that are kept; at least 1. Default 1024.
     pub download_entries: usize,
-    /// Concurrent conversions; 0 means one for each processor. Default 0.
+    /// Most concurrent conversions; 0 means one for each processor. Default 0.
     pub workers: usize,
-    /// Program of the conversion; without it, the program of this process is started again.
+    /// Program that converts documents. Unset: the program of this process.
     pub worker: Option<PathBuf>,
     /// The text of scans and pictures.
     pub ocr: OcrConfig,
@@ -68,23 +68,24 @@ pub struct ReadingConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SummaryConfig {
-    /// Base of the API, such as `https://api.example/v1`; `/chat/completions` is appended.
+    /// Base URL of the API of the model, such as `https://api.example/v1`; `/chat/completions` is appended. Unset:
+    /// large documents are shown as an excerpt.
     pub url: Option<String>,
-    /// Name of the model.
+    /// Name of the model; required with `url`.
     pub model: String,
-    /// Bearer token.
+    /// Bearer token for the API. Empty: none is sent.
     pub key: Secret,
-    /// PEM file with more certificate authorities.
+    /// PEM file with additional certificate authorities. Unset: none.
     pub ca_file: Option<FileSetting>,
-    /// Longest wait for one answer. Default `300s`.
+    /// Longest wait for one response of the model. Default `5m`.
     pub timeout: Period,
-    /// Model calls for one document. Default 64.
+    /// Most calls of the model for one document; at least 1. Default 64.
     pub max_calls: usize,
-    /// Concurrent model calls. Default 4.
+    /// Most concurrent calls of the model for one document; at least 1. Default 4.
     pub parallel: usize,
-    /// Words of a merged summary, 50 to 4000. Default 500.
+    /// Approximate words of a merged summary, 50 to 4000. Default 500.
     pub max_words: usize,
-    /// Text that one call can take. Default `96000B`.
+    /// Most bytes of text in one call of the model. Default `96000B`.
     pub window: ByteSize,
 }
 

@@ -14,15 +14,16 @@ use dray_types::Period;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OcrConfig {
-    /// `auto` uses the program when it is installed, `off` leaves pictures alone. Default `auto`.
+    /// When the text of pictures is recognised: `auto` (if the program is installed) or `off` (never). Default `auto`.
     pub mode: OcrMode,
     /// Languages of the text as the program names them, joined by `+`: `deu+eng`. Default `eng`.
     pub languages: String,
-    /// The program. Without it, `tesseract` is looked for in `/usr/local/bin` and `/usr/bin`.
+    /// Program that recognises text. Unset: `tesseract` in `/usr/local/bin` or `/usr/bin`.
     pub program: Option<PathBuf>,
-    /// Pages of one document whose pictures are read; a range of pages reaches later ones. Default 20.
+    /// Most pages of one document whose pictures are read, at least 1; requests with a range of pages reach later ones.
+    /// Default 20.
     pub max_pictures: u32,
-    /// Time for all pictures of one document. Default `30s`.
+    /// Longest time for all pictures of one document, at most `10m`. Default `30s`.
     pub timeout: Period,
 }
 

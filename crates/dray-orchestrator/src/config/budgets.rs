@@ -19,9 +19,11 @@ pub struct Budgets {
     pub conversation: BudgetLimits,
     /// Limits of each caller without an entry in `clients`, for a day in UTC.
     pub caller: BudgetLimits,
-    /// Limits of single clients by their names in `clients`, for a day in UTC.
+    /// Limits of single clients by their names in `clients`, for a day in UTC. Other clients have those of
+    /// `budgets.caller`.
     pub clients: BTreeMap<String, BudgetLimits>,
-    /// Prices of a million tokens by the name of the model or deployment, in one currency for all.
+    /// Prices of a million tokens by the name of the model or deployment, all in one currency. Required with a limit of
+    /// cost.
     pub prices: BTreeMap<String, TokenPrice>,
 }
 

@@ -29,7 +29,7 @@ pub struct Permissions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallerPermissions {
-    /// Names of local manifests and ids of DIAL applications that may be used; all if absent.
+    /// Names of local manifests and ids of DIAL applications that may be used. Unset: all.
     pub agents: Option<Vec<String>>,
     /// Names that manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may use.
     pub manifest_header: ManifestPermissions,
@@ -48,19 +48,21 @@ pub struct CallerPermissions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ManifestPermissions {
-    /// Whether such manifests are accepted.
+    /// Whether manifests from this source are accepted. If so, they may name only what the other settings list.
     pub enabled: bool,
-    /// Models in addition to `default_orchestrator_deployment`, or `*`.
+    /// Models that they may name in addition to `default_orchestrator_deployment`, or `*`.
     pub models: Vec<String>,
-    /// Kinds of tools.
+    /// Kinds of tools that they may have. Empty: none.
     pub tools: Vec<ToolKind>,
-    /// Templates of tools and tool sets, or `*`.
+    /// Templates of tools and tool sets that they may name, or `*`. Empty: none.
     pub templates: Vec<String>,
-    /// Programs in `mcp_servers`, or `*`.
+    /// Programs in `mcp_servers` that they may name, or `*`. Empty: none.
     pub mcp_servers: Vec<String>,
-    /// Hosts of REST and MCP servers: names, `*.example.org`, or `*`. Only their public addresses are connected to.
+    /// Hosts of REST and MCP servers that they may name, as `example.org`, `*.example.org`, or `*`. Connections to
+    /// these hosts use only public addresses. Empty: none.
     pub hosts: Vec<String>,
-    /// Exact origins, such as `http://tools.internal:8080`, that may be at private and loopback addresses too.
+    /// Exact origins of such servers that may also be at private and loopback addresses, such as
+    /// `http://tools.internal:8080`. Empty: none.
     pub origins: Vec<String>,
 }
 

@@ -84,10 +84,10 @@ impl Default for McpPrograms {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interpreter {
-    /// The interpreter's base URL; without one DIAL Core is the interpreter.
+    /// Base URL of the Python interpreter. Unset: DIAL Core is the interpreter.
     pub url: Option<String>,
-    /// Key for requests to it. Empty: the key of the caller.
+    /// Key for requests to the interpreter. Empty: the key of the caller.
     pub api_key: Secret,
-    /// Session that is used before another one is known.
+    /// Session of the interpreter that is used before another one is known. Unset: none.
     pub default_session_id: Option<String>,
 }

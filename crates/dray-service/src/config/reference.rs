@@ -27,34 +27,35 @@ const CONFIGURATION_PAGE_HEAD: &str = "# Configuration
 
 This page is generated (`cargo xtask generate`); the text comes from the code.
 
-Sources, each winning over the one before: compiled defaults, one TOML file (`--config FILE` or the variable
-`DRAY_CONFIG`), the files in a directory (`DRAY_SECRETS_DIR`), variables, flags (`--set section.field=value`). Keys
-that nothing reads are errors, in every source; a variable that has our prefix but names no section (`DRAY_BIN`) is
-ignored with a warning. `dray config check` loads and checks, `dray config show` prints every value in force and where
-it came from.
+Settings come from these sources; a later one overrides an earlier one: compiled defaults, one TOML file
+(`--config FILE` or the variable `DRAY_CONFIG`), the files in a directory (`DRAY_SECRETS_DIR`), variables, flags
+(`--set section.field=value`). Unknown keys are errors in every source. A variable with the prefix `DRAY_` that names no
+section, such as `DRAY_BIN`, is ignored with a warning. `dray config check` loads and checks the settings;
+`dray config show` prints every value in force and where it came from.
 
 Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every level. Sizes are written
-`64KiB`, `25MiB` or as a number of bytes, lengths of time `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A
-secret can be read from a file: add `_file` to its key or `_FILE` to its variable.
+`64KiB`, `25MiB` or as a number of bytes, durations `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A
+secret can be read from a file: add `_file` to its key or `_FILE` to its variable. In the column `default`, *unset* means
+that there is no value, and *empty* an empty text or list.
 
-`DRAY_SECRETS_DIR` names a directory with one file for each setting: the name of the file is that of a variable, and its
-text the value, without one line break at its end. Secrets of Kubernetes and Docker can be mounted so, and then are not
-in the environment. Names that begin with a dot are skipped.
+`DRAY_SECRETS_DIR` names a directory with one file for each setting. The name of the file is that of the variable, and its
+text is the value, without one line break at its end. Secrets of Kubernetes and Docker that are mounted there are not in
+the environment. Files whose names begin with a dot are skipped.
 
-A change needs a restart, except in five sections, whose services read file and directory again while they run:
+A change needs a restart, except in five sections, whose services read the file and the directory again while they run:
 `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
 ([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
 ([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver`
 ([file-resolver.md](file-resolver.md#changing-settings)) and `egress-fetcher`
-([egress.md](egress.md#changing-credentials-and-limits)). Files with authorities or keys that settings of these sections name
-by their path count as a part of the setting: it changes when their content does. The log names settings that need a restart
-when they change. Policy files, and certificates and identities of listeners, are read again as their pages say.
+([egress.md](egress.md#changing-credentials-and-limits)). When the content of a file with authorities or keys changes that a
+setting of these sections names, the setting counts as changed. The log names changed settings that need a restart. Policy
+files, and certificates and identities of listeners, are read again as their pages say.
 
 Every service reads the credentials of the bus (`bus.nats.user`, `password`, `nkey_seed`, `credentials_file`) and of the store
 (`store.s3.access_key`, `secret_key`, `session_token`, `credentials_expire_at_ms`) again every 2 s. The store gets the new ones
 with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
-again, too. So give the server the new identity first, then the services, and then take the old one from the server, which ends
-the connections that use it.
+again, too. To change an identity, give the new one to the server first, then to the services. Then remove the old one from the
+server, which ends the connections that use it.
 ";
 
 fn write_rows(

@@ -9,33 +9,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigProblem, Section};
 
-/// The same calls as on the bus, for clients that do not speak NATS. An address that other machines reach needs
-/// `certificate`, `private_key` and `identities`. Without `identities` callers are not known, and the tenant comes from
-/// the request's metadata. See [grpc.md](grpc.md).
+/// The gRPC endpoint: the same calls as on the bus, for clients that do not speak NATS. An address that other machines
+/// reach needs `certificate`, `private_key` and `identities`. Without `identities`, callers are not identified, and the
+/// tenant comes from the metadata of the request. See [grpc.md](grpc.md).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GrpcSection {
-    /// Address of the gRPC endpoint. Port 0 takes a free port; unset: none is served.
+    /// Address of the gRPC endpoint. Port 0 takes a free port. Unset: no endpoint is served.
     pub listen: Option<SocketAddr>,
-    /// Deadline of a request that names none (`grpc-timeout` missing).
+    /// Time limit of a request without `grpc-timeout`; at least `1s`.
     pub default_timeout: Period,
-    /// PEM file with the certificate of the endpoint, then those of its issuers. With it the endpoint speaks TLS only.
+    /// PEM file with the certificate of the endpoint, then those of its issuers. With it the endpoint accepts only TLS.
+    /// Unset: no TLS.
     pub certificate: Option<PathBuf>,
     /// PEM file with the private key of `certificate`.
     pub private_key: Option<PathBuf>,
-    /// PEM file with the authorities that sign certificates of clients. Unset: clients are asked for none.
+    /// PEM file with the authorities that sign client certificates. Unset: clients are not asked for certificates.
     pub client_authorities: Option<PathBuf>,
-    /// Refuses connections without a certificate of a client. Otherwise a token is enough.
+    /// Refuses connections without a client certificate. Otherwise a token is enough.
     pub require_client_certificate: bool,
     /// TOML file with the callers: digests of tokens, names in certificates, tenant and scopes. Unset: every caller is
     /// accepted for every tenant.
     pub identities: Option<PathBuf>,
-    /// How often the four files are read again. A file that cannot be used leaves the earlier content in force.
+    /// How often `certificate`, `private_key`, `client_authorities` and `identities` are read again: `10ms` to `1h`. If
+    /// a file cannot be used, its earlier content stays in force.
     pub reload_interval: Period,
-    /// Longest time that a TLS handshake may take.
+    /// Longest time of a TLS handshake: `10ms` to `1m`.
     pub handshake_timeout: Period,
-    /// Serves an address that other machines reach without TLS or without `identities`. The network in front of the
-    /// service then has to decide who calls, and for which tenant.
+    /// Allows an address that other machines reach although TLS or `identities` is missing. The network in front of the
+    /// service must then decide who may call, and for which tenant.
     pub insecure: bool,
 }
 

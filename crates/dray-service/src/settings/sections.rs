@@ -28,13 +28,14 @@ pub enum BusMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BusSection {
-    /// `embedded` (inside this process, nothing survives a crash) or `nats`.
+    /// `embedded` (inside this process; its messages are lost when the process ends) or `nats`.
     pub mode: BusMode,
     /// Connection to NATS, with mode `nats`.
     pub nats: NatsOptions,
     /// How long start-up waits for a server that cannot be reached, before it fails.
     pub wait_for_server: Period,
-    /// How long start-up waits for streams and consumers to be as they must be, before it fails.
+    /// How long start-up waits until streams and consumers have the required settings, before it fails. `0s` does not
+    /// wait.
     pub wait_for_topology: Period,
 }
 
@@ -130,9 +131,10 @@ pub struct TelemetrySection {
     /// OTLP endpoint for traces and metrics over gRPC, such as `http://otel-collector:4317`. Unset: none are
     /// sent.
     pub otlp_endpoint: Option<String>,
-    /// Part of the traces that start here and are recorded, 0 to 1. A caller's decision is respected.
+    /// Share of the traces starting in this process that are recorded, from 0 (none) to 1 (all). For a caller's trace,
+    /// the caller's decision applies.
     pub sample_ratio: f64,
-    /// How often metrics are sent to the OTLP endpoint.
+    /// How often metrics are sent to the OTLP endpoint; at least `1s`.
     pub metrics_interval: Period,
 }
 
@@ -191,9 +193,11 @@ impl Section for TelemetrySection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HttpSection {
-    /// Address of `/live`, `/started`, `/ready` and `/metrics`. Port 0 takes a free port; unset: none is served.
+    /// Address of `/live`, `/started`, `/ready` and `/metrics`. Port 0 takes a free port. Unset: none of them is
+    /// served.
     pub listen: Option<SocketAddr>,
-    /// How often readiness is checked. Three failures in a row make the process unready, one success ready.
+    /// How often readiness is checked: `10ms` to `10s`. After three failures in a row the process is not ready, after
+    /// one success it is ready again.
     pub check_interval: Period,
 }
 
@@ -219,21 +223,22 @@ impl Section for HttpSection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LimitsSection {
-    /// Calls that one service of this process handles at one time. As many may wait; more are answered
-    /// `rate_limited` immediately. A call that waits for the egress-fetcher does not count, up to eight for each.
+    /// Most concurrent calls of one service in this process: 1 to 10000. As many again may wait; further ones are
+    /// refused immediately with `rate_limited`. Calls that wait for the egress-fetcher do not count, up to eight times
+    /// this number.
     pub calls: u32,
-    /// Calls of one tenant among them.
+    /// Most of these concurrent calls for one tenant: 1 to `calls`.
     pub calls_per_tenant: u32,
-    /// Work messages that one service of this process handles at one time. A sixth of them, at least one of two, are
-    /// reserved for tenants without running work. A container needs about 13 MiB of memory for each call and each work
-    /// message.
+    /// Most concurrent work messages of one service in this process: 1 to 256. A sixth of these slots, but at least one
+    /// unless there is only one, is reserved for tenants without running work. A container needs about 13 MiB of memory
+    /// for each call and each work message.
     pub work: u32,
-    /// Longest deadline that a caller may ask for; a later one is taken as this.
+    /// Longest time limit that a caller may set for a call, at least `1s`; a longer one is shortened to it.
     pub longest_call: Period,
-    /// Part of the state directory's volume that must be free, in percent; with less the process is not ready and
-    /// pulls no work. Asked only of a process that keeps files.
+    /// Percentage of the state directory's volume that must be free: 0 to 99, where 0 requires nothing. With less, the
+    /// process is not ready and pulls no work. Applies only to a process that keeps files.
     pub free_disk_percent: u8,
-    /// This many free bytes are enough, for any size of the volume.
+    /// Free bytes that are always enough, for any size of the volume.
     pub free_disk_enough: ByteSize,
 }
 
@@ -289,10 +294,11 @@ impl Section for LimitsSection {
 #[serde(default)]
 pub struct StateSection {
     /// Directory for everything this process keeps on disk, such as the files of the embedded store. Created at start.
-    /// Where no source sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default is for a
-    /// process without `HOME`.
+    /// If no source sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default applies to
+    /// a process without `HOME`.
     pub directory: PathBuf,
-    /// Name of this process or replica, unique among those that share a bus. Unset: a new one per start.
+    /// Name of this process or replica, unique among those that share a bus: 1 to 64 of a-z, 0-9, _ and -. Unset: a new
+    /// name at each start.
     pub instance: Option<String>,
 }
 
@@ -325,12 +331,12 @@ impl Section for StateSection {
     }
 }
 
-/// How long each part of an orderly stop may take. The cluster's own grace must be longer than both together.
+/// How long each part of an orderly stop may take. The grace period of the cluster must be longer than both together.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShutdownSection {
-    /// How long running handlers may continue after the signal; requests over HTTP, such as chats, for seven eighths of
-    /// it.
+    /// How long running handlers may continue after the signal. Requests over HTTP, such as chats, may continue for
+    /// seven eighths of this time.
     pub grace: Period,
     /// How long flushing and draining the bus may take afterwards.
     pub flush: Period,

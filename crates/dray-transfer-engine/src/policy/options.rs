@@ -20,10 +20,10 @@ pub struct PolicyOptions {
     /// Entries of the built-in list of credential and system paths that are allowed: absolute paths or `~/…` with
     /// everything beneath them, or bare names such as `.env.test` in any directory. Default none.
     pub allow: Vec<String>,
-    /// Paths to refuse in addition, written as in `allow`. Default none.
+    /// Paths that are refused in addition to the built-in list, written as in `allow`. Default none.
     pub deny: Vec<String>,
-    /// Action for text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
-    /// `block`. Default `warn`.
+    /// Action for text of up to 1 MiB that contains a private key or a known form of token: `ignore`, `warn` (send it
+    /// with a warning) or `block`. Default `warn`.
     pub content: ContentAction,
 }
 

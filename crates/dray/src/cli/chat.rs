@@ -17,10 +17,10 @@ Examples:
 
 At the prompt:
   /attach PATH   sends a file with the next message
-  /files         lists the files to be sent and those that came
-  /retry         asks the last message again
+  /files         lists the files to be sent and those received
+  /retry         sends the last message again
   /save [FILE]   writes the conversation
-  /help, /quit   (a message that begins with a slash is written with two)
+  /help, /quit   (write a message that begins with a slash with two slashes)
 
 Ctrl-C stops the response and keeps the message for /retry; a second Ctrl-C exits. The response goes to standard output,
 everything else to standard error. With --json there is one object per line: content, stage, attachment, state, end and
@@ -33,7 +33,7 @@ Exit codes: 0 answered, 1 refused, failed or interrupted, 2 the command line is 
 #[derive(Debug, Default, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ChatArgs {
-    /// One message; `-` reads it from standard input, `/retry` asks the last one again. Without it, every line of
+    /// One message; `-` reads it from standard input, `/retry` sends the last one again. Without it, every line of
     /// standard input is a message.
     #[arg(value_name = "MESSAGE")]
     pub(crate) message: Option<String>,
@@ -63,7 +63,7 @@ pub(crate) struct ChatArgs {
     /// Directory of manifests, `NAME.json` each, for the services in this process.
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     pub(crate) manifests: Option<PathBuf>,
-    /// Endpoint of chat completions that the services in this process ask. Its key is the variable
+    /// Endpoint of chat completions that the services in this process use. Its key is the variable
     /// `DRAY_ORCHESTRATOR__MODEL_KEY`.
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     pub(crate) model_url: Option<String>,

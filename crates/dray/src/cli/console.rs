@@ -31,12 +31,12 @@ pub(crate) struct ConsoleArgs {
     /// `https://console.example.org`.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Most that a login may do: `look`, or `act` to resend, redrive and move files of sandboxes. The identity
-    /// `console` suffices for looking; acting needs `console-operator`.
+    /// Highest role of a login: `look`, or `act`, which may also resend, redrive and move files of sandboxes. The
+    /// identity `console` suffices for looking; acting needs `console-operator`.
     #[arg(long, value_name = "ROLE", default_value = "look")]
     pub(crate) role: ConsoleRole,
-    /// The orchestrator of the playground, for example `http://127.0.0.1:5000`. Without it there is no chat. With
-    /// --role act alone.
+    /// URL of the orchestrator for the playground, for example `http://127.0.0.1:5000`. Without it the console has no
+    /// chat. Only with --role act.
     #[arg(long, value_name = "URL")]
     pub(crate) agents: Option<String>,
     /// File that holds the key for --agents, one of `orchestrator.clients`.

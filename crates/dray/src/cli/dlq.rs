@@ -26,10 +26,10 @@ pub(crate) enum DeadLetterCommand {
         /// The dead letter's sequence, from `list`.
         sequence: u64,
     },
-    /// Start the work of dead letters again: those named, or the open ones that a filter admits. Work that was
-    /// started again before or is done is left alone.
+    /// Start the work of dead letters again: of those named, or of the open ones that the filters select. Work that was
+    /// started again before or is done is skipped.
     Redrive {
-        /// Their sequences, from `list`.
+        /// Sequences of dead letters, from `list`.
         #[arg(value_name = "SEQUENCE")]
         sequences: Vec<u64>,
         #[command(flatten)]

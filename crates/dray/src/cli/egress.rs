@@ -14,16 +14,16 @@ pub(crate) enum EgressCommand {
     /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl
     /// https://example.com`
     Token(EgressTokenArgs),
-    /// Forget the stored response of a URL, so that the next fetch asks its server.
+    /// Forget the stored response of a URL, so that the next fetch requests it from the server.
     ///
-    /// Responses are stored for each tenant apart where `egress-fetcher.cache.enabled` is set. A redirect is not
+    /// If `egress-fetcher.cache.enabled` is set, responses are stored for each tenant separately. A redirect is not
     /// stored: name the URL to which it leads.
     ///
     /// For example: `dray egress purge https://files.example.org/table.csv`
     Purge(EgressPurgeArgs),
     /// Count requests by tenant and verdict, with the most refused hosts and the slowest lookups.
     ///
-    /// Reads the audit stream of all tenants; it holds as many events as its limits keep. Bytes of a connection count
+    /// Reads the audit stream of all tenants, which keeps events only up to its limits. Bytes of a connection count
     /// when it closes, even when it opened before `--since`. A request in a tunnel that is granted and then refused
     /// counts in both verdicts. Lookups that took less than 1 ms are left out.
     ///
@@ -37,7 +37,7 @@ pub(crate) struct EgressReportArgs {
     /// How far back the audit stream is read.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) since: Period,
-    /// Most refused hosts, and most slow names, that are listed.
+    /// Most refused hosts, and most slow names, to list.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
 }

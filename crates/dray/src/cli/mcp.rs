@@ -38,8 +38,8 @@ pub(crate) struct McpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long, requires = "allow_send")]
     pub(crate) confirm_send: bool,
-    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time
-    /// at most, for example `15m`. Without it, such hosts wait for another approver.
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. The answer holds for
+    /// at most this time, for example `15m`. Without this option, such hosts wait for another approver.
     #[arg(long, value_name = "TIME")]
     pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.
@@ -48,7 +48,7 @@ pub(crate) struct McpArgs {
     /// The only directory of this machine that tools may use. Default: the current directory; with --http none.
     #[arg(long, value_name = "DIR", conflicts_with = "no_root")]
     pub(crate) root: Option<PathBuf>,
-    /// Allow tools no directory of this machine.
+    /// Give tools access to no directory of this machine.
     #[arg(long)]
     pub(crate) no_root: bool,
     /// Session whose sandbox and chat the tools use. Clients cannot name another one.
@@ -67,8 +67,8 @@ pub(crate) struct McpArgs {
     /// this or --auth-file.
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File that says whose HTTP requests count: static tokens, or those of an OAuth authorization server, each with
-    /// scopes, tenant and session. docs/mcp-server.md shows it.
+    /// File with the tokens whose HTTP requests are accepted: static ones, or those of an OAuth authorization server,
+    /// each with scopes, tenant and session. docs/mcp-server.md shows it.
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that HTTP requests may have in `Host`. Can be given several times.
@@ -100,7 +100,7 @@ pub(crate) struct UpMcpArgs {
     /// need this or --mcp-auth-file.
     #[arg(long = "mcp-token-file", value_name = "FILE", requires = "listen")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File that says whose MCP requests count: static tokens, or those of an OAuth authorization server.
+    /// File with the tokens whose MCP requests are accepted: static ones, or those of an OAuth authorization server.
     #[arg(long = "mcp-auth-file", value_name = "FILE", requires = "listen")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that MCP requests may have in `Host`. Can be given several times.
@@ -126,8 +126,8 @@ pub(crate) struct UpMcpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long = "mcp-confirm-send", requires = "allow_send")]
     pub(crate) confirm_send: bool,
-    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time
-    /// at most.
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. The answer holds for
+    /// at most this time.
     #[arg(long = "mcp-approve-hosts", value_name = "TIME", requires = "listen")]
     pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.

@@ -10,15 +10,15 @@ use dray_types::{AppId, Period, SessionId};
 pub(crate) enum PolicyCommand {
     /// Explain whether a URL may be fetched, step by step. Nothing is fetched.
     ///
-    /// The steps are those of `dray fetch`, and so is the verdict: switches, URL, scheme, host lists, port, name, and
-    /// with --resolve the addresses of the host. Each step names the setting that decides it and where its value comes
-    /// from. The exit code is 0 for a URL that is allowed and 1 for one that is refused.
+    /// The steps and the verdict are those of `dray fetch`: switches, URL, scheme, host lists, port, name, and with
+    /// --resolve the addresses of the host. Each step names the setting that decides it and where its value comes from.
+    /// The exit code is 0 for a URL that is allowed and 1 for one that is refused.
     ///
     /// For example: `dray policy explain https://files.example.org/a.pdf --allow '*.example.org'`
     Explain(PolicyExplainArgs),
     /// Check policy files against a table of expectations. Connects to nothing.
     ///
-    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and where wanted `tenant`,
+    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and optionally `tenant`,
     /// `session`, `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the
     /// configuration and the policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
     ///
@@ -39,17 +39,18 @@ pub(crate) enum PolicyCommand {
     ///
     /// For example: `dray policy show --to policy`
     Show(PolicyShowArgs),
-    /// Replace the policy in the bucket of the bus by a file, or by the files `*.toml` of a directory.
+    /// Replace the policy in the bucket of the bus with a file, or with the files `*.toml` of a directory.
     ///
-    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is that of
-    /// the policy which they are based on, as `dray policy show` prints it; 0 for a bucket that was never written. If
-    /// the bucket has another one, or gets another one meanwhile, the command fails.
+    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is the
+    /// revision on which the files are based, as `dray policy show` prints it, or 0 for a bucket that was never
+    /// written. If the bucket has another revision, or gets one meanwhile, the command fails.
     ///
     /// For example: `dray policy put policy --revision 41`
     Put(PolicyPutArgs),
-    /// List the questions that wait for a person: may a session reach a host? Rules with the outcome `ask` ask them.
+    /// List the questions that wait for a person: whether a session may reach a host. Rules with the outcome `ask`
+    /// cause them.
     ///
-    /// The questions are those of the tenant of --tenant, in a running system.
+    /// The questions are those of the tenant in --tenant, in a running system.
     Questions(PolicyQuestionsArgs),
     /// Answer a question. The last answer holds, so an answer can be taken back.
     ///
@@ -62,7 +63,7 @@ pub(crate) enum PolicyCommand {
 /// `dray policy show`
 #[derive(Debug, Args)]
 pub(crate) struct PolicyShowArgs {
-    /// Directory for the files. It must not exist, or be empty.
+    /// Directory for the files. It must be empty or not exist yet.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) to: Option<PathBuf>,
 }
@@ -124,7 +125,7 @@ pub(crate) struct PolicyTestArgs {
 /// `dray policy diff`
 #[derive(Debug, Args)]
 pub(crate) struct PolicyDiffArgs {
-    /// Present policy: a file or a directory, `bucket` for the bucket of the bus, or `none` for no policy.
+    /// Old policy: a file or a directory, `bucket` for the bucket of the bus, or `none` for no policy.
     pub(crate) old: PathBuf,
     /// New policy: a file or a directory, `bucket` for the bucket of the bus, or `none` for no policy.
     pub(crate) new: PathBuf,
@@ -145,17 +146,17 @@ pub(crate) struct PolicyExplainArgs {
     /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE", conflicts_with = "allow")]
     pub(crate) app_policy: Option<PathBuf>,
-    /// Look the host up and judge its addresses. Counts as a fetch for the limits, and is audited.
+    /// Look up the host and judge its addresses. Counts as a fetch for the limits, and is audited.
     #[arg(long)]
     pub(crate) resolve: bool,
-    /// App that asks, for the rules of policy files. The tenant is that of --tenant.
+    /// App whose policy rules apply. The tenant is that of --tenant.
     #[arg(long, value_name = "ID")]
     pub(crate) app: Option<AppId>,
-    /// Session that asks, for the rules of policy files.
+    /// Session whose policy rules apply.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
-    /// Name of the client certificate that asks, for the rules of policy files: its first URI, or without one its first
-    /// DNS name. The tenant, session and app are those of the other options. Clients without a certificate have none.
+    /// Name of the client certificate whose policy rules apply: its first URI, or without one its first DNS name. The
+    /// tenant, session and app are those of the other options. Default: none.
     #[arg(long, value_name = "NAME")]
     pub(crate) certificate: Option<String>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct ReadArgs {
     /// Print only the places where this text occurs.
     #[arg(long, value_name = "TEXT", conflicts_with = "markdown")]
     pub(crate) find: Option<String>,
-    /// A file of an archive (ZIP, tar), by its path in the listing, which is what the archive itself gives.
+    /// A file of an archive (ZIP, tar), by its path in the listing.
     #[arg(long, value_name = "PATH")]
     pub(crate) member: Option<String>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct ReadArgs {
     pub(crate) hidden: bool,
     #[command(flatten)]
     pub(crate) ocr: OcrArgs,
-    /// Print the conversion without its frame. Fails, with the reason, when there is none.
+    /// Print the conversion without its frame. Fails with the reason when the document cannot be converted.
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct ReadArgs {
 /// When a text is summarized, and by what.
 #[derive(Debug, Args)]
 pub(crate) struct SummaryArgs {
-    /// Summarise even what would fit.
+    /// Summarise even documents that would fit.
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) summarize: bool,
     /// Topics that a summary must preserve.
@@ -83,8 +83,9 @@ pub(crate) struct ClassifyArgs {
 /// The directories from which files may be read.
 #[derive(Debug, Args)]
 pub(crate) struct ReadLocation {
-    /// A directory whose files may be read, the primary one first. Can be given several times. Without it, the current
-    /// directory; and, unless `--json` asks for the tool as agents have it, the directory of the file itself.
+    /// A directory whose files may be read, the primary one first. Can be given several times. Default: the current
+    /// directory and, without `--json`, the directory of the file itself. With `--json`, the command behaves like the
+    /// tool of agents.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
     /// Read files outside the roots too.
@@ -112,25 +113,25 @@ pub(crate) struct ReadLimitArgs {
     /// binaries are refused anyway, images unless their text can be recognised.
     #[arg(long, value_name = "KINDS")]
     pub(crate) allow_kinds: Option<String>,
-    /// Paragraphs, rows, pages, slides and chapters. Default 50000.
+    /// Most paragraphs, rows, pages, slides and chapters. Default 50000.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_elements: Option<String>,
-    /// Bytes of extracted text. Default 5000000.
+    /// Most bytes of extracted text. Default 5000000.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_max_decompressed_bytes: Option<String>,
-    /// Seconds for a whole conversion. Default 15.0.
+    /// Most seconds for a whole conversion. Default 15.0.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) convert_wall_clock_seconds: Option<String>,
-    /// Bytes inflated from all parts together. Default 268435456.
+    /// Most decompressed bytes of all parts together. Default 268435456.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_max_inflated_bytes: Option<String>,
-    /// Entries of a ZIP container. Default 10000.
+    /// Most entries of a ZIP container. Default 10000.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_entries: Option<String>,
-    /// Levels of nesting. Default 256.
+    /// Most levels of nesting. Default 256.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_depth: Option<String>,
-    /// Memory of a conversion in bytes. Default 1073741824.
+    /// Most memory of a conversion in bytes. Default 1073741824.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_memory_bytes: Option<String>,
 }

@@ -61,7 +61,7 @@ pub(crate) struct TicketList {
     /// Session whose tickets are listed.
     #[arg(long, value_name = "ID", default_value = "cli")]
     pub(crate) session: SessionId,
-    /// Most tickets, at most 200.
+    /// Most tickets to list, at most 200.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,
 }
@@ -81,7 +81,7 @@ pub(crate) struct TicketName {
 pub(crate) struct TicketOptions {
     #[command(flatten)]
     pub(crate) endpoint: TicketEndpointOptions,
-    /// Session for which the limits of tickets count.
+    /// Session to which the ticket belongs, and whose limits apply.
     #[arg(long, value_name = "ID", default_value = "cli")]
     pub(crate) session: SessionId,
     /// Seconds until the ticket ends, at most 43200 (12 hours).

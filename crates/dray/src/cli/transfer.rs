@@ -53,7 +53,7 @@ pub(crate) struct DeliveryOptions {
     /// Where to: `PLATFORM[/ACCOUNT]:CHAT[#THREAD]`, for example `telegram:12345`; `cli:` is the current directory.
     #[arg(long, value_name = "TARGET")]
     pub(crate) to: Option<String>,
-    /// Session whose sandbox and chat are meant where they are not named.
+    /// Session whose sandbox and chat are used where no option names them.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Text that is sent with the files.
@@ -64,7 +64,7 @@ pub(crate) struct DeliveryOptions {
     /// Show account, policy, limits and routes, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Id of the delivery; the same id again is the same delivery.
+    /// Id of the delivery. The same id again continues the same delivery.
     #[arg(long, value_name = "ID")]
     pub(crate) delivery_id: Option<String>,
     /// Seconds to wait for the end.
@@ -88,8 +88,8 @@ pub(crate) struct AppearanceArgs {
     /// Hide pictures until they are clicked, where the platform can.
     #[arg(long)]
     pub(crate) spoiler: bool,
-    /// Send a link to a preview in place of each file of the session's sandbox, which stays there. Where
-    /// `platform-delivery.preview_links` allows it; the receipt says whether the link was opened.
+    /// Send a link to a preview in place of each file of the session's sandbox, which stays there.
+    /// `platform-delivery.preview_links` must allow it. The receipt says whether the link was opened.
     #[arg(long)]
     pub(crate) as_preview: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) enum SandboxCommand {
         sandbox: String,
         /// Path in the sandbox, absolute or below its working directory.
         path: PathBuf,
-        /// Follow a link at the end.
+        /// Follow a symbolic link at the end of the path.
         #[arg(short = 'L', long)]
         follow: bool,
     },
@@ -119,10 +119,10 @@ pub(crate) enum SandboxCommand {
         /// The directory in it; its working directory by default.
         #[arg(default_value = ".")]
         path: PathBuf,
-        /// Levels to go down.
+        /// Levels of directories to list.
         #[arg(long, value_name = "N", default_value_t = 1)]
         depth: u32,
-        /// Most entries.
+        /// Most entries to list.
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
@@ -135,30 +135,30 @@ pub(crate) enum SandboxCommand {
     /// Copy files and directories between two sandboxes, or between one and this machine, with proof.
     ///
     /// A path in a sandbox is written SANDBOX:PATH, for example docker:web:/data/a.csv or ssh:me@host:~/a.csv; PATH
-    /// begins with `/`, `~` or `.`, and without it the working directory is meant. Everything else is a path of this
-    /// machine; one that holds a colon is written with `./` in front.
+    /// begins with `/`, `~` or `.`; without PATH the working directory is meant. Everything else is a path of this
+    /// machine; write `./` in front of one that contains a colon.
     ///
-    /// An existing directory as TO, or one with `/` at its end, gets what is copied under its own name; any other TO is
-    /// the new name. FROM/. is what a directory holds. A directory that exists already is merged. Permission bits
-    /// and empty directories are copied, links and special files are left out and named. Every file appears under its
-    /// name when all of it is there and proved; what failed is named and leaves nothing.
+    /// If TO is an existing directory or ends with `/`, what is copied keeps its name in there; any other TO is the new
+    /// name. FROM/. copies the contents of a directory. A directory that exists already is merged. Permission bits and
+    /// empty directories are copied, links and special files are left out and reported. A file appears under its name
+    /// once all of it is copied and proved; a file that failed is reported and leaves nothing behind.
     #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
     Cp(SandboxCp),
     /// Run one program in a sandbox and end with its status.
     ///
     /// The words after `--` are the program and its arguments; no shell reads them. The program ends with this command,
-    /// and so does everything that it started. A running system needs a rule in `sandbox-transfer.commands.allow`;
-    /// without one named, the sandbox is opened here and the program is allowed.
+    /// and so does everything that it started. A running system needs a rule in `sandbox-transfer.commands.allow`; if
+    /// no running system is named, this command opens the sandbox itself and allows the program.
     ///
     /// The status is that of the program, 128 + n for signal n, 124 at the time limit, and 1 when it was not run.
     Exec(SandboxExec),
-    /// Remove a file, or a directory with what is in it.
+    /// Remove a file, or a directory with its contents.
     Rm {
         /// Address, for example `docker:web` or `ssh:me@host`.
         sandbox: String,
         /// Path in the sandbox, absolute or below its working directory.
         path: PathBuf,
-        /// Remove a directory with what is in it.
+        /// Remove a directory with its contents.
         #[arg(short, long)]
         recursive: bool,
     },
@@ -172,9 +172,8 @@ pub(crate) struct SandboxGet {
     /// Paths in the sandbox, absolute or below its working directory.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Where to write: a file, an existing directory, or `-` for standard output. The file's own name in the current
-    /// directory by default; an existing file is never overwritten unless it is named here. Several paths need a
-    /// directory.
+    /// Where to write: a file, an existing directory, or `-` for standard output. Default: the file's own name in the
+    /// current directory. An existing file is overwritten only if it is named here. Several paths need a directory.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Most bytes of each path to take.
@@ -191,12 +190,12 @@ pub(crate) struct SandboxGet {
 #[derive(Debug, Args)]
 pub(crate) struct SandboxPut {
     /// Files and directories here, then the sandbox, then a directory in it (its working directory by default, made
-    /// when missing). The first operand after a file that reads KIND:NAME is the sandbox; a file of such a name is
-    /// written with `./` in front. `-` alone is standard input, which needs --name. A directory goes in under its own
-    /// name; links and special files in it are left out and named.
+    /// when missing). The first operand of the form KIND:NAME after a file is the sandbox; write `./` in front of a
+    /// file with such a name. `-` alone is standard input, which needs --name. A directory keeps its name; links and
+    /// special files in it are left out and reported.
     #[arg(required = true, num_args = 2.., value_name = "OPERAND")]
     pub(crate) operands: Vec<PathBuf>,
-    /// Name there, for one file; its own by default.
+    /// Name of the file in the sandbox, if only one is copied. Default: its own.
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// Action when another file has the name: rename the new file, fail, or overwrite. Directories of
@@ -254,8 +253,8 @@ pub(crate) struct SandboxExec {
 /// Options of every copy.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TransferOptions {
-    /// Keep what was copied of a file when the command is interrupted, and continue there the next time. The file
-    /// must be the same by size, time and inode, and a digest of all of it decides; otherwise it is copied from its
+    /// Keep the copied part of a file when the command is interrupted, and continue there the next time. The file must
+    /// have the same size, time and inode, and a digest of the whole file decides. Otherwise it is copied from its
     /// beginning, and `resumed` in the receipt is false. Not between two sandboxes.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -276,10 +275,10 @@ pub(crate) struct ReceiptsArgs {
     /// Only deliveries that run, failed, were refused or have an unknown outcome.
     #[arg(long)]
     pub(crate) open: bool,
-    /// Print also the address of each delivery in the console at this URL, for example `http://127.0.0.1:7300`.
+    /// Also print the address of each delivery in the console at this URL, for example `http://127.0.0.1:7300`.
     #[arg(long, value_name = "URL")]
     pub(crate) console: Option<String>,
-    /// Most deliveries.
+    /// Most deliveries to show.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
 }

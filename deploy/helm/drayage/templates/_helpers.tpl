@@ -7,7 +7,7 @@ app.kubernetes.io/part-of: dray
 {{/* What every pod says of itself: no token of Kubernetes, no user root, the seccomp profile of the runtime. */}}
 {{- define "drayage.podSecurity" -}}
 automountServiceAccountToken: false
-# Variables of other services would look like configuration.
+# Variables with the addresses of other services would be read as configuration.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true

@@ -38,7 +38,7 @@ from drayage.faults import DrayageError
 
 _DEFAULT_ROOT = str(Manifest.model_fields["root"].default)
 _COMMAND_SECONDS = 3600
-"""Time of the request for a command without a timeout: the operator's limit ends the command before."""
+"""Time of the request for a command without a timeout: the operator's limit ends the command earlier."""
 _TRANSFER_SECONDS = 60
 """Time of a request in addition to the time of its program, for output that comes through the store."""
 
