@@ -24,11 +24,11 @@ use serde_json::Value;
 pub(crate) struct ToolOffer<'a> {
     /// The manifest of the agent; its contexts and features decide which tools are offered.
     pub(crate) manifest: &'a Manifest,
-    /// The conversation, tool rounds of earlier turns in place.
+    /// The conversation, including the tool rounds of earlier turns.
     pub(crate) messages: &'a [Message],
     /// The skills that the model can read.
     pub(crate) skills: &'a Arc<[Skill]>,
-    /// The types that the model takes, when it asks for files itself.
+    /// Media types that the model accepts. `None` if the model does not request files itself.
     pub(crate) lazy: Option<&'a [String]>,
     /// The clock of the service.
     pub(crate) clock: &'a Clock,
