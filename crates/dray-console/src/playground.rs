@@ -345,7 +345,7 @@ impl ChatMessage {
         let text = form.fields.get("message").to_owned();
         if text.is_empty() {
             return Err(invalid_fault(
-                "The message is empty: say something, with files too.",
+                "The message is empty. Files need a text, too.",
             ));
         }
         let agent = form.fields.get("agent").to_owned();

@@ -42,7 +42,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
         .is_some_and(|text| text.trim().is_empty())
     {
         return Err(CommandFailure::Usage(
-            "the message is empty: say something, with files too".to_owned(),
+            "the message is empty; files need a text, too".to_owned(),
         ));
     }
     let peer = ChatPeer::open(global, chat).await?;
