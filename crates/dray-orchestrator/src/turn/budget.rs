@@ -292,13 +292,25 @@ impl TurnBudget {
 
     fn sum(&self, model: &str, usage: &[ModelUsage]) -> BudgetUse {
         usage.iter().fold(BudgetUse::default(), |sum, usage| {
-            // Tokens of a model without a name or a price cost as much as those of the model that was called.
-            let price = self
-                .prices
-                .get(&usage.model)
-                .or_else(|| self.prices.get(model));
-            sum.plus(BudgetUse::of_call(usage.tokens, price))
+            sum.plus(self.use_of_call(model, usage))
         })
+    }
+
+    /// The use of one call. Tokens of a model without a name or a price cost as much as those of the model that was
+    /// called. If that has no price either, as a tool, they cost as much as those of the most expensive model, so that
+    /// a limit of cost holds for them.
+    fn use_of_call(&self, model: &str, usage: &ModelUsage) -> BudgetUse {
+        let price = self.prices.get(&usage.model);
+        let price = price.or_else(|| self.prices.get(model));
+        let by_price = |price: &TokenPrice| price.cost(usage.tokens);
+        let most_expensive = || self.prices.values().map(by_price).max();
+        BudgetUse {
+            cost: price
+                .map(by_price)
+                .or_else(most_expensive)
+                .unwrap_or_default(),
+            ..BudgetUse::of_call(usage.tokens, None)
+        }
     }
 
     /// Replaces one usage by another, here and in the budgets of the calling agents.

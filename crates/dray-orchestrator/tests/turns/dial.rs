@@ -1,5 +1,7 @@
 //! Turns on DIAL: manifest, metadata, keys and tools of Core.
 
+use dray_agent::budget::{MoneyAmount, TokenPrice};
+use dray_orchestrator::Config;
 use dray_testkit::dial::DialCore;
 use serde_json::{Value, json};
 
@@ -14,11 +16,19 @@ pub(crate) struct DialFixture {
 
 impl DialFixture {
     pub(crate) async fn new(manifest: &Value) -> Self {
-        Self::with_origins(manifest, Vec::new()).await
+        Self::with(manifest, |_| {}).await
     }
 
     /// Starts a fixture whose operator lets applications reach these origins.
     pub(crate) async fn with_origins(manifest: &Value, origins: Vec<String>) -> Self {
+        Self::with(manifest, |config| {
+            config.permissions.applications.origins = origins;
+        })
+        .await
+    }
+
+    /// Starts a fixture with a changed configuration.
+    async fn with(manifest: &Value, change: impl FnOnce(&mut Config)) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(REQUEST_KEY, "bucket");
         core.document(
@@ -31,7 +41,7 @@ impl DialFixture {
             config.dial_url = Some(url);
             config.model_url = None;
             config.preview = true;
-            config.permissions.applications.origins = origins;
+            change(config);
         })
         .await;
         Self { core, fixture }
@@ -215,6 +225,47 @@ async fn a_deployment_is_a_tool_whose_text_streams_into_its_stage() {
     assert!(stages[0].1.contains("It is."), "{stages:?}");
     assert_eq!(stages[0].2, "completed");
     assert_eq!(crate::tools::rounds(&result)[1]["content"], "It is.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_a_tool_by_a_model_without_a_price_costs_as_much_as_the_most_expensive_model() {
+    let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
+        {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
+    let dial = DialFixture::with(&manifest(sets), |config| {
+        let price = |output| TokenPrice {
+            output: MoneyAmount::from_micros(output),
+            ..TokenPrice::default()
+        };
+        config.budgets.turn.limits.max_cost = Some(MoneyAmount::from_micros(1_000_000));
+        config.budgets.prices = [
+            ("lead".to_owned(), price(1)),
+            ("large".to_owned(), price(50_000_000_000)),
+        ]
+        .into();
+    })
+    .await;
+    dial.core.document(
+        "/openai/deployments/lawyer",
+        json!({"display_name": "Lawyer"}),
+    );
+    let call = json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+        "function": {"name": "experts_lawyer_tool", "arguments": "{\"query\": \"x\"}"}}]});
+    dial.core.chat(
+        "lead",
+        vec![
+            chunk(call, Value::Null),
+            chunk(json!({}), json!("tool_calls")),
+        ],
+    );
+    // Each token costs 0.05.
+    let usage = json!({"choices": [], "statistics": {"usage_per_model": [
+        {"index": 0, "model": "unknown", "prompt_tokens": 1, "completion_tokens": 20}]}});
+    let mut answer = text_chunks("It is.");
+    answer.push(usage);
+    dial.core.chat("lawyer", answer);
+    dial.core.chat("lead", text_chunks("The lawyer agrees."));
+    let result = dial.send_text("x").await;
+    assert!(result.text().contains("(a cost of 1)"), "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
