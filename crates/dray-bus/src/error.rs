@@ -80,6 +80,7 @@ fn unavailable_fault(retry: Duration) -> Fault {
     .retry_after(retry)
 }
 
+/// Delay before a retry where the cause may end soon.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
 impl From<TransportError> for Fault {
@@ -124,7 +125,7 @@ pub enum ConnectError {
         /// The reason why it is invalid.
         reason: String,
     },
-    /// No server could be reached or it refused the identity.
+    /// No server could be reached, or the server refused the identity.
     #[error("cannot connect to the bus")]
     Connect(#[source] async_nats::ConnectError),
     /// The inbox subscription failed.
@@ -172,7 +173,7 @@ pub struct SubscribeError {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The responder returned this fault.
-    #[error("the responder answered with a fault: {0}")]
+    #[error("the responder returned a fault: {0}")]
     Fault(Fault),
     /// The subject has no responder.
     #[error("`{0}` has no responder")]
@@ -237,7 +238,7 @@ impl From<CallError> for Fault {
     }
 }
 
-/// The reason why a message was not (provably) published.
+/// The reason why a message was not published, or not provably.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The message is over the limit (E-3): a programming error.

@@ -205,7 +205,7 @@ impl SessionError {
             ServiceError::TransportSend(error) => of_wire(error.error),
             ServiceError::Timeout { .. } => Self::TimedOut,
             ServiceError::TransportClosed => close_reason.cause().into(),
-            _ => Self::Malformed("its answer is not one to this request"),
+            _ => Self::Malformed("its response is not one to this request"),
         }
     }
 

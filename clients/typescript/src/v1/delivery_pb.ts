@@ -826,7 +826,7 @@ export type DeliveryReport = Message<"dray.v1.DeliveryReport"> & {
   finished: boolean;
 
   /**
-   * Unix milliseconds of its begin.
+   * Unix milliseconds of its beginning.
    *
    * @generated from field: uint64 begun_at_ms = 7;
    */
@@ -1017,7 +1017,7 @@ export type DeliveryRecord = Message<"dray.v1.DeliveryRecord"> & {
   finished: boolean;
 
   /**
-   * Unix milliseconds of its begin: its place in the chat.
+   * Unix milliseconds of its beginning: its place in the chat.
    *
    * @generated from field: uint64 begun_at_ms = 7;
    */

@@ -50,15 +50,13 @@ fn jpeg_dimensions(head: &[u8]) -> Option<(u32, u32)> {
             // Fill bytes, and markers without a segment.
             0xFF => at += 1,
             0x01 | 0xD0..=0xD8 => at += 2,
-            // C4, C8 and CC are not frame headers: they are two tables and a reserved code (ITU-T
-            // T.81, B.1).
+            // C4, C8 and CC are not frame headers: they are two tables and a reserved code (ITU-T T.81, B.1).
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 return dimensions_pair(be16(head, at + 7), be16(head, at + 5));
             }
             // This is the scan or the end: no frame header was found.
             0xD9 | 0xDA => return None,
-            // A segment's length counts its own two bytes; a smaller one is an encoder's error and is read as
-            // 2.
+            // A segment's length counts its own two bytes; a smaller one is an encoder's error and is read as 2.
             _ => at += 2 + usize::from(be16(head, at + 2)?.max(2)),
         }
     }

@@ -196,8 +196,8 @@ impl ::prost::Name for OpenArtifactRequest {
 const NAME: &'static str = "OpenArtifactRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.OpenArtifactRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.OpenArtifactRequest".into() }}
-/// A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in
-/// the reply of a call, never in a stream or a log.
+/// A URL that opens a claim for its holder: a bearer secret for one object until it expires. Only ever in the reply of a
+/// call, never in a stream or a log.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PresignedUrl {
     /// The URL.
@@ -781,7 +781,7 @@ impl ConsoleAction {
 pub enum ConsoleStage {
     /// Never sent.
     Unspecified = 0,
-    /// It begins now: `begun`. An action whose begin cannot be recorded does not happen.
+    /// It begins now: `begun`. An action whose beginning cannot be recorded does not happen.
     Begun = 1,
     /// The service confirmed it: `done`.
     Done = 2,
@@ -2452,7 +2452,7 @@ pub struct DeliveryReport {
     /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
-    /// Unix milliseconds of its begin.
+    /// Unix milliseconds of its beginning.
     #[prost(uint64, tag = "7")]
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
@@ -2541,7 +2541,7 @@ pub struct DeliveryRecord {
     /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
-    /// Unix milliseconds of its begin: its place in the chat.
+    /// Unix milliseconds of its beginning: its place in the chat.
     #[prost(uint64, tag = "7")]
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
@@ -4110,7 +4110,7 @@ pub struct EgressAudit {
     /// was relayed unread.
     #[prost(bool, tag = "50")]
     pub intercepted: bool,
-    /// What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
+    /// What the cache did for the last hop of a fetch: `hit` (used without a request), `revalidated` (its server confirmed
     /// it) or `miss`; empty where nothing is stored.
     #[prost(string, tag = "51")]
     pub cache: ::prost::alloc::string::String,

@@ -221,7 +221,7 @@ async fn discover(
     let exchange = Box::pin(endpoint.exchange(message, id));
     let reason = match tokio::time::timeout(DISCOVER_TIMEOUT, exchange).await {
         Ok(Ok(StreamableHttpPostResponse::Json(message, _))) if !is_discovery(&message) => {
-            "its answer is not one to `server/discover`".to_owned()
+            "its response is not one to `server/discover`".to_owned()
         }
         Ok(Ok(response)) => return Ok(response),
         // A server that refuses access, or cannot be reached, would respond to `initialize` in the same way.
@@ -231,7 +231,7 @@ async fn discover(
         Ok(Err(error)) => error.to_string(),
         Err(_) => WireError::Idle.to_string(),
     };
-    tracing::debug!(reason, "an MCP server is begun with `initialize`");
+    tracing::debug!(reason, "the session with an MCP server begins with `initialize`");
     let error = ErrorData::invalid_request(reason, None);
     let error = ServerJsonRpcMessage::error(error, Some(id.clone()));
     Ok(StreamableHttpPostResponse::Json(error, None))

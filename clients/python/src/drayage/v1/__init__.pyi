@@ -114,7 +114,7 @@ class OpenArtifactRequest(Message):
     def __init__(self, *, claim: Claim | None = ...) -> None: ...
 
 class PresignedUrl(Message):
-    """A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in the reply of a call, never in a stream or a log."""
+    """A URL that opens a claim for its holder: a bearer secret for one object until it expires. Only ever in the reply of a call, never in a stream or a log."""
     url: _str
     """The URL."""
     expires_at_ms: _int
@@ -423,7 +423,7 @@ class ConsoleStage(_int):
 CONSOLE_STAGE_UNSPECIFIED: ConsoleStage
 """Never sent."""
 CONSOLE_STAGE_BEGUN: ConsoleStage
-"""It begins now: `begun`. An action whose begin cannot be recorded does not happen."""
+"""It begins now: `begun`. An action whose beginning cannot be recorded does not happen."""
 CONSOLE_STAGE_DONE: ConsoleStage
 """The service confirmed it: `done`."""
 CONSOLE_STAGE_FAILED: ConsoleStage
@@ -1700,7 +1700,7 @@ class DeliveryReport(Message):
     finished: _bool
     """Whether the delivery has ended."""
     begun_at_ms: _int
-    """Unix milliseconds of its begin."""
+    """Unix milliseconds of its beginning."""
     ended_at_ms: _int
     """Unix milliseconds of its end; 0 while it runs."""
     result_json: _str
@@ -1762,7 +1762,7 @@ class DeliveryRecord(Message):
     finished: _bool
     """Whether the delivery has ended."""
     begun_at_ms: _int
-    """Unix milliseconds of its begin: its place in the chat."""
+    """Unix milliseconds of its beginning: its place in the chat."""
     ended_at_ms: _int
     """Unix milliseconds of its end; 0 while it runs."""
     result_json: _str
@@ -2538,7 +2538,7 @@ class EgressAudit(Message):
     intercepted: _bool
     """Whether the proxy read the content of the tunnel: method, path and response were judged. False for a tunnel that was relayed unread."""
     cache: _str
-    """What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
+    """What the cache did for the last hop of a fetch: `hit` (used without a request), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
     robots: _str
     """What the robots.txt of the last host decided: `allowed`, `reported` or `denied`; empty where it is not asked for."""
     robots_line: _int
