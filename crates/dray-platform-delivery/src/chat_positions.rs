@@ -14,7 +14,7 @@ use crate::platform_cache::PlatformCache;
 use crate::record::DeliveryRecord;
 use crate::records::RecordError;
 
-/// Moves of one chat that are followed.
+/// Most moves of one chat that are followed.
 const MAX_MOVES: usize = 4;
 
 /// The chats of all accounts, and the order of the deliveries in them.
