@@ -52,7 +52,14 @@ impl PolicyBucketFixture {
 
     fn put(&self, revision: u64) -> Output {
         let path = self.path().display().to_string();
-        self.run(&["put", &path, "--revision", &revision.to_string()])
+        self.run(&[
+            "put",
+            &path,
+            "--revision",
+            &revision.to_string(),
+            "--as",
+            "ada",
+        ])
     }
 
     fn show(&self) -> Value {
@@ -83,32 +90,38 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
     let first = fixture.put(0);
     assert!(first.status.success(), "{first:?}");
     let first = line(&first);
+    // All files are one change, so no reader sees some of them.
     assert_eq!(
         (&first["revision"], &first["written"]),
-        (&2.into(), &2.into())
+        (&1.into(), &2.into())
     );
     let shown = fixture.show();
     assert_eq!(shown["rules_digest"], first["rules_digest"]);
-    // Based on an earlier revision: nothing is written.
+    assert_eq!(shown["written_by"], "ada");
+    // Based on another revision: nothing is written.
     fixture.write("10-base.toml", ALLOW_ALL);
-    for outdated in [0, 1, 3] {
+    for outdated in [0, 2] {
         let refused = fixture.put(outdated);
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-        assert_eq!(line(&refused)["fault"]["detail"], "policy_revision");
+        let fault = &line(&refused)["fault"];
+        assert_eq!(fault["detail"], "policy_revision");
+        let message = fault["message"].as_str().unwrap();
+        assert!(message.contains("revision 1, put by ada at 2"), "{message}");
+        assert!(message.contains("nothing was written"), "{message}");
     }
     assert_eq!(fixture.show(), shown);
-    // Only what differs is written, and a file that is gone is deleted.
+    // A file that is gone is deleted by the same change.
     std::fs::remove_file(fixture.path().join("20-roles.toml")).unwrap();
-    let second = line(&fixture.put(2));
+    let second = line(&fixture.put(1));
     assert_eq!(
         (&second["revision"], &second["written"], &second["deleted"]),
-        (&4.into(), &1.into(), &1.into())
+        (&2.into(), &1.into(), &1.into())
     );
     assert_eq!(fixture.names(), ["10-base.toml"]);
     // A deleted file can be written again.
     fixture.write("20-roles.toml", ROLE_TEXT);
-    assert_eq!(line(&fixture.put(4))["revision"], 5);
-    assert_eq!(line(&fixture.put(5))["revision"], 5, "nothing differs");
+    assert_eq!(line(&fixture.put(2))["revision"], 3);
+    assert_eq!(line(&fixture.put(3))["revision"], 3, "nothing differs");
     let copy = fixture.path().join("copy");
     let copied = fixture.run(&["show", "--to", &copy.display().to_string()]);
     assert!(copied.status.success(), "{copied:?}");
@@ -123,7 +136,7 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_policy_is_not_written_and_an_invalid_bucket_is_replaced() {
     let fixture = PolicyBucketFixture::start().await;
-    let large = format!("{DENY_ALL}#{}\n", "x".repeat(600 * 1024));
+    let large = format!("{DENY_ALL}#{}\n", "x".repeat(1024 * 1024));
     for (name, text, code) in [
         ("10-base.toml", "default = \"maybe\"", 78),
         ("10 base.toml", DENY_ALL, 2),
@@ -151,6 +164,15 @@ async fn an_invalid_policy_is_not_written_and_an_invalid_bucket_is_replaced() {
     let put = fixture.put(2);
     assert!(put.status.success(), "{put:?}");
     assert_eq!(fixture.names(), ["10-base.toml"]);
+    let put = line(&put);
+    assert_eq!((&put["revision"], &put["deleted"]), (&3.into(), &2.into()));
+    let path = fixture.path().display().to_string();
+    let refused = fixture.run(&["put", &path, "--revision", "3", "--as", ""]);
+    assert_eq!(
+        refused.status.code(),
+        Some(2),
+        "a writer without a name: {refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
