@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{KeyError, KeyValue};
+use dray_bus::topology::EGRESS_POLICY_STREAM;
+use dray_bus::{KeyError, KeyValue, Permissions, Topology};
 use dray_guard::ruleset::MAX_POLICY_BYTES;
 use tokio::time::Instant;
 
@@ -33,6 +34,24 @@ const POLICY_KEY: &str = "policy";
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(30);
 /// Most keys that are read, deleted ones included.
 const MAX_KEYS: usize = 4096;
+
+/// Adds the right to read the bucket.
+///
+/// It is not among the permissions of the service itself, because every stream of those must exist at its start, and a
+/// service without `policy_bucket` needs no bucket.
+#[must_use]
+pub fn declare_reading(identity: Permissions) -> Permissions {
+    identity.reads_bucket(POLICY_BUCKET)
+}
+
+/// The bucket as a part of the topology, to be verified where it is used.
+pub fn bucket_topology() -> Topology {
+    let mut topology = Topology::default();
+    let streams = &mut topology.streams;
+    streams.retain(|stream| stream.name == EGRESS_POLICY_STREAM);
+    topology.consumers.clear();
+    topology
+}
 
 /// A key of the bucket and its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
