@@ -217,6 +217,9 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     assert_eq!(service.digest(), digest_of(deny));
     let log = std::fs::read_to_string(service.home.path().join("log")).unwrap();
     assert!(log.contains("policy.toml:1"), "{log}");
+    let refused = log.lines().find(|line| line.contains("cannot be used"));
+    let has_revision = |line: &str| line.contains("\"revision\":2") || line.contains("revision=2");
+    assert!(refused.is_some_and(has_revision), "{log}");
     let third = keys
         .update(POLICY_FILE, allow.into(), second.unwrap())
         .await;

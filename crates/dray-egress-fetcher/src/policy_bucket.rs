@@ -309,6 +309,11 @@ impl PolicyBucket {
         Self { keys, last: None }
     }
 
+    /// The revision that was read last; `None` before the first read.
+    pub(crate) fn revision(&self) -> Option<PolicyRevision> {
+        self.last.as_ref().map(|(state, _)| state.revision())
+    }
+
     /// The present policy.
     pub(crate) async fn read(&mut self) -> Result<PolicyBytes, PolicyReadError> {
         if let Some((state, read_at)) = &self.last
