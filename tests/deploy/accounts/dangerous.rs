@@ -109,6 +109,7 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
             "console-operator",
             "mcp",
             "mcp-approver",
+            "operator",
         ],
     ),
     ("dray.egress.v1.probe", &[]),

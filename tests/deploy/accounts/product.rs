@@ -128,6 +128,21 @@ async fn the_operator_puts_the_policy_of_egress_that_the_fetcher_reads_and_canno
     assert_eq!(rules.digest(), denying.rules_digest());
     check_ready("egress-fetcher", &fetcher).await;
 
+    // `dray doctor` asks as the operator whether the policy is in force.
+    let mut responder = fetcher
+        .respond_to("dray.egress.v1.explain", "egress-fetcher")
+        .await
+        .unwrap();
+    let mut responder_task = JoinSet::new();
+    responder_task.spawn(async move {
+        let request = responder.next().await.unwrap();
+        request.answer(Ok(v1::ExplainReply::default())).await;
+    });
+    let explained = operator.call(&meta(), &v1::ExplainRequest::default()).await;
+    assert_eq!(explained.unwrap(), v1::ExplainReply::default());
+    responder_task.join_next().await.unwrap().unwrap();
+    check_ready("operator", &operator).await;
+
     let refused = draft("default = \"allow\"\n").put(&read_keys, 2).await;
     assert!(matches!(refused, Err(PutError::Write(_))), "{refused:?}");
 }

@@ -194,10 +194,12 @@ fn operator_permissions() -> Permissions {
     Permissions::client(
         "operator",
         "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.\n\
-         `dray policy show`, `put`: the policy that egress-fetcher takes from the bus.",
+         `dray policy show`, `put`: the policy that egress-fetcher takes from the bus. `dray doctor` asks egress-fetcher\n\
+         whether it is in force.",
     )
     .operates()
     .lists_keys(POLICY_BUCKET)
+    .calls::<v1::ExplainRequest>()
 }
 
 fn provisioner_permissions() -> Permissions {

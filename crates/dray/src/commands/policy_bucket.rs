@@ -136,7 +136,7 @@ fn state_text(state: &BucketState, rules: &Result<RuleSet, PolicyReadError>) -> 
 }
 
 /// A revision with its writer and time, where the bucket has them.
-fn revision_text(revision: &PolicyRevision) -> String {
+pub(crate) fn revision_text(revision: &PolicyRevision) -> String {
     let number = revision.number;
     let time = revision.time_ms.map(shown::rfc3339_time);
     match (time, &revision.written_by) {
