@@ -177,7 +177,7 @@ fn console_client() -> Permissions {
         "console",
         "`dray console --nats`: looks at everything of every tenant and changes nothing.",
     );
-    dray_console::declare_looking(identity)
+    policy_bucket::declare_reading(dray_console::declare_looking(identity))
 }
 
 /// The console whose logins may act.
@@ -187,7 +187,7 @@ fn console_operator() -> Permissions {
         "`dray console --nats --role act`: also sends again, restarts dead-lettered work, moves files of sandboxes,\n\
          and has accounts and backends checked.",
     );
-    dray_console::declare_acting(identity)
+    policy_bucket::declare_reading(dray_console::declare_acting(identity))
 }
 
 fn operator_permissions() -> Permissions {

@@ -1,14 +1,17 @@
 //! `dray policy show` and `dray policy put`: the policy files in the bucket of the bus.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use dray_bus::{KeyError, KeyValue};
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_console::{BucketPolicy, PolicyBucketReader};
 use dray_egress_fetcher::policy_bucket::{
     BucketState, POLICY_BUCKET, PolicyDraft, PolicyRevision, PutError,
 };
 use dray_egress_fetcher::policy_files::{PolicyBytes, PolicyReadError};
 use dray_guard::RuleSet;
 use dray_types::{ErrorChain, Fault, FaultCode};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyPutArgs, PolicyShowArgs};
@@ -216,4 +219,35 @@ fn revision_fault(message: String) -> CommandFailure {
                  its revision.",
             ),
     )
+}
+
+/// The bucket for the pages of the console.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyBucketKeys(KeyValue);
+
+impl PolicyBucketKeys {
+    /// A reader of the bucket on this bus.
+    pub(crate) fn reader(bus: &Bus) -> Arc<dyn PolicyBucketReader> {
+        Arc::new(Self(bus.key_value(POLICY_BUCKET)))
+    }
+}
+
+impl PolicyBucketReader for PolicyBucketKeys {
+    fn read(&self) -> BoxFuture<'_, Result<BucketPolicy, String>> {
+        Box::pin(async move {
+            let state = BucketState::read(&self.0).await;
+            let state = state.map_err(|error| ErrorChain(&error).to_string())?;
+            let rules = state.policy().and_then(|files| files.rules());
+            let revision = state.revision();
+            Ok(BucketPolicy {
+                bucket: POLICY_BUCKET,
+                revision: revision.number,
+                time_ms: revision.time_ms,
+                written_by: revision.written_by,
+                rules_digest: rules
+                    .map(|rules| rules.digest().to_owned())
+                    .map_err(|error| ErrorChain(&error).to_string()),
+            })
+        })
+    }
 }
