@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dray_bus::test_bus;
+use dray_bus::topology::EGRESS_POLICY_STREAM;
+use dray_bus::{NatsOptions, Topology, test_bus};
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
 use dray_testkit::nats::NatsServer;
 use dray_testkit::port::unassigned_address;
@@ -119,6 +120,32 @@ async fn the_proxy_takes_a_changed_key_of_tokens_and_names_what_needs_a_restart(
     assert_eq!(proxy.status(SECOND_KEY), "403");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_the_policy_bucket_stops_only_a_service_that_is_configured_to_use_it() {
+    let nats = NatsServer::start();
+    let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
+    let mut earlier = Topology::default();
+    let streams = &mut earlier.streams;
+    streams.retain(|stream| stream.name != EGRESS_POLICY_STREAM);
+    test_bus::provision(&bus, &earlier).await;
+    let home = tempfile::tempdir().unwrap();
+    let failed = BucketPolicyProcess::command(&nats, home.path()).output();
+    let failed = failed.unwrap();
+    assert!(!failed.status.success());
+    let message = String::from_utf8_lossy(&failed.stdout);
+    for part in [
+        "egress-fetcher.policy_bucket",
+        EGRESS_POLICY_STREAM,
+        "dray topology apply",
+    ] {
+        assert!(message.contains(part), "{part}: {failed:?}");
+    }
+    let mut command = BucketPolicyProcess::command(&nats, home.path());
+    command.env_remove("DRAY_EGRESS_FETCHER__POLICY_BUCKET");
+    let process = ServiceProcess::spawn(&mut command).await;
+    process.wait_until_ready().await;
+}
+
 /// The policy in the bucket, as a process has it in force.
 struct BucketPolicyProcess {
     nats: NatsServer,
@@ -190,6 +217,9 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     assert_eq!(service.digest(), digest_of(deny));
     let log = std::fs::read_to_string(service.home.path().join("log")).unwrap();
     assert!(log.contains("policy.toml:1"), "{log}");
+    let refused = log.lines().find(|line| line.contains("cannot be used"));
+    let has_revision = |line: &str| line.contains("\"revision\":2") || line.contains("revision=2");
+    assert!(refused.is_some_and(has_revision), "{log}");
     let third = keys
         .update(POLICY_FILE, allow.into(), second.unwrap())
         .await;

@@ -12,6 +12,7 @@ use crate::audit::ActionRequest;
 use crate::calls::{PAGE_TIMEOUT, fault_notice};
 use crate::form::{self, CheckedForm, FormFields};
 use crate::page::{PageFrame, token_field};
+use crate::rules_in_force::{rules_section, section_of_reply};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
@@ -21,8 +22,11 @@ pub(crate) async fn empty_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
 ) -> Response {
-    let form = question_form(&session, &FormFields::default());
-    frame(&state, &session).render(&form)
+    let content = html! {
+        (question_form(&session, &FormFields::default()))
+        (rules_section(&state).await)
+    };
+    frame(&state, &session).render(&content)
 }
 
 /// `POST /policy`: the judgement of a URL. Not a `GET` with a query, because a URL may hold a secret, which must not be
@@ -51,6 +55,7 @@ pub(crate) async fn judged_page(
                 Ok(reply) => (judgement(reply)),
             }
         }
+        @if let Ok(reply) = &reply { (section_of_reply(&state, reply).await) }
     };
     frame(&state, &session).render(&content)
 }

@@ -193,6 +193,7 @@ impl ConsoleServer {
             index,
             health,
             agents: system.agents.as_ref().and_then(open_agents),
+            policy_bucket: system.policy_bucket,
             conversations: ConversationStore::default(),
             replays: ReplayStore::default(),
             turns: turns.clone(),

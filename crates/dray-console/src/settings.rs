@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::{Secret, TenantId};
 
 use crate::oidc::OidcSettings;
+use crate::rules_in_force::PolicyBucketReader;
 
 /// The role of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +89,8 @@ pub struct ConsoleSystem {
     pub config: Vec<ConfigValue>,
     /// The orchestrator of the playground; without it, the playground cannot be used.
     pub agents: Option<AgentEndpoint>,
+    /// Reads the egress policy in the bucket of the bus; without it, pages show no revision.
+    pub policy_bucket: Option<Arc<dyn PolicyBucketReader>>,
     /// Key of `LoginLink`s, from [`dray_store::Store::derive_key`] with
     /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
     pub link_key: [u8; 32],

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::page::PageFrame;
 use crate::respond::with_type;
+use crate::rules_in_force::rules_section;
 use crate::session::ConsoleSession;
 use crate::settings::ConfigValue;
 use crate::state::ConsoleState;
@@ -61,6 +62,7 @@ pub(crate) async fn setup_page(
                 td data-label="Responds" { (service_state(response)) }
             } } }
         }
+        (rules_section(&state).await)
         (checks::check_form(&session))
         (configuration(&state.config))
     };

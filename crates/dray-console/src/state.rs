@@ -19,6 +19,7 @@ use crate::oidc::OidcLogin;
 use crate::playground::agent::AgentClient;
 use crate::playground::conversation::ConversationStore;
 use crate::replay::job::ReplayStore;
+use crate::rules_in_force::PolicyBucketReader;
 use crate::session::SessionStore;
 use crate::settings::{ConfigValue, ConsoleSettings};
 use crate::streams::OpenStreams;
@@ -46,6 +47,7 @@ pub(crate) struct ConsoleParts {
     pub(crate) health: watch::Receiver<SystemHealth>,
     /// The orchestrator of the playground.
     pub(crate) agents: Option<Arc<AgentClient>>,
+    pub(crate) policy_bucket: Option<Arc<dyn PolicyBucketReader>>,
     pub(crate) conversations: ConversationStore,
     pub(crate) replays: ReplayStore,
     /// Turns of the playground and replays that run.

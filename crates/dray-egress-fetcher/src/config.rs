@@ -150,8 +150,8 @@ pub struct Config {
     /// apps. They can only narrow this section, apply to fetches and to the proxy, and are read again when they change.
     /// Unset: no rules.
     pub policy_path: Option<PathBuf>,
-    /// Takes the policy files from the key-value bucket `dray_egress_policy` of the bus, instead of `policy_path`: each
-    /// key is a file. `dray policy put` writes it.
+    /// Takes the policy files from the key-value bucket `dray_egress_policy` of the bus, instead of `policy_path`.
+    /// `dray policy put` writes it, and `dray topology apply` creates it.
     pub policy_bucket: bool,
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
     /// its share of every quota, at least 1.

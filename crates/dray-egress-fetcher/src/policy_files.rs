@@ -209,6 +209,26 @@ impl PolicySource {
     }
 }
 
+/// The revision of the bucket for the log; empty for files.
+#[derive(Debug, Default)]
+struct LoggedRevision {
+    number: Option<u64>,
+    written_by: Option<String>,
+}
+
+impl PolicySource {
+    fn logged_revision(&self) -> LoggedRevision {
+        let revision = match self {
+            Self::Path(_) => None,
+            Self::Bucket(bucket) => bucket.revision(),
+        };
+        revision.map_or_else(LoggedRevision::default, |revision| LoggedRevision {
+            number: Some(revision.number),
+            written_by: revision.written_by,
+        })
+    }
+}
+
 impl fmt::Display for PolicySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -248,8 +268,10 @@ impl PolicyWatcher {
         };
         watcher.metrics.rules_in_force(&watcher.digest, true);
         watcher.metrics.rules_stale(false);
+        let revision = watcher.source.logged_revision();
         tracing::info!(
             source = %watcher.source, digest = watcher.digest, rules = rules.rule_count(),
+            revision = revision.number, written_by = revision.written_by,
             "egress policy files are in force"
         );
         fetcher.set_rules(rules);
@@ -292,9 +314,12 @@ impl PolicyWatcher {
                 self.state.rejected();
                 self.metrics.rules_reloaded(false);
                 self.metrics.rules_stale(true);
+                let revision = self.source.logged_revision();
                 tracing::error!(
                     problem = error_text(&error),
                     digest = self.digest,
+                    revision = revision.number,
+                    written_by = revision.written_by,
                     "the egress policy files cannot be used; the earlier rules stay in force"
                 );
             }
@@ -314,10 +339,13 @@ impl PolicyWatcher {
         self.metrics.rules_in_force(&self.digest, true);
         self.metrics.rules_reloaded(true);
         self.metrics.rules_stale(false);
+        let revision = self.source.logged_revision();
         tracing::info!(
             digest = self.digest,
             before,
             rules = rules.rule_count(),
+            revision = revision.number,
+            written_by = revision.written_by,
             "new egress policy files are in force"
         );
         fetcher.set_rules(Arc::new(rules));

@@ -22,7 +22,6 @@ use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::interfaces::InterfaceWatch;
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
-use crate::policy_bucket::POLICY_BUCKET;
 use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::client_tls::{ClientTls, ClientTlsWatcher};
 use crate::proxy::{ForwardProxy, RunningProxy};
@@ -102,7 +101,6 @@ impl Service for EgressFetcher {
             .publishes_audit::<v1::EgressQuestionAudit>()
             .lists_keys(QUESTION_BUCKET)
             .uses_keys(CACHE_BUCKET)
-            .reads_bucket(POLICY_BUCKET)
     }
 
     fn store_access() -> StoreAccess {

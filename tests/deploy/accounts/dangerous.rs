@@ -109,6 +109,7 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
             "console-operator",
             "mcp",
             "mcp-approver",
+            "operator",
         ],
     ),
     ("dray.egress.v1.probe", &[]),
@@ -117,7 +118,7 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$KV.dray_egress_policy.anything", &["operator"]),
     (
         "$JS.API.DIRECT.GET.KV_dray_egress_policy",
-        &["egress-fetcher", "operator"],
+        &["console", "console-operator", "egress-fetcher", "operator"],
     ),
     ("dray.approval.v1.decide-in-chat", &["platform-delivery"]),
     ("dray.file.v1.resolve.more", &[]),

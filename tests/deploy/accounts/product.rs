@@ -7,6 +7,10 @@ use dray_bus::{
     WorkHandler, WorkSettings, WorkSweeper, test_bus,
 };
 use dray_egress_fetcher::EgressFetcher;
+use dray_egress_fetcher::policy_bucket::{
+    BucketState, POLICY_BUCKET, PolicyDraft, PutError, bucket_topology,
+};
+use dray_egress_fetcher::policy_files::PolicyBytes;
 use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
@@ -95,6 +99,52 @@ async fn every_service_can_verify_its_topology() {
         check_ready(service, &bus).await;
         bus.drain().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_puts_the_policy_of_egress_that_the_fetcher_reads_and_cannot_write() {
+    let server = provisioned_server().await;
+    let operator = bus(&server, "operator").await;
+    let fetcher = bus(&server, "egress-fetcher").await;
+    let files = tempfile::tempdir().unwrap();
+    let draft = |text: &str| {
+        std::fs::write(files.path().join("10-base.toml"), text).unwrap();
+        let files = PolicyBytes::read(files.path()).unwrap();
+        PolicyDraft::new(files, "ada").unwrap()
+    };
+    let denying = draft("default = \"deny\"\n");
+    let keys = operator.key_value(POLICY_BUCKET);
+    // A key of an earlier version, which the put deletes.
+    let content = "default = \"allow\"\n";
+    keys.create("old.toml", content.into()).await.unwrap();
+    let put = denying.put(&keys, 1).await.unwrap();
+    assert_eq!((put.revision, put.leftover_keys), (2, 0));
+
+    let mismatches = fetcher.verify_topology(&bucket_topology()).await;
+    assert_eq!(mismatches.unwrap(), []);
+    let read_keys = fetcher.key_value(POLICY_BUCKET);
+    let state = BucketState::read(&read_keys).await.unwrap();
+    let rules = state.policy().unwrap().rules().unwrap();
+    assert_eq!(rules.digest(), denying.rules_digest());
+    check_ready("egress-fetcher", &fetcher).await;
+
+    // `dray doctor` asks as the operator whether the policy is in force.
+    let mut responder = fetcher
+        .respond_to("dray.egress.v1.explain", "egress-fetcher")
+        .await
+        .unwrap();
+    let mut responder_task = JoinSet::new();
+    responder_task.spawn(async move {
+        let request = responder.next().await.unwrap();
+        request.answer(Ok(v1::ExplainReply::default())).await;
+    });
+    let explained = operator.call(&meta(), &v1::ExplainRequest::default()).await;
+    assert_eq!(explained.unwrap(), v1::ExplainReply::default());
+    responder_task.join_next().await.unwrap().unwrap();
+    check_ready("operator", &operator).await;
+
+    let refused = draft("default = \"allow\"\n").put(&read_keys, 2).await;
+    assert!(matches!(refused, Err(PutError::Write(_))), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

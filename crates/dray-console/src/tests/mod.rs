@@ -15,6 +15,7 @@ mod sandbox;
 mod turns;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use dray_proto::contract::call_subject;
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, Deadline, Fault, OperationId, TenantId};
+use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -31,8 +33,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    AgentEndpoint, ConfigValue, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem,
-    LoginLink,
+    AgentEndpoint, BucketPolicy, ConfigValue, ConsoleRole, ConsoleServer, ConsoleSettings,
+    ConsoleSystem, LoginLink, PolicyBucketReader,
 };
 
 /// Longest time for one step of a test, on a slow machine.
@@ -41,6 +43,25 @@ const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 const ALL_WORKING: &str = "Working: the bus, the store and the reader of events.";
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];
+
+/// Digest of the policy of [`FakePolicyBucket`].
+const BUCKET_DIGEST: &str = "d1";
+
+/// A bucket with one policy.
+#[derive(Debug)]
+struct FakePolicyBucket;
+
+impl PolicyBucketReader for FakePolicyBucket {
+    fn read(&self) -> BoxFuture<'_, Result<BucketPolicy, String>> {
+        Box::pin(std::future::ready(Ok(BucketPolicy {
+            bucket: "dray_egress_policy",
+            revision: 43,
+            time_ms: Some(1_767_225_600_000),
+            written_by: Some("<ada>".to_owned()),
+            rules_digest: Ok(BUCKET_DIGEST.to_owned()),
+        })))
+    }
+}
 
 /// A console with its own bus and store.
 struct ConsoleFixture {
@@ -149,6 +170,7 @@ impl ConsoleFixture {
                 source: "variable DRAY_EGRESS_FETCHER__ENABLED".to_owned(),
             }],
             agents,
+            policy_bucket: Some(Arc::new(FakePolicyBucket)),
             link_key: LINK_KEY,
         };
         let stop = CancellationToken::new();

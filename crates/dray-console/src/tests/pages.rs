@@ -257,7 +257,11 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
     let mut console = ConsoleFixture::new().await;
     console
         .respond::<v1::ExplainRequest>(|request| {
-            let patterns = request.app_policy.unwrap().host_allowlist.unwrap().patterns;
+            let Some(policy) = request.app_policy else {
+                // The page asks about the rules in force too.
+                return Ok(v1::ExplainReply::default());
+            };
+            let patterns = policy.host_allowlist.unwrap().patterns;
             assert_eq!(patterns, ["*.example.com"]);
             assert_eq!(request.url, "https://a.example.com/x?y=1&z");
             Ok(v1::ExplainReply {
@@ -291,6 +295,77 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
         "value=\"https://a.example.com/x?y=1&amp;z\"",
     ] {
         assert!(page.body.contains(text), "{text} in {page:?}");
+    }
+}
+
+#[tokio::test]
+async fn rules_of_the_bucket_are_shown_with_their_revision_and_whether_it_is_in_force() {
+    for (setting, digest, parts, absent) in [
+        (
+            "egress-fetcher.policy_bucket",
+            BUCKET_DIGEST,
+            &[
+                "from the bucket",
+                "43 of",
+                "put by &lt;ada&gt;",
+                ">in force<",
+                "2026-01-01",
+            ][..],
+            "not in force",
+        ),
+        (
+            "egress-fetcher.policy_bucket",
+            "d2",
+            &[
+                "from the bucket",
+                "43 of",
+                ">not in force<",
+                "<code>d1</code>",
+                "<code>d2</code>",
+            ],
+            ">in force<",
+        ),
+        (
+            "egress-fetcher.policy_path",
+            "d2",
+            &["from files", "<code>d2</code>"],
+            "43 of",
+        ),
+        (
+            "egress-fetcher.policy_path",
+            "",
+            &["none: only the configuration"],
+            "43 of",
+        ),
+    ] {
+        let mut console = ConsoleFixture::new().await;
+        console
+            .respond::<v1::ExplainRequest>(move |_| {
+                Ok(v1::ExplainReply {
+                    steps: vec![v1::JudgementStep {
+                        step: v1::PolicyStep::PolicyRules.into(),
+                        setting: setting.to_owned(),
+                        ..v1::JudgementStep::default()
+                    }],
+                    rules_digest: digest.to_owned(),
+                    ..v1::ExplainReply::default()
+                })
+            })
+            .await;
+        let login = console.log_in(ConsoleRole::Look).await;
+        let judged = console
+            .post("/policy", &login, "url=https%3A%2F%2Fa.example%2F")
+            .await;
+        for page in [
+            console.get("/policy", Some(&login)).await,
+            console.get("/setup", Some(&login)).await,
+            judged,
+        ] {
+            for part in parts {
+                assert!(page.body.contains(part), "{part} in {page:?}");
+            }
+            assert!(!page.body.contains(absent), "{absent} in {page:?}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use dray_service::{ServiceContext, StartError};
 use crate::config::Config;
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
-use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket};
+use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket, bucket_topology};
 use crate::policy_files::{PolicySource, PolicyWatcher};
 
 /// The setting for policy files at a path, which the table of steps names.
@@ -32,6 +32,7 @@ pub(super) async fn watch_policy(
     let source = match &config.policy_path {
         Some(path) => PolicySource::Path(path.clone()),
         None if config.policy_bucket => {
+            verify_bucket(cx).await?;
             PolicySource::Bucket(PolicyBucket::new(cx.bus.key_value(POLICY_BUCKET)))
         }
         None => return Ok(()),
@@ -45,4 +46,19 @@ pub(super) async fn watch_policy(
     cx.tasks
         .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
     Ok(())
+}
+
+/// Checks that the bucket exists as it must be. The host verifies only what a service needs with every setting.
+async fn verify_bucket(cx: &ServiceContext) -> Result<(), StartError> {
+    let verified = cx.bus.verify_topology(&bucket_topology()).await;
+    let mismatches = verified.map_err(|error| {
+        StartError::with_source("egress-fetcher.policy_bucket cannot be used", error)
+    })?;
+    let Some(mismatch) = mismatches.first() else {
+        return Ok(());
+    };
+    Err(StartError::new(format!(
+        "egress-fetcher.policy_bucket cannot be used: {mismatch}. Run `dray topology apply`, then put the policy with \
+         `dray policy put`"
+    )))
 }

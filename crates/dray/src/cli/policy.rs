@@ -41,9 +41,10 @@ pub(crate) enum PolicyCommand {
     Show(PolicyShowArgs),
     /// Replace the policy in the bucket of the bus with a file, or with the files `*.toml` of a directory.
     ///
-    /// The files are checked first, and files of the bucket that are not among them are deleted. --revision is the
-    /// revision on which the files are based, as `dray policy show` prints it, or 0 for a bucket that was never
-    /// written. If the bucket has another revision, or gets one meanwhile, the command fails.
+    /// The files are checked first, and files of the bucket that are not among them are deleted. A reader sees all
+    /// changes or none. --revision is that of the policy which they are based on, as `dray policy show` prints it; 0 for
+    /// a bucket that was never written. If the bucket has another one, or gets another one meanwhile, the command fails,
+    /// names who was first, and writes nothing.
     ///
     /// For example: `dray policy put policy --revision 41`
     Put(PolicyPutArgs),
@@ -76,6 +77,9 @@ pub(crate) struct PolicyPutArgs {
     /// Revision of the bucket that the files are based on.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) revision: u64,
+    /// Person who changes the policy, for others: `dray policy show` prints the name. It is not verified.
+    #[arg(long = "as", value_name = "NAME", default_value = "command-line")]
+    pub(crate) principal: String,
 }
 
 /// `dray policy questions`

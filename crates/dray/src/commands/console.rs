@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, GlobalOptions};
 use crate::commands::mcp::termination;
+use crate::commands::policy_bucket::PolicyBucketKeys;
 use crate::console_section::ConsoleSection;
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
@@ -50,6 +51,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
         tenant: connection.tenant().clone(),
         config: config_values(&config),
         agents,
+        policy_bucket: Some(PolicyBucketKeys::reader(&connection.bus)),
     };
     let url = server.login_url(&system);
     let stop = CancellationToken::new();

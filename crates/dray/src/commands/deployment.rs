@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use dray_bus::Permissions;
 use dray_bus::permissions::accounts_file;
-use dray_egress_fetcher::policy_bucket::POLICY_BUCKET;
+use dray_egress_fetcher::policy_bucket::{self, POLICY_BUCKET};
 use dray_proto::v1;
+use dray_service::Service as _;
 use dray_service::config::ConfigSources;
 use dray_store::StoreAccess;
 use dray_types::TenantId;
@@ -70,7 +71,7 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
     let services = context::all_services_host(ConfigSources::default()).identities();
     let mut all: Vec<_> = services
         .into_iter()
-        .map(|(permissions, access)| (permissions, Some(access)))
+        .map(|(permissions, access)| (with_optional_rights(permissions), Some(access)))
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
@@ -89,6 +90,16 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         TenantId::new(EXAMPLE_TENANT).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     all.push((publisher_permissions(&tenant), None));
     Ok(all)
+}
+
+/// Adds the rights that a service needs with some settings only. They are not among its own permissions, whose streams it
+/// verifies at every start.
+fn with_optional_rights(service: Permissions) -> Permissions {
+    if service.user() == dray_egress_fetcher::EgressFetcher::NAME {
+        policy_bucket::declare_reading(service)
+    } else {
+        service
+    }
 }
 
 /// The client with the calls of the commands in this crate. A new call of a command belongs here.
@@ -166,7 +177,7 @@ fn console_client() -> Permissions {
         "console",
         "`dray console --nats`: looks at everything of every tenant and changes nothing.",
     );
-    dray_console::declare_looking(identity)
+    policy_bucket::declare_reading(dray_console::declare_looking(identity))
 }
 
 /// The console whose logins may act.
@@ -176,17 +187,19 @@ fn console_operator() -> Permissions {
         "`dray console --nats --role act`: also sends again, restarts dead-lettered work, moves files of sandboxes,\n\
          and has accounts and backends checked.",
     );
-    dray_console::declare_acting(identity)
+    policy_bucket::declare_reading(dray_console::declare_acting(identity))
 }
 
 fn operator_permissions() -> Permissions {
     Permissions::client(
         "operator",
         "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.\n\
-         `dray policy show`, `put`: the policy that egress-fetcher takes from the bus.",
+         `dray policy show`, `put`: the policy that egress-fetcher takes from the bus. `dray doctor` asks egress-fetcher\n\
+         whether it is in force.",
     )
     .operates()
     .lists_keys(POLICY_BUCKET)
+    .calls::<v1::ExplainRequest>()
 }
 
 fn provisioner_permissions() -> Permissions {

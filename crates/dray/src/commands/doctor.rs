@@ -12,6 +12,7 @@ mod finding;
 mod listeners;
 mod machine;
 mod names;
+mod policy_bucket;
 mod system;
 
 use std::time::Duration;

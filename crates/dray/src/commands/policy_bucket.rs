@@ -1,15 +1,17 @@
 //! `dray policy show` and `dray policy put`: the policy files in the bucket of the bus.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use dray_bus::{KeyError, KeyValue};
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_console::{BucketPolicy, PolicyBucketReader};
 use dray_egress_fetcher::policy_bucket::{
-    BucketState, MAX_FILE_BYTES, NAME_RULE, POLICY_BUCKET, is_policy_name,
+    BucketState, POLICY_BUCKET, PolicyDraft, PolicyRevision, PutError,
 };
 use dray_egress_fetcher::policy_files::{PolicyBytes, PolicyReadError};
 use dray_guard::RuleSet;
 use dray_types::{ErrorChain, Fault, FaultCode};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyPutArgs, PolicyShowArgs};
@@ -101,18 +103,20 @@ fn export(state: &BucketState, directory: &Path) -> Result<(), CommandFailure> {
 
 fn state_json(state: &BucketState, rules: &Result<RuleSet, PolicyReadError>) -> Value {
     let files: Vec<Value> = state
-        .files
-        .iter()
-        .filter_map(|(name, file)| {
-            let content = file.content.as_ref()?;
-            Some(json!({
-                "name": name, "bytes": content.len(), "revision": file.revision, "time_ms": file.time_ms,
-            }))
+        .files()
+        .into_iter()
+        .map(|file| {
+            json!({
+                "name": file.name, "bytes": file.bytes, "revision": file.revision, "time_ms": file.time_ms,
+            })
         })
         .collect();
+    let revision = state.revision();
     json!({
         "bucket": POLICY_BUCKET,
-        "revision": state.revision,
+        "revision": revision.number,
+        "time_ms": revision.time_ms,
+        "written_by": revision.written_by,
         "rules_digest": rules.as_ref().ok().map(RuleSet::digest),
         "rules": rules.as_ref().ok().map(RuleSet::rule_count),
         "problem": rules.as_ref().err().map(|error| ErrorChain(error).to_string()),
@@ -121,19 +125,33 @@ fn state_json(state: &BucketState, rules: &Result<RuleSet, PolicyReadError>) -> 
 }
 
 fn state_text(state: &BucketState, rules: &Result<RuleSet, PolicyReadError>) -> String {
-    let mut lines = vec![format!("revision {}", state.revision)];
+    let mut lines = vec![revision_text(&state.revision())];
     lines.push(match rules {
         Ok(rules) => format!("{} rules, digest {}", rules.rule_count(), rules.digest()),
         Err(error) => ErrorChain(error).to_string(),
     });
-    for (name, file) in &state.files {
-        if let Some(content) = &file.content {
-            let name = name.escape_debug();
-            let time = shown::rfc3339_time(file.time_ms);
-            lines.push(format!("{:>8}  {time}  {name}", content.len()));
-        }
+    for file in state.files() {
+        let name = file.name.escape_debug();
+        let time = shown::rfc3339_time(file.time_ms);
+        lines.push(format!("{:>8}  {time}  {name}", file.bytes));
     }
     lines.join("\n")
+}
+
+/// A revision with its writer and time, where the bucket has them.
+pub(crate) fn revision_text(revision: &PolicyRevision) -> String {
+    let number = revision.number;
+    let time = revision.time_ms.map(shown::rfc3339_time);
+    match (time, &revision.written_by) {
+        (Some(time), Some(writer)) => {
+            format!(
+                "revision {number}, put by {} at {time}",
+                writer.escape_debug()
+            )
+        }
+        (Some(time), None) => format!("revision {number}, written at {time}"),
+        (None, _) => format!("revision {number}, never written"),
+    }
 }
 
 /// Replaces the policy in the bucket.
@@ -142,106 +160,53 @@ pub(crate) async fn put(
     arguments: &PolicyPutArgs,
 ) -> Result<(), CommandFailure> {
     let files = PolicyBytes::read(&arguments.path).map_err(read_failure)?;
-    let rules = files.rules().map_err(read_failure)?;
-    check_names_and_sizes(&files)?;
+    let draft = PolicyDraft::new(files, &arguments.principal).map_err(put_failure)?;
     let (system, keys) = open(global).await?;
-    let written = replace(&keys, &files, arguments.revision).await;
+    let put = draft.put(&keys, arguments.revision).await;
     system.close().await;
-    let written = written?;
+    let put = put.map_err(put_failure)?;
     if global.json {
         let report = json!({
-            "bucket": POLICY_BUCKET, "revision": written.revision, "rules_digest": rules.digest(),
-            "rules": rules.rule_count(), "written": written.written, "deleted": written.deleted,
+            "bucket": POLICY_BUCKET, "revision": put.revision, "rules_digest": draft.rules_digest(),
+            "rules": draft.rule_count(), "written": put.written, "deleted": put.deleted,
+            "leftover_keys": put.leftover_keys,
         });
         print_line(&report.to_string());
-    } else {
+        return Ok(());
+    }
+    print_line(&format!(
+        "revision {}: {} files written, {} deleted; {} rules, digest {}",
+        put.revision,
+        put.written,
+        put.deleted,
+        draft.rule_count(),
+        draft.rules_digest()
+    ));
+    if put.leftover_keys > 0 {
         print_line(&format!(
-            "revision {}: {} files written, {} deleted; {} rules, digest {}",
-            written.revision,
-            written.written,
-            written.deleted,
-            rules.rule_count(),
-            rules.digest()
+            "{} keys of an earlier layout could not be deleted; they are ignored, and the next put tries again",
+            put.leftover_keys
         ));
     }
     Ok(())
 }
 
-fn check_names_and_sizes(files: &PolicyBytes) -> Result<(), CommandFailure> {
-    for (name, bytes) in files.files() {
-        if !is_policy_name(name) {
-            return Err(CommandFailure::Usage(format!("{name} {NAME_RULE}")));
+fn put_failure(error: PutError) -> CommandFailure {
+    match error {
+        PutError::Policy(error) => read_failure(error),
+        PutError::FileName(_) | PutError::WriterName | PutError::TooLarge(_) => {
+            CommandFailure::Usage(error.to_string())
         }
-        if bytes.len() > MAX_FILE_BYTES {
-            return Err(CommandFailure::Usage(format!(
-                "{name} is larger than {} KiB, the limit of one file in the bucket",
-                MAX_FILE_BYTES / 1024
-            )));
-        }
+        PutError::Outdated { based_on, present } => outdated(based_on, &present),
+        PutError::Contended => revision_fault(format!("{error}; nothing was written")),
+        PutError::Write(error) => bus_failure(&error),
     }
-    Ok(())
 }
 
-/// What a replacement changed.
-#[derive(Clone, Copy, Debug)]
-struct WrittenPolicy {
-    revision: u64,
-    written: usize,
-    deleted: usize,
-}
-
-/// Writes the files that differ, then deletes those that are not in the policy. Each write names the revision of the
-/// write before, so that a concurrent change ends the replacement.
-async fn replace(
-    keys: &KeyValue,
-    files: &PolicyBytes,
-    based_on: u64,
-) -> Result<WrittenPolicy, CommandFailure> {
-    let state = BucketState::read(keys).await.map_err(read_failure)?;
-    if state.revision != based_on {
-        return Err(outdated(based_on, state.revision));
-    }
-    let mut changes: Vec<(&str, Option<Bytes>, u64)> = Vec::new();
-    for (name, bytes) in files.files() {
-        let file = state.files.get(name);
-        let present = file.and_then(|file| file.content.as_deref());
-        if present != Some(bytes) || state.is_too_large {
-            let revision = file.map_or(0, |file| file.revision);
-            changes.push((name, Some(Bytes::copy_from_slice(bytes)), revision));
-        }
-    }
-    let written = changes.len();
-    for (name, file) in &state.files {
-        let is_kept = files.files().any(|(kept, _)| kept == name);
-        if file.content.is_some() && !is_kept {
-            changes.push((name, None, file.revision));
-        }
-    }
-    let mut revision = state.revision;
-    for (done, (name, content, last)) in changes.iter().enumerate() {
-        let change = keys.write_in_order(name, content.clone(), *last, revision);
-        revision = change.await.map_err(|error| match error {
-            KeyError::Stale => changed_meanwhile(done, changes.len()),
-            error => bus_failure(&error),
-        })?;
-    }
-    Ok(WrittenPolicy {
-        revision,
-        written,
-        deleted: changes.len() - written,
-    })
-}
-
-fn outdated(based_on: u64, present: u64) -> CommandFailure {
-    let message = format!(
-        "the policy in the bucket has revision {present}, and the files are based on {based_on}; nothing was written"
-    );
-    revision_fault(message)
-}
-
-fn changed_meanwhile(done: usize, all: usize) -> CommandFailure {
+fn outdated(based_on: u64, present: &PolicyRevision) -> CommandFailure {
     revision_fault(format!(
-        "the bucket was changed meanwhile, after {done} of {all} changes"
+        "the policy in the bucket has {}, and the files are based on revision {based_on}; nothing was written",
+        revision_text(present)
     ))
 }
 
@@ -249,6 +214,40 @@ fn revision_fault(message: String) -> CommandFailure {
     CommandFailure::Fault(
         Fault::new(FaultCode::InvalidArgument, message)
             .detail("policy_revision")
-            .advice("Look at the present policy (`dray policy show --to DIRECTORY`) and put your changes on top of it."),
+            .advice(
+                "Look at the present policy (`dray policy show --to DIRECTORY`), put your changes on top of it, and name \
+                 its revision.",
+            ),
     )
+}
+
+/// The bucket for the pages of the console.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyBucketKeys(KeyValue);
+
+impl PolicyBucketKeys {
+    /// A reader of the bucket on this bus.
+    pub(crate) fn reader(bus: &Bus) -> Arc<dyn PolicyBucketReader> {
+        Arc::new(Self(bus.key_value(POLICY_BUCKET)))
+    }
+}
+
+impl PolicyBucketReader for PolicyBucketKeys {
+    fn read(&self) -> BoxFuture<'_, Result<BucketPolicy, String>> {
+        Box::pin(async move {
+            let state = BucketState::read(&self.0).await;
+            let state = state.map_err(|error| ErrorChain(&error).to_string())?;
+            let rules = state.policy().and_then(|files| files.rules());
+            let revision = state.revision();
+            Ok(BucketPolicy {
+                bucket: POLICY_BUCKET,
+                revision: revision.number,
+                time_ms: revision.time_ms,
+                written_by: revision.written_by,
+                rules_digest: rules
+                    .map(|rules| rules.digest().to_owned())
+                    .map_err(|error| ErrorChain(&error).to_string()),
+            })
+        })
+    }
 }

@@ -14,6 +14,7 @@ use dray_types::{Clock, TenantId};
 
 use crate::cli::{DEFAULT_CONSOLE, UpArgs};
 use crate::commands::console;
+use crate::commands::policy_bucket::PolicyBucketKeys;
 use crate::outcome::{CommandFailure, print_note};
 
 /// The entry of `orchestrator.clients` whose key the playground uses.
@@ -70,6 +71,7 @@ impl BoundConsole {
             tenant: self.tenant,
             config: console::config_values(running.config()),
             agents: agent_endpoint(running),
+            policy_bucket: Some(PolicyBucketKeys::reader(&context.bus)),
             link_key: context.store.derive_key(LINK_KEY_PURPOSE),
         };
         let url = self.server.login_url(&system);

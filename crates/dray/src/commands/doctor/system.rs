@@ -12,15 +12,13 @@ use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
-use super::{accounts, clock};
+use super::{accounts, clock, policy_bucket};
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
 
 /// A session that does not exist: the calls below must not find it.
 const UNUSED_SESSION: &str = "dray-doctor";
-/// The URL in the explain call to the fetcher; explaining needs no connection and no name server.
-const SAMPLE_URL: &str = "https://example.com/";
 
 /// Advice for a server that is reached while JetStream does not respond.
 const JETSTREAM_ADVICE: &str =
@@ -34,9 +32,13 @@ pub(super) async fn check_bus(
 ) -> Result<Vec<Finding>, CommandFailure> {
     let limit = Duration::from_secs(doctor.timeout);
     let section: BusSection = config_section(loaded, "bus")?;
+    let egress: dray_egress_fetcher::Config = config_section(loaded, "egress-fetcher")?;
     if section.mode == BusMode::Embedded {
         let text = "in this process (`bus.mode`); name a server with --nats to check it";
         let mut findings = vec![Finding::skipped("bus", text)];
+        if egress.policy_bucket {
+            findings.push(policy_bucket::without_a_server());
+        }
         if doctor.accounts {
             findings.push(accounts::without_a_system());
         }
@@ -80,6 +82,9 @@ pub(super) async fn check_bus(
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
+    if egress.policy_bucket {
+        findings.push(policy_bucket::check_policy_bucket(&bus, tenant, limit).await);
+    }
     // The clocks are compared last, because an identity without the permission marks the connection as refused.
     findings.push(clock::compare_clocks(&bus, limit).await);
     if doctor.accounts {
@@ -165,7 +170,7 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
 }
 
 /// Whether the error has a missing permission as a cause, at any depth.
-fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if matches!(
@@ -181,10 +186,7 @@ fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Sends each service a request that reads no data, makes no connection and writes nothing.
 async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
-    let explain = v1::ExplainRequest {
-        url: SAMPLE_URL.to_owned(),
-        ..v1::ExplainRequest::default()
-    };
+    let explain = policy_bucket::sample_explanation();
     let session = v1::ShowSessionRequest {
         session: UNUSED_SESSION.to_owned(),
     };
