@@ -99,8 +99,7 @@ pub struct Config {
     pub show_usage_statistics: bool,
     /// Whether the time of a turn is shown. Default off.
     pub show_execution_time_stage: bool,
-    /// Which stages are shown regardless of the manifest: `none`, `error`, `info` or `debug`. Unset: the manifest
-    /// decides.
+    /// Which stages are shown: `none`, `error`, `info` or `debug`. Unset: those that the manifest says.
     pub stage_display_level: Option<StageLevel>,
     /// Header of requests with the language of texts for the user. Default `accept-language`.
     pub language_header: String,
