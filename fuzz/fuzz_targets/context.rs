@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dray_file_context::read::{ReadArguments, ReadPlan, ReadText};
 use dray_file_context::{
     ChatItem, ContextBuilder, ContextRequest, ContractGeneration, FilePart, HistoryWindow,
-    MessagePart, MessageRole, UrlNormaliser, is_absolute_http, replace_agent_file_ids_with_urls,
-    substitute,
+    MessagePart, MessageRole, UrlNormaliser, is_absolute_http, substitute,
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -118,16 +117,17 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let value: Value = serde_json::from_str(&text)
         .unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
-    assert!(have_same_shape(
-        &value,
-        &replace_agent_file_ids_with_urls(&value, &built.file_url_map)
-    ));
-    let substituted =
-        substitute::substitute_ids(&value, &built.catalog, |entry| entry.public_url.clone());
-    assert!(have_same_shape(&value, &substituted.value));
+    let substituted = substitute::substitute_text(&value.to_string(), &built.catalog, |entry| {
+        entry.public_url.clone()
+    });
+    let substituted = substituted.expect("a value is valid JSON");
+    let substituted: Value =
+        serde_json::from_str(&substituted.text).expect("the substituted text is valid JSON");
+    assert!(have_same_shape(&value, &substituted));
     if let Ok(arguments) = ReadArguments::parse("read_files", &text) {
         let plan = ReadPlan::new(&arguments, &built.catalog, 300);
-        let answer = plan.run(|_| Ok(ReadText::of(text.as_ref())));
+        let texts = plan.tasks().map(|_| Ok(ReadText::of(text.as_ref())));
+        let answer = plan.assemble(texts.collect());
         assert_eq!(answer.files.len(), arguments.names.len());
         assert!(
             answer

@@ -68,7 +68,8 @@ fn check_names(raw: &[u8]) {
     let path = format!("/workspace/uploads/{}", name::upload_name(raw));
     let upload_line = line::uploaded_line(&cleaned, 1, &path);
     assert!(
-        line::read_line(&upload_line).is_some()
+        upload_line.starts_with("[User uploaded: ")
+            && upload_line.ends_with(&format!(" (1 B) at {path}]"))
             && upload_line.matches(']').count() == 1
             && !upload_line.contains('\n')
     );

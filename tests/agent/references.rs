@@ -200,3 +200,28 @@ async fn parallel_calls_and_later_rounds_of_one_request_download_each_file_once(
     assert_eq!(downloads(), (2, 2), "{:?}", fixture.dial.requests());
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_10_the_id_of_a_file_arrives_as_a_link_and_the_model_sees_no_link() {
+    let shop = FakeEndpoint::start().await;
+    let rules = order_rules(json!({"doc": "a1-0", "more": {"note": "about a1-0"}}));
+    let fixture = AgentSetup::new(json!([shop.tools()]), rules).start().await;
+    let note =
+        json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
+    let question =
+        json!({"role": "user", "content": "Order.", "custom_content": {"attachments": [note]}});
+    let answer = fixture.ask(json!([question])).await;
+    assert!(answer.text().contains("taken"), "{answer:?}");
+    let bodies = shop.bodies();
+    assert_eq!(bodies[0]["more"], json!({"note": "about a1-0"}));
+    let link = bodies[0]["doc"].as_str().unwrap();
+    assert!(link.starts_with("http"), "{link}");
+    assert_eq!(fixture.fetch(link).await, b"hello");
+    for text in [
+        last_model_messages(&fixture),
+        Value::from(answer.chunks).to_string(),
+    ] {
+        assert!(!text.contains("X-Amz"), "{text}");
+    }
+    fixture.stop().await;
+}

@@ -86,7 +86,8 @@ impl Permissions {
     }
 
     /// Subjects that it may publish to.
-    pub fn publish_subjects(&self) -> impl Iterator<Item = &str> {
+    #[cfg(test)]
+    pub(crate) fn publish_subjects(&self) -> impl Iterator<Item = &str> {
         self.publish.iter().map(String::as_str)
     }
 
@@ -248,16 +249,6 @@ impl Permissions {
             .allow_publish(format!("dray.dead.{area}.>"))
             .allow_publish(format!("$KV.{}.{area}.>", ledger::LEDGER_BUCKET))
             .reads_ledger(area)
-    }
-
-    /// Reads how work of this kind ended.
-    #[must_use]
-    pub fn reads_outcomes_of<W: Work>(self) -> Self {
-        work_areas::<W>()
-            .iter()
-            .fold(self.with_stream(LEDGER_STREAM), |all, area| {
-                all.reads_ledger(area)
-            })
     }
 
     fn reads_ledger(self, area: &str) -> Self {

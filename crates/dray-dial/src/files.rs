@@ -16,9 +16,6 @@ use crate::origin::{DialFolder, FileUrl};
 /// Most pages of one folder that are read.
 const MAX_FOLDER_PAGES: usize = 20;
 
-/// Most names that are tried for one new file.
-const MAX_NAMES: u32 = 100;
-
 /// The folders of a caller's files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Bucket {
@@ -240,54 +237,6 @@ impl DialClient {
         Ok(stored.normalized())
     }
 
-    /// Stores a new file without overwriting others: `name.ext`, `name-1.ext`, … (R9). `body` makes the content again
-    /// for every name that is tried.
-    pub async fn upload_new(
-        &self,
-        caller: &Caller,
-        folder: &DialFolder,
-        name: &str,
-        media_type: &str,
-        size: u64,
-        body: &(dyn Fn() -> ByteStream + Sync),
-    ) -> Result<FileMetadata, Error> {
-        let name = folder.file(name).title();
-        for number in 0..MAX_NAMES {
-            let file = folder.file(&numbered_name(&name, number));
-            let stored = self.upload(
-                caller,
-                &file,
-                media_type,
-                size,
-                body(),
-                &UploadCondition::NoneMatch,
-            );
-            match stored.await {
-                Err(error) if error.kind == ErrorKind::Conflict => {}
-                other => return other,
-            }
-        }
-        Err(Error::new(
-            ErrorKind::Conflict,
-            "too many files of this name",
-        ))
-    }
-
-    /// [`DialClient::upload_new`] of bytes in memory.
-    pub async fn upload_bytes(
-        &self,
-        caller: &Caller,
-        folder: &DialFolder,
-        name: &str,
-        media_type: &str,
-        bytes: Bytes,
-    ) -> Result<FileMetadata, Error> {
-        let size = bytes.len() as u64;
-        let body = || -> ByteStream { stream::iter([Ok(bytes.clone())]).boxed() };
-        self.upload_new(caller, folder, name, media_type, size, &body)
-            .await
-    }
-
     /// Deletes a file in any state. Never retried.
     pub async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
         self.send(self.request(caller, HttpMethod::Delete, &format!("v1/{file}")))
@@ -357,17 +306,6 @@ fn check_size(size: u64, limit: u64) -> Result<(), Error> {
         return Err(error);
     }
     Ok(())
-}
-
-/// Name for the attempt `number`: `report.pdf`, `report-1.pdf`, …
-fn numbered_name(name: &str, number: u32) -> String {
-    if number == 0 {
-        return name.to_owned();
-    }
-    match name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) {
-        Some((stem, extension)) => format!("{stem}-{number}.{extension}"),
-        None => format!("{name}-{number}"),
-    }
 }
 
 pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {

@@ -43,22 +43,6 @@ pub struct BodyCounts {
     pub stored: u64,
 }
 
-/// Receives `wire` as planned into `sink` and returns the media type found by magic bytes (empty for none).
-///
-/// `counts` is kept up to date throughout. On an error the sink holds a part that the caller must discard.
-pub async fn receive_body<S: ByteSink>(
-    wire: WireBody,
-    plan: &BodyPlan,
-    bounds: &BodyLimits,
-    budget: &TimeBudget,
-    sink: &mut S,
-    counts: &mut BodyCounts,
-) -> Result<&'static str, FetchError> {
-    let mut transfer = BodyTransfer::new(plan, bounds);
-    transfer.receive(wire, plan, budget, sink, counts).await?;
-    transfer.finish(counts)
-}
-
 /// The transfer of one body, over one or more connections: a resumed body continues the same transfer.
 pub struct BodyTransfer {
     limit: u64,

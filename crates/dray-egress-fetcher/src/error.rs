@@ -30,19 +30,6 @@ pub enum FetchPhase {
 }
 
 impl FetchPhase {
-    /// Every phase, for labels.
-    pub const ALL_PHASES: [Self; 9] = [
-        Self::Policy,
-        Self::Url,
-        Self::Dns,
-        Self::Connect,
-        Self::Tls,
-        Self::Head,
-        Self::Body,
-        Self::Sink,
-        Self::Total,
-    ];
-
     /// The name in audit events, metrics and logs. It is stable: dashboards use it.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ use crate::request::ContextRequest;
 use crate::window;
 
 /// The directory of a sandbox that uploads are written to.
-pub const SANDBOX_DIRECTORY: &str = "user_files";
+const SANDBOX_DIRECTORY: &str = "user_files";
 
 /// Builds contexts. It has no settings: all data is in the request.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,14 +8,14 @@ use crate::generation::ContractGeneration;
 
 /// A dataset as it is described to a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dataset {
+pub(crate) struct Dataset {
     /// Id under which it is stored.
-    pub id: String,
+    pub(crate) id: String,
     /// Name for models and people.
-    pub name: String,
+    pub(crate) name: String,
     /// Description of the content; may be empty.
     #[serde(default)]
-    pub description: String,
+    pub(crate) description: String,
 }
 
 /// A dataset as a node stores its choice.
@@ -43,7 +43,7 @@ pub struct StoredDataset {
 }
 
 /// Looks datasets up for the acting member.
-pub trait DatasetLibrary {
+pub(crate) trait DatasetLibrary {
     /// The ids among `ids` that the acting member may read.
     fn readable(&self, ids: &[String]) -> BTreeSet<String>;
     /// The datasets with these `ids`; deleted ones are absent.
@@ -82,14 +82,14 @@ impl DatasetLibrary for DatasetCache {
 
 impl DatasetCache {
     /// The datasets to name, in the order of the selection.
-    pub fn resolve(&self, generation: ContractGeneration) -> Vec<Dataset> {
+    pub(crate) fn resolve(&self, generation: ContractGeneration) -> Vec<Dataset> {
         resolve_datasets(&self.selected, generation, self.authorise_by_member, self)
     }
 }
 
 /// The datasets to list, in the order of the selection. On request, only authorised ones. Each appears once, with the
 /// stored name, otherwise the name in the selection, otherwise the id. An empty selection causes no lookup.
-pub fn resolve_datasets(
+pub(crate) fn resolve_datasets(
     selected: &[DatasetSelection],
     generation: ContractGeneration,
     authorise_by_member: bool,

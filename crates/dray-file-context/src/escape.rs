@@ -1,10 +1,10 @@
 //! Escapes untrusted text, so that no name, URL or content can close the wrapper.
 
 /// The tag around everything that is reported about files.
-pub const WRAPPER_TAG: &str = "system-reminder";
+pub(crate) const WRAPPER_TAG: &str = "system-reminder";
 
 /// Escapes the five characters of XML, ampersand first (agent-file-context 8).
-pub fn escape_xml(text: &str) -> String {
+pub(crate) fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -20,7 +20,7 @@ pub fn escape_xml(text: &str) -> String {
 }
 
 /// Undoes [`escape_xml`] once. For a URL that a model copied out of a reminder (17.3).
-pub fn unescape_xml(text: &str) -> String {
+pub(crate) fn unescape_xml(text: &str) -> String {
     text.replace("&apos;", "'")
         .replace("&quot;", "\"")
         .replace("&gt;", ">")
@@ -31,7 +31,7 @@ pub fn unescape_xml(text: &str) -> String {
 
 /// Disarms every opening or closing wrapper tag in a question that is written inside the wrapper (R-12). Other text of
 /// the question is not changed.
-pub fn disarm_wrapper_tags(question: &str) -> String {
+pub(crate) fn disarm_wrapper_tags(question: &str) -> String {
     let mut disarmed = String::with_capacity(question.len());
     let mut rest = question;
     while let Some(index) = rest.find('<') {

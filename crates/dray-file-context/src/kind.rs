@@ -1,14 +1,12 @@
 //! The type of a file, judged by its URL (agent-file-context 5.1), and the name that the URL suggests (5.2).
 
-use dray_media_type::lists::{
-    AUDIO_EXTENSIONS, DOCUMENT_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS,
-};
+use dray_media_type::lists::{AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS};
 use percent_encoding::percent_decode_str;
 
 use crate::model::FileType;
 
 /// The type of an extension without its dot. The complete extension is compared, ignoring case.
-pub fn of_extension(extension: &str) -> FileType {
+pub(crate) fn of_extension(extension: &str) -> FileType {
     let is_among = |list: &[&str]| {
         list.iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
@@ -25,7 +23,7 @@ pub fn of_extension(extension: &str) -> FileType {
 }
 
 /// The type that a URL suggests. `None` for a `data:` URL that is not a base64 image, because it cannot be resolved.
-pub fn of_url(url: &str) -> Option<FileType> {
+pub(crate) fn of_url(url: &str) -> Option<FileType> {
     if url.starts_with("data:") {
         return data_image(url).map(|_| FileType::Image);
     }
@@ -49,7 +47,7 @@ pub(crate) fn data_image(url: &str) -> Option<String> {
 
 /// The file name that a URL or storage key suggests: its query parameter `filename`, otherwise its last path segment if
 /// that contains a dot. Decoded once.
-pub fn file_name(url: &str) -> Option<String> {
+pub(crate) fn file_name(url: &str) -> Option<String> {
     if let Some(subtype) = data_image(url) {
         return Some(format!("image.{subtype}"));
     }
@@ -81,17 +79,9 @@ fn percent_decode(segment: &str) -> String {
 }
 
 /// The text after the last dot of a name; `None` if it is empty.
-pub fn name_extension(name: &str) -> Option<&str> {
+pub(crate) fn name_extension(name: &str) -> Option<&str> {
     let (_, extension) = name.rsplit_once('.')?;
     (!extension.is_empty()).then_some(extension)
-}
-
-/// Whether an extension determines the type, so that no request to the server is needed (16.5).
-pub(crate) fn is_known(extension: &str) -> bool {
-    of_extension(extension) != FileType::File
-        || DOCUMENT_EXTENSIONS
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(extension))
 }
 
 #[cfg(test)]

@@ -28,20 +28,17 @@ mod catalog;
 mod clock;
 mod collect;
 mod context;
-pub mod dataset;
+mod dataset;
 mod escape;
 mod generation;
 mod identity;
-pub mod kind;
+mod kind;
 mod legacy;
 pub mod limits;
 mod model;
-pub mod name;
-pub mod pi;
-pub mod probe;
+mod name;
 pub mod read;
-pub mod reference;
-pub mod reminder;
+mod reminder;
 pub mod renew;
 mod request;
 pub mod sandbox;
@@ -54,15 +51,14 @@ pub use address::{UrlNormaliser, is_absolute_http};
 pub use built::{BuiltContext, ExcludedFile, ExclusionReason, FileWarning};
 pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
 pub use clock::{LocalTime, UnknownZone};
-pub use context::{BuildError, ContextBuilder, SANDBOX_DIRECTORY};
-pub use escape::{WRAPPER_TAG, disarm_wrapper_tags, escape_xml, unescape_xml};
+pub use context::{BuildError, ContextBuilder};
+pub use dataset::{DatasetCache, DatasetSelection, StoredDataset};
 pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
 pub use model::{
     AgentInputFile, Attachment, ChatItem, FilePart, FileType, MessagePart, MessageRole,
 };
-pub use reminder::ReminderLanguage;
+pub use reminder::{ReminderLanguage, SandboxSkill};
 pub use request::ContextRequest;
-pub use substitute::replace_agent_file_ids_with_urls;
 pub use window::HistoryWindow;
 
 /// Used by serde to leave out fields that are not set.

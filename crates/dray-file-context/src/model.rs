@@ -147,25 +147,6 @@ impl ChatItem {
             ..self.clone()
         }
     }
-
-    /// The `content` for a model's provider: a string for a single text part; otherwise an array in which an image is
-    /// an `image_url` part, and audio and video are `file_url` parts (7).
-    pub fn provider_content(&self) -> Value {
-        let mut parts = self.parts();
-        if let [MessagePart::Text(text)] = parts.as_mut_slice() {
-            return Value::String(std::mem::take(text));
-        }
-        let content = parts.into_iter().map(|part| match part {
-            MessagePart::Text(text) => json!({"type": "text", "text": text}),
-            MessagePart::File(file) if file.file_type == Some(FileType::Image) => {
-                json!({"type": "image_url", "image_url": {"url": file.url}})
-            }
-            MessagePart::File(file) => {
-                json!({"type": "file_url", "name": file.name, "url": file.url})
-            }
-        });
-        Value::Array(content.collect())
-    }
 }
 
 /// Text or a file, in the order in which the message has them.
@@ -240,18 +221,6 @@ pub struct AgentInputFile {
     pub key: Option<String>,
 }
 
-impl AgentInputFile {
-    /// The identity, which does not change when the URL is signed again: `chat:{key}`, or `external:{url without
-    /// fragment}`. The key of a cache of parsed texts.
-    pub fn identity(&self) -> String {
-        match &self.key {
-            Some(key) => format!("chat:{key}"),
-            // A server never gets the fragment (RFC 3986 section 3.5), so it does not distinguish files.
-            None => format!("external:{}", crate::address::without_fragment(&self.url)),
-        }
-    }
-}
-
 /// Data that is stored with a message, so that its files keep their ids and names. A caller stores
 /// [`crate::BuiltContext::current_attachments`] with the message and passes it later in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,37 +270,6 @@ mod tests {
         assert_eq!(files[0].file_type, Some(FileType::Image));
         assert_eq!((files[0].key.clone(), files[1].url.clone()), (None, None));
         assert_eq!(files[1].file_type, None);
-    }
-
-    #[test]
-    fn a_provider_gets_a_string_for_one_text_and_an_array_with_files() {
-        let text = ChatItem::new(
-            MessageRole::Human,
-            None,
-            vec![MessagePart::Text("q".into())],
-        );
-        assert_eq!(text.provider_content(), json!("q"));
-        let file = |file_type, url: &str| {
-            MessagePart::File(FilePart {
-                file_type: Some(file_type),
-                name: "n".into(),
-                url: Some(url.into()),
-                key: None,
-            })
-        };
-        let parts = vec![
-            file(FileType::Image, "/i.png"),
-            file(FileType::Audio, "/s.mp3"),
-            MessagePart::Text("q".into()),
-        ];
-        assert_eq!(
-            ChatItem::new(MessageRole::Human, None, parts).provider_content(),
-            json!([
-                {"type": "image_url", "image_url": {"url": "/i.png"}},
-                {"type": "file_url", "name": "n", "url": "/s.mp3"},
-                {"type": "text", "text": "q"}
-            ])
-        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::limits;
 
 /// Makes a name a single safe path segment: the text after the last slash or backslash, trimmed, without control
 /// characters, at most [`limits::MAX_NAME_BYTES`] long. If no usable text is left, the name is `file-{index}`.
-pub fn clean_name(name: &str, index: usize) -> String {
+pub(crate) fn clean_name(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain: String = last
         .trim()
@@ -54,7 +54,7 @@ fn numbered_name(name: &str, count: usize) -> String {
 
 /// Assigns unique names to files.
 #[derive(Clone, Debug, Default)]
-pub struct NameAllocator {
+pub(crate) struct NameAllocator {
     /// Owner of each assigned name.
     owners: BTreeMap<String, String>,
     /// The last number tried for a name, so that many files with the same name stay fast.
@@ -65,19 +65,19 @@ pub struct NameAllocator {
 
 impl NameAllocator {
     /// Creates an allocator without assigned names.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Reserves a name for a file that already has it. Does nothing if the name belongs to another file.
-    pub fn reserve(&mut self, name: &str, owner: &str) {
+    pub(crate) fn reserve(&mut self, name: &str, owner: &str) {
         let known_owner = self.owners.entry(name.to_owned());
         known_owner.or_insert_with(|| owner.to_owned());
     }
 
     /// Assigns a unique name: the cleaned name, with a number if it is taken. The same owner and name give the same
     /// result again.
-    pub fn assign(&mut self, name: &str, index: usize, owner: &str) -> String {
+    pub(crate) fn assign(&mut self, name: &str, index: usize, owner: &str) -> String {
         let cleaned = clean_name(name, index);
         if self.owners.get(&cleaned).is_none_or(|other| other == owner) {
             self.reserve(&cleaned, owner);

@@ -27,16 +27,6 @@ impl StoreScope {
         }
     }
 
-    /// The objects of one chat: `chat/{app}/{user}/{chat}/…`. Ids that would leave the directory result in an empty
-    /// scope.
-    pub fn of_chat(app: &str, user: &str, chat: &str) -> Self {
-        let ids = [app, user, chat];
-        if ids.iter().any(|id| id.contains('/') || !is_plain(id)) {
-            return Self::default();
-        }
-        Self::of([format!("chat/{app}/{user}/{chat}")])
-    }
-
     /// Whether a key is below one of the directories. False for a key with an empty, `.` or `..` segment, a backslash
     /// or a control character.
     pub fn contains(&self, key: &str) -> bool {
@@ -67,8 +57,7 @@ pub struct RenewedLinks {
     /// Objects that belong to this conversation. Absent means that the caller checked already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<StoreScope>,
-    /// Key to fresh URL; null or absent when it could not be signed. Valid for [`crate::limits::SIGNED_URL_TTL`] at
-    /// most.
+    /// Key to fresh URL; null or absent when it could not be signed.
     #[serde(default)]
     pub signed: BTreeMap<String, Option<String>>,
     /// Hosts of external files that may be fetched; `*.example.com` means every host below. Absent means all.
@@ -162,7 +151,7 @@ mod tests {
 
     #[test]
     fn r_15_a_scope_contains_only_its_own_objects() {
-        let scope = StoreScope::of_chat("app", "user", "chat");
+        let scope = StoreScope::of(["chat/app/user/chat".to_owned()]);
         assert!(scope.contains("chat/app/user/chat/a.pdf"));
         for key in [
             "chat/app/user/chat2/a.pdf",
@@ -176,8 +165,6 @@ mod tests {
         ] {
             assert!(!scope.contains(key), "{key}");
         }
-        assert!(!StoreScope::of_chat("app", "user", "../x").contains("chat/app/user/x/a.pdf"));
-        assert!(!StoreScope::of_chat("", "user", "chat").contains("chat//user/chat/a"));
         let stored: StoreScope = serde_json::from_str("[\"\", \"a/\"]").unwrap();
         assert!(stored.contains("a/b") && !stored.contains("b"));
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::clock::LocalTime;
 use crate::dataset::DatasetCache;
 use crate::generation::{ContractGeneration, ReminderLayout};
-use crate::model::{ChatItem, FileType, MessageRole};
+use crate::model::{ChatItem, FileType};
 use crate::reminder::{ReminderLanguage, SandboxSkill};
 use crate::renew::{RenewedLinks, StoreScope};
 use crate::window::HistoryWindow;
@@ -115,32 +115,6 @@ impl ContextRequest {
             HistoryWindow::Given(items) => items,
             HistoryWindow::None | HistoryWindow::Rounds(_) => &self.histories,
         }
-    }
-
-    /// The URLs whose type only their server knows, each once (16.5). The results are passed in
-    /// [`ContextRequest::declared_types`]. Files with a declared or persisted type are not included.
-    pub fn urls_to_probe(&self) -> Vec<String> {
-        let rules = crate::collect::CollectRules::of(self);
-        let stored = self.stored();
-        let positions = crate::window::kept_positions(stored, &self.history, self.generation);
-        let items = positions
-            .into_iter()
-            .filter_map(|position| stored.get(position));
-        let mut found: Vec<_> = items
-            .filter(|item| item.obj == MessageRole::Human)
-            .flat_map(|item| rules.of_history(item).found)
-            .collect();
-        let input = self.file_input.as_deref().unwrap_or_default();
-        found.extend(rules.of_turn(self.user_message.as_ref(), input).found);
-        let uncertain = found.iter().filter(|file| {
-            file.file_type.is_document()
-                // The type that was persisted stays, even if the server would name another one.
-                && file.attachment.is_none()
-                && file.refusal.is_none()
-                && !self.declared_types.contains_key(&file.url)
-        });
-        let urls = crate::probe::urls_to_probe(uncertain.map(|file| file.url.as_str()));
-        urls.into_iter().map(str::to_owned).collect()
     }
 
     /// The keys that have to be signed before [`crate::ContextBuilder::build`]: keys of the current message and of the

@@ -1,197 +1,165 @@
 //! URLs in place of ids, in the arguments of tools (agent-file-context 15).
 //!
 //! A model names files by id; other tools need links. A string value is replaced only if the complete string is an id;
-//! parts of strings, keys and other values are never replaced. The functions map values to values, and look ids up only
-//! in the caller's map (R-9).
+//! parts of strings, keys and other values are never replaced. The arguments stay text: numbers keep all digits, keys
+//! keep their position, and escapes keep their spelling. Ids are looked up only in the caller's catalog (R-9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
 
 use crate::address;
 use crate::catalog::{CatalogEntry, FileCatalog};
 use crate::escape::unescape_xml;
 use crate::limits;
 
-mod text;
-
-pub use text::{SubstitutedText, named_in_text, substitute_text};
-
-/// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL have no
-/// effect.
-///
-/// This is the function of the contract, which trusts the map. [`substitute_ids`] also accepts older forms of ids,
-/// renews links and never returns a relative one.
-pub fn replace_agent_file_ids_with_urls(value: &Value, urls: &BTreeMap<String, String>) -> Value {
-    if urls.is_empty() || is_falsy(value) {
-        return value.clone();
-    }
-    replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
-        urls.get(text).filter(|url| !url.is_empty()).cloned()
-    })
-}
-
-fn is_falsy(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        _ => false,
-    }
-}
-
-/// The same shape with other strings. Values deeper than `depth` are not changed.
-fn replace_strings(
-    value: &Value,
-    depth: usize,
-    change: &mut impl FnMut(&str) -> Option<String>,
-) -> Value {
-    match value {
-        Value::String(text) => Value::String(change(text).unwrap_or_else(|| text.clone())),
-        // The depth is bounded, since arguments come from a model and the walk is recursive.
-        Value::Array(items) if depth > 0 => {
-            let items = items
-                .iter()
-                .map(|item| replace_strings(item, depth - 1, change));
-            Value::Array(items.collect())
-        }
-        Value::Object(fields) if depth > 0 => {
-            let fields = fields.iter();
-            let fields =
-                fields.map(|(key, item)| (key.clone(), replace_strings(item, depth - 1, change)));
-            Value::Object(fields.collect())
-        }
-        other => other.clone(),
-    }
-}
-
-/// The arguments of a call: the configured ones, overridden by those of the model. A model's argument that is not an
-/// object is ignored.
-pub fn merge_arguments(
-    configured: &Map<String, Value>,
-    given_arguments: &Map<String, Value>,
-) -> Map<String, Value> {
-    let mut merged = configured.clone();
-    for (key, value) in given_arguments {
-        merged.insert(key.clone(), value.clone());
-    }
-    merged
-}
-
-/// The kind of tool that a model calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CalleeKind {
-    /// A plain tool, such as an HTTP request or an MCP server's.
-    Tool,
-    /// A sub-workflow, its question included.
-    SubWorkflow,
-    /// A workflow that a plugin brings along.
-    Plugin,
-    /// `read_files`, which itself accepts ids.
-    ReadFiles,
-    /// `dataset_search`, which accepts no links.
-    DatasetSearch,
-    /// A tool of the sandbox.
-    Sandbox,
-}
-
-impl CalleeKind {
-    /// Whether ids in its arguments are replaced.
-    pub fn gets_urls(self) -> bool {
-        matches!(self, Self::Tool | Self::SubWorkflow | Self::Plugin)
-    }
-}
-
-/// Arguments with URLs, and the outcome of each file that they named.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SubstitutedArguments {
-    /// The arguments after the replacement.
-    pub value: Value,
+/// Arguments as text with URLs, and the outcome of each file that they named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubstitutedText {
+    /// The text after the replacement, otherwise the same byte for byte.
+    pub text: String,
     /// Ids whose URL was put in.
     pub replaced: Vec<String>,
     /// Ids that were kept, because they have no URL that other services can open (R-10).
     pub unresolved: Vec<String>,
 }
 
-/// The ids of files that a value names, so that their links can be renewed before [`substitute_ids`] (R-10). Each once,
-/// in order of appearance.
-pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntry> {
+/// The files that the strings of a JSON text name, so that their links can be renewed before [`substitute_text`]
+/// (R-10). Each once, in order of appearance.
+///
+/// # Errors
+///
+/// The text is not JSON.
+pub fn named_in_text<'a>(
+    json: &str,
+    catalog: &'a FileCatalog,
+) -> Result<Vec<&'a CatalogEntry>, serde_json::Error> {
     let handles = FileHandles::of(catalog);
     let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
-    // Uses the walk of the replacement without changes, so that both find the same strings.
-    replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
+    replace_strings(json, &mut |text| {
         let entry = handles.find(text)?;
         if seen.insert(&entry.file.id) {
             found.push(entry);
         }
         None
-    });
-    found
+    })?;
+    Ok(found)
 }
 
-/// Replaces every string that is a file's id, an older form of one, or a former URL, by the current URL from `renew`.
-/// `renew` is called once per file; if its result is not an absolute `http(s)` URL, the string is kept (R-10).
-/// Positions of the oldest conversations (`3-0`) are never replaced, because many other texts look like them.
-pub fn substitute_ids(
-    value: &Value,
+/// Replaces every string of a JSON text that is a file's id, an older form of one, or a former URL, by the current URL
+/// from `renew`. `renew` is called once per file; if its result is not an absolute `http(s)` URL, the string is kept
+/// (R-10). Positions of the oldest conversations (`3-0`) are never replaced, because many other texts look like them.
+///
+/// # Errors
+///
+/// The text is not JSON.
+pub fn substitute_text(
+    json: &str,
     catalog: &FileCatalog,
     mut renew: impl FnMut(&CatalogEntry) -> Option<String>,
-) -> SubstitutedArguments {
+) -> Result<SubstitutedText, serde_json::Error> {
     let handles = FileHandles::of(catalog);
     let mut fresh: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let value = replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
+    let text = replace_strings(json, &mut |text| {
         let entry = handles.find(text)?;
         let known = fresh.entry(entry.file.id.clone()).or_insert_with(|| {
             let url = renew(entry);
             url.filter(|url| address::is_absolute_http(url))
         });
         known.clone()
-    });
+    })?;
     let ids_where = |is_replaced: bool| -> Vec<String> {
         let ids = fresh.iter().filter(|(_, url)| url.is_some() == is_replaced);
         ids.map(|(id, _)| id.clone()).collect()
     };
-    SubstitutedArguments {
+    Ok(SubstitutedText {
         replaced: ids_where(true),
         unresolved: ids_where(false),
-        value,
-    }
+        text,
+    })
 }
 
-/// A substitution as another service requests it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SubstituteRequest {
-    /// Arguments from the tool's configuration.
-    pub configured: Map<String, Value>,
-    /// Arguments from the model, which override the configured ones.
-    pub arguments: Map<String, Value>,
-    /// The files of the conversation, from [`crate::BuiltContext::catalog`].
-    pub catalog: FileCatalog,
-    /// Renewed links by id; null if the renewal failed. A file without an entry keeps the link of the build, which must
-    /// still be valid.
-    pub urls: BTreeMap<String, Option<String>>,
+/// The same text with other strings in place of values. Keys and values that are too deep are kept.
+fn replace_strings(
+    json: &str,
+    change: &mut impl FnMut(&str) -> Option<String>,
+) -> Result<String, serde_json::Error> {
+    // The walk below trusts the syntax.
+    serde_json::from_str::<IgnoredAny>(json)?;
+    let mut written = String::with_capacity(json.len());
+    let mut rest = json;
+    let mut position = JsonPosition::default();
+    while let Some(index) = rest.find(['"', '{', '}', '[', ']', ',', ':']) {
+        let (before, tail) = rest.split_at(index);
+        written.push_str(before);
+        let length = if tail.starts_with('"') {
+            literal_length(tail)
+        } else {
+            position.step(tail);
+            1
+        };
+        let (token, after) = tail.split_at(length);
+        // Punctuation is one byte long, a string literal at least two.
+        let is_value = token.len() > 1 && position.is_value();
+        // Half of a surrogate pair is not text, so it cannot be an id.
+        let decoded = is_value.then(|| serde_json::from_str::<String>(token).ok());
+        match decoded.flatten().and_then(|text| change(&text)) {
+            Some(other) => written.push_str(&serde_json::to_string(&other)?),
+            None => written.push_str(token),
+        }
+        rest = after;
+    }
+    written.push_str(rest);
+    Ok(written)
 }
 
-impl SubstituteRequest {
-    /// The merged arguments before anything is replaced; [`named_entries`] returns the files whose links to renew.
-    pub fn merged(&self) -> Value {
-        Value::Object(merge_arguments(&self.configured, &self.arguments))
-    }
+/// The position of the walk in the structure.
+#[derive(Debug, Default)]
+struct JsonPosition {
+    /// Whether each open container is an object, outermost first.
+    open: Vec<bool>,
+    /// Whether the next string is a key.
+    at_key: bool,
+}
 
-    /// Merges the arguments and replaces the ids in them.
-    pub fn run(&self) -> SubstitutedArguments {
-        substitute_ids(&self.merged(), &self.catalog, |entry| {
-            match self.urls.get(&entry.file.id) {
-                Some(fresh) => fresh.clone(),
-                None => entry.public_url.clone().filter(|_| !entry.unavailable),
+impl JsonPosition {
+    fn step(&mut self, tail: &str) {
+        match tail.as_bytes().first() {
+            Some(b'{') => {
+                self.open.push(true);
+                self.at_key = true;
             }
-        })
+            Some(b'[') => {
+                self.open.push(false);
+                self.at_key = false;
+            }
+            Some(b'}' | b']') => {
+                self.open.pop();
+                self.at_key = false;
+            }
+            Some(b',') => self.at_key = self.open.last().copied().unwrap_or_default(),
+            _ => self.at_key = false,
+        }
     }
+
+    fn is_value(&self) -> bool {
+        !self.at_key && self.open.len() <= limits::MAX_ARGUMENT_DEPTH
+    }
+}
+
+/// Bytes of the string literal that `text` begins with, quotes included.
+fn literal_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (index, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return index + 1,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 /// Every string that names a file.
@@ -227,19 +195,6 @@ impl<'a> FileHandles<'a> {
             return self.by_text.get(unescape_xml(text).as_str()).copied();
         }
         None
-    }
-}
-
-/// Results of calls that fail.
-pub mod texts {
-    /// The arguments are not a JSON object.
-    pub const NOT_AN_OBJECT: &str = "Params is not object";
-    /// The message for an unsupported kind of tool.
-    pub const INVALID_TYPE: &str = "Invalid tool type";
-
-    /// Result of a tool that failed, with its message.
-    pub fn tool_error(message: &str) -> String {
-        format!("Tool error: {message}")
     }
 }
 

@@ -270,16 +270,6 @@ impl EffectivePolicy {
         )
     }
 
-    /// Applies the allowlists (3.3); the operator's list is reported first.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::HostNotInAdminAllowlist`], or else [`Code::HostNotInAppAllowlist`].
-    pub fn check_host(&self, url: &CanonicalUrl) -> Result<(), Code> {
-        self.check_admin_hosts(url)?;
-        self.check_app_hosts(url)
-    }
-
     fn check_admin_hosts(&self, url: &CanonicalUrl) -> Result<(), Code> {
         let allows = list_allows(self.admin.host_allowlist.as_ref(), url);
         refuse_if(!allows, Code::HostNotInAdminAllowlist)

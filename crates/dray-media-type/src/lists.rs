@@ -22,13 +22,6 @@ pub const VIDEO_EXTENSIONS: &[&str] = &[
     "m2ts", "mts", "asf", "rmvb",
 ];
 
-/// Extensions of documents whose type a server need not confirm (agent-file-context 16.5).
-pub const DOCUMENT_EXTENSIONS: &[&str] = &[
-    "txt", "md", "markdown", "html", "htm", "pdf", "doc", "docx", "ppt", "pptx", "xls", "xlsx",
-    "csv", "tsv", "odt", "ods", "odp", "rtf", "epub", "json", "xml", "eml", "msg", "ipynb", "zip",
-    "yaml", "yml", "log",
-];
-
 /// Extensions that help to find the end of a path after `MEDIA:` (platform-delivery 3.7.5). They never decide whether a
 /// file may be sent.
 pub const PATH_EXTENSIONS: [&str; 62] = [

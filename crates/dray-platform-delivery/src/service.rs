@@ -108,19 +108,6 @@ impl Service for PlatformDelivery {
 }
 
 impl PlatformDelivery {
-    /// The service with these accounts instead of the configured ones. It does not follow changes of the configuration.
-    ///
-    /// # Errors
-    /// The address to listen on is taken.
-    pub async fn with_accounts(
-        config: Config,
-        accounts: AccountRegistry,
-        cx: &ServiceContext,
-    ) -> Result<Self, StartError> {
-        let (service, _) = Self::open(config, accounts, cx).await?;
-        Ok(service)
-    }
-
     async fn open(
         config: Config,
         accounts: AccountRegistry,

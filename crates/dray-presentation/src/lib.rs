@@ -3,7 +3,7 @@
 //!
 //! - [`name`] makes names safe for files, displays, prompts, headers and object keys.
 //! - [`media::extract_media`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
-//! - [`mod@line`] writes and parses the lines that list uploads for an agent.
+//! - [`mod@line`] writes the lines that list uploads for an agent.
 //! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts for people; [`size`] formats sizes.
 //!
 //! The functions do no I/O: to find out which paths exist, they call a closure of the caller. A clean name is not a

@@ -1,10 +1,6 @@
-//! The lines that list the files of a user for an agent (platform-delivery 11.5), and their parser for histories.
+//! The lines that list the files of a user for an agent (platform-delivery 11.5).
 
 use crate::{chars, name, size};
-
-mod read;
-
-pub use read::{FileLine, UploadOutcome, read_all, read_line};
 
 /// The reason for a missing file if none is known.
 const NO_REASON: &str = "unknown reason";
@@ -44,16 +40,6 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
         "[User uploaded: {} ({size}) — not available: {reason}]",
         name::for_prompt(raw_name)
     )
-}
-
-/// The lines in their order, then an empty line and the user's text (platform-delivery 11.6).
-pub fn prepend_lines(lines: &[String], text: &str) -> String {
-    let head = lines.join("\n");
-    match (head.is_empty(), text.is_empty()) {
-        (true, _) => text.to_owned(),
-        (false, true) => head,
-        (false, false) => format!("{head}\n\n{text}"),
-    }
 }
 
 /// Replaces a character that is not allowed inside the brackets by `?`.

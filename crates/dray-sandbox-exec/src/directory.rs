@@ -5,7 +5,7 @@ use dray_sandbox::metadata::Probe;
 use dray_sandbox::path::SandboxPath;
 
 use super::channel::Exec;
-use super::files::{ExecFiles, yes_or_no};
+use super::files::ExecFiles;
 use super::reply::Reply;
 
 const IDENTITY_SCRIPT: &str = concat!(
@@ -23,45 +23,23 @@ pub struct DirectoryIdentity {
 }
 
 impl<E: Exec + 'static> ExecFiles<E> {
-    /// The identity of a directory, by default of the home directory.
+    /// The identity of a directory, by default of the home directory, and from the same request the probe of the sandbox
+    /// from that directory; `None` if [`Self::probe`] would fail.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::SandboxGone`] when the directory does not exist, [`ErrorKind::ToolMissing`] when there is no
     /// program that prints an inode.
-    pub async fn directory_identity(
-        &self,
-        directory: Option<&SandboxPath>,
-    ) -> Result<DirectoryIdentity, Error> {
-        Ok(self.examine(directory, false).await?.0)
-    }
-
-    /// Like [`Self::directory_identity`], and returns from the same request the probe of the sandbox from that
-    /// directory; `None` if [`Self::probe`] would fail.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::directory_identity`].
     pub async fn examine_directory(
         &self,
         directory: Option<&SandboxPath>,
     ) -> Result<(DirectoryIdentity, Option<Probe>), Error> {
-        let (identity, reply) = self.examine(directory, true).await?;
-        Ok((identity, self.parse_probe(&reply).ok()))
-    }
-
-    async fn examine(
-        &self,
-        directory: Option<&SandboxPath>,
-        probe: bool,
-    ) -> Result<(DirectoryIdentity, Reply), Error> {
         let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
-        let arguments = [path, yes_or_no(probe)];
-        let reply = self.run_script(IDENTITY_SCRIPT, &arguments, None).await?;
+        let reply = self.run_script(IDENTITY_SCRIPT, &[path], None).await?;
         reply.check("text")?;
         let identity = parse(&reply);
         let identity = identity.ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity"));
-        Ok((identity?, reply))
+        Ok((identity?, self.parse_probe(&reply).ok()))
     }
 }
 

@@ -33,18 +33,6 @@ impl SshBackend {
         })
     }
 
-    /// Ends the shared connections to a host. Otherwise they stay open for [`Config::persist`] after their last use.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidName`] for a malformed address.
-    pub async fn disconnect(&self, address: &Address) -> Result<(), Error> {
-        let (client, _) = self.client(address)?;
-        let name = client.connection_name().await?;
-        HostLink::new(client, &name).close().await;
-        Ok(())
-    }
-
     fn client(&self, address: &Address) -> Result<(Client, Target), Error> {
         // A name that belongs to another backend could happen to be the name of a host.
         if address.backend != self.name() {

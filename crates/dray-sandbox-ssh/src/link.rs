@@ -209,17 +209,6 @@ impl HostLink {
         Ok(Err(last))
     }
 
-    /// Ends all connections, including those that other processes use.
-    pub(crate) async fn close(&self) {
-        for connection in &self.connections {
-            let mut known_socket = connection.known_socket.lock().await;
-            if matches!(connection.master.is_alive().await, Ok(true)) {
-                connection.master.exit(&self.client).await;
-            }
-            *known_socket = None;
-        }
-    }
-
     /// Makes sure that the connection is open and leads to the expected host.
     async fn ensure_connected(&self, connection: &LinkConnection) -> Result<SocketId, Error> {
         // This lock is held throughout, so that one task connects and the others use its connection.

@@ -83,11 +83,6 @@ impl Store {
     ) -> Result<(), RequestError> {
         object::delete_object(&self.inner, &segment_key(operation, segment.name), None).await
     }
-
-    /// How long a segment is kept at least.
-    pub fn segment_lifetime(&self) -> dray_types::Period {
-        self.inner.options.stage_lifetime
-    }
 }
 
 fn segment_key(operation: &OperationId, name: [u8; 16]) -> String {

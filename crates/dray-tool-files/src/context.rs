@@ -201,7 +201,7 @@ impl ContextBuilder {
     /// # Errors
     ///
     /// The reader cannot be reached.
-    pub async fn substitute(
+    pub(super) async fn substitute(
         &self,
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure> {

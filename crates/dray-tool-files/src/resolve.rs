@@ -1,4 +1,5 @@
-//! References to files in arguments, which the file-resolver replaces by content (quickapps 30).
+//! References to files in arguments, which the file-resolver replaces by content (quickapps 30), and ids of files, which
+//! it replaces by links (agent-file-context 15).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};
 
 use super::ask::{CallFailure, PeerService};
+use super::context::ContextBuilder;
 use super::scope::TurnScope;
 
 /// Most bytes of one call's resolved arguments, as a multiple of the largest file.
@@ -16,10 +18,11 @@ const MAX_FILE_MULTIPLE: u64 = 8;
 /// Bytes of arguments beside their files.
 const MAX_OTHER_BYTES: u64 = 8 << 20;
 
-/// Replaces references to files by their content.
+/// Replaces references to files by their content, and ids of files by links.
 #[derive(Clone, Copy, Debug)]
 pub struct ReferenceResolver<'a> {
     pub(super) scope: &'a TurnScope,
+    pub(super) context: &'a ContextBuilder,
 }
 
 #[async_trait]
@@ -81,6 +84,13 @@ impl ArgumentResolver for ReferenceResolver<'_> {
             Some(resolve_reply::Outcome::Invalid(invalid)) => Err(parameter_failure(invalid)),
             None => Err(garbled_reply_failure()),
         }
+    }
+
+    async fn replace_ids(
+        &self,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure> {
+        self.context.substitute(arguments).await
     }
 }
 

@@ -209,9 +209,12 @@ impl TurnFiles {
         self.offloader().offload_threshold().is_some()
     }
 
-    /// Resolves references to files in arguments.
+    /// Resolves references to files, and ids of files, in arguments.
     pub fn resolver(&self) -> ReferenceResolver<'_> {
-        ReferenceResolver { scope: &self.scope }
+        ReferenceResolver {
+            scope: &self.scope,
+            context: &self.context,
+        }
     }
 }
 

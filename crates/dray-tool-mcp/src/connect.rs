@@ -291,6 +291,7 @@ fn set_tools(
                 .timeout_seconds
                 .and_then(timeout::from_seconds),
             by_reference: files,
+            takes_links: true,
             hidden: shared.hidden.iter().any(|name| *name == offered.name),
             ..CallRules::default()
         };

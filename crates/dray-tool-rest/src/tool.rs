@@ -130,6 +130,7 @@ fn call_rules(set: &RestApi, endpoint: &RestEndpoint) -> CallRules {
         display: common.display.clone().unwrap_or_default(),
         parameters: displays.collect(),
         timeout: seconds.and_then(timeout::from_seconds),
+        takes_links: true,
         hidden: common.hidden_from_model,
         ..CallRules::default()
     }

@@ -157,6 +157,19 @@ impl ArgumentResolver for FakeResolver {
         }
         Ok(arguments)
     }
+
+    async fn replace_ids(
+        &self,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure> {
+        if let Some(fails) = self.fails {
+            return Err(fails());
+        }
+        for value in arguments.values_mut().filter(|value| *value == "a1-0") {
+            *value = Value::from("https://files.example/a");
+        }
+        Ok(arguments)
+    }
 }
 
 /// Stores nothing.

@@ -197,9 +197,9 @@ impl RunningCall<'_> {
     ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
         // Cannot overflow, because the limit is at most a year. Fetching files counts as time of the call.
         let deadline = self.started + self.limit;
-        let by_reference = &self.tool.rules().by_reference;
+        let rules = self.tool.rules();
         let resolving =
-            arguments::resolve_arguments(self.name, &call_stage.written, by_reference, resolver);
+            arguments::resolve_arguments(self.name, &call_stage.written, rules, resolver);
         let resolved = match run_attempt(resolving, deadline, self.sink).await? {
             Ok(resolved) => resolved,
             Err(failure) => {

@@ -1,11 +1,12 @@
-//! Arguments with references to files (quickapps 30).
+//! Arguments with references to files (quickapps 30), and with ids of files.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use crate::ToolFailure;
 
-/// Replaces `file:{base64|text|url|data}::…` in the arguments of a call by content, with the permissions of one caller.
+/// Replaces `file:{base64|text|url|data}::…` in the arguments of a call by content, and ids of files by links, with the
+/// permissions of one caller.
 /// The orchestrator's implementation calls the file-resolver.
 #[async_trait]
 pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
@@ -17,6 +18,17 @@ pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
     async fn resolve(
         &self,
         tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure>;
+
+    /// Returns the arguments with a link in place of each text that is, as a whole, the id of a file of the
+    /// conversation (agent-file-context 15).
+    ///
+    /// # Errors
+    ///
+    /// The service that makes links cannot be reached.
+    async fn replace_ids(
+        &self,
         arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure>;
 }

@@ -80,6 +80,9 @@ pub struct CallRules {
     pub timeout: Option<Duration>,
     /// Arguments that take references to files and never content: `file:…::` before them is always removed.
     pub by_reference: Vec<String>,
+    /// Whether the tool gets a link in place of each argument that is the id of a file of the conversation. Tools that
+    /// accept ids themselves do not.
+    pub takes_links: bool,
     /// Whether only hooks may call the tool, which is hidden from models.
     pub hidden: bool,
 }

@@ -19,11 +19,6 @@ const MAX_SHOWN_CHARACTERS: usize = 200;
 const MAX_UNPARSED_CHARACTERS: usize = 80;
 
 impl RedactedUrl {
-    /// Reduces a parsed URL.
-    pub fn from_url(url: &Url) -> Self {
-        Self::from_text(url.as_str())
-    }
-
     /// Redacts the text of a URL without normalizing its spelling: at most 200 characters, with control characters
     /// escaped.
     ///

@@ -14,6 +14,7 @@ mod libraries;
 mod licences;
 mod rules;
 mod source;
+mod uncalled;
 mod unused;
 mod words;
 
@@ -42,6 +43,8 @@ pub(crate) fn find_violations(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut violations = edges::violations(&metadata);
     violations.extend(licences::violations(&metadata, &allowed)?);
     violations.extend(unused::violations(&metadata, &sources));
+    let exceptions = uncalled::CallExceptions::read(root)?;
+    violations.extend(uncalled::violations(&metadata, &sources, &exceptions));
     violations.extend(sources.iter().flat_map(source::violations));
     violations.extend(rules::violations(&sources));
     violations.extend(glossary::violations(root, &sources)?);

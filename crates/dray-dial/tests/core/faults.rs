@@ -1,11 +1,12 @@
 //! Tests of all calls with a peer that refuses, is busy, or does not respond.
 
 use dray_agent::caller::Caller;
+use dray_dial::files::UploadCondition;
 use dray_dial::{DialClient, DialFolder, ErrorKind, InterpreterAction};
 use dray_testkit::dial::ApiFault;
 use serde_json::{Value, json};
 
-use super::{client_with_short_timeouts, file, start};
+use super::{body, client_with_short_timeouts, file, start};
 
 /// Makes every call for this caller and returns their statuses.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
@@ -41,9 +42,16 @@ async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option
         ),
         (
             "/v1/files/b/f/n",
-            core.upload_bytes(me, &folder, "n", "a/b", "x".into())
-                .await
-                .map_or_else(status, |_| None),
+            core.upload(
+                me,
+                &folder.file("n"),
+                "a/b",
+                1,
+                body("x"),
+                &UploadCondition::NoneMatch,
+            )
+            .await
+            .map_or_else(status, |_| None),
         ),
         (
             "/v1/ops/resource/per-request-permissions/grant",

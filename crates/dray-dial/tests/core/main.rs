@@ -12,7 +12,7 @@ use dray_dial::signin::SignIn;
 use dray_dial::{
     DialClient, DialFolder, DialOptions, ErrorKind, FileUrl, InterpreterAction, InterpreterEndpoint,
 };
-use dray_http::HttpTimeouts;
+use dray_http::{ByteStream, HttpTimeouts};
 use dray_testkit::dial::{ApiFault, DialCore, InjectedFault};
 use dray_types::Secret;
 use futures_util::{StreamExt as _, stream};
@@ -53,6 +53,11 @@ fn caller(key: &str) -> Caller {
     }
 }
 
+/// A body of one chunk.
+fn body(text: &'static str) -> ByteStream {
+    stream::iter([Ok(text.into())]).boxed()
+}
+
 fn file(path: &str) -> FileUrl {
     FileUrl::parse(path).unwrap()
 }
@@ -63,7 +68,14 @@ async fn a_download_returns_the_uploaded_bytes_and_metadata() {
     let home = core.home(&me).await.unwrap();
     assert_eq!(home.url(), "files/b/");
     let stored = core
-        .upload_bytes(&me, &home, "ä b.txt", "text/plain", "one".into())
+        .upload(
+            &me,
+            &home.file("ä b.txt"),
+            "text/plain",
+            3,
+            body("one"),
+            &UploadCondition::NoneMatch,
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -93,20 +105,6 @@ async fn a_download_returns_the_uploaded_bytes_and_metadata() {
             .all(|requests| requests.header("api-key") == "k"
                 && requests.header("authorization") == "Bearer user")
     );
-}
-
-#[tokio::test]
-async fn r_9_a_new_file_overwrites_nothing() {
-    let (fake_server, core, me) = start().await;
-    let folder = DialFolder::parse("b/out").unwrap();
-    for (content, name) in [("1", "a.tar.gz"), ("2", "a.tar-1.gz"), ("3", "a.tar-2.gz")] {
-        let stored = core
-            .upload_bytes(&me, &folder, "a.tar.gz", "x/y", content.into())
-            .await
-            .unwrap();
-        assert_eq!(stored.name, name);
-        assert_eq!(fake_server.file(&format!("b/out/{name}")).unwrap(), content);
-    }
 }
 
 #[tokio::test]

@@ -257,15 +257,6 @@ impl Markdown {
         self.block(&format!("_({words})_"), LastWritten::Block)
     }
 
-    /// Raw Markdown, such as a Markdown cell of a notebook.
-    pub fn verbatim(&mut self, markdown: &str) -> Result<(), Limit> {
-        let markdown = markdown.trim_matches('\n');
-        if markdown.trim().is_empty() {
-            return Ok(());
-        }
-        self.block(markdown, LastWritten::Block)
-    }
-
     /// Text without escapes, with its own blank lines and spaces at line ends, such as a plain text file.
     pub fn as_is(&mut self, text: &str) -> Result<(), Limit> {
         self.budget.element()?;

@@ -51,7 +51,12 @@ async fn get_into<S: ByteSink>(
     let started = Instant::now();
     let result = match judge_head(&parts, bounds.limit) {
         Ok(HeadDecision::Body(plan)) => {
-            receive_body(wire, &plan, &bounds, &budget, sink, &mut counts).await
+            let mut transfer = BodyTransfer::new(&plan, &bounds);
+            let received = transfer.receive(wire, &plan, &budget, sink, &mut counts);
+            match received.await {
+                Ok(()) => transfer.finish(&counts),
+                Err(failure) => Err(failure),
+            }
         }
         Ok(HeadDecision::Redirect(_)) => panic!("the head must not be a redirect"),
         Err(code) => Err(FetchError::new(code, FetchPhase::Head)),

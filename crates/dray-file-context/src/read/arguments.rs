@@ -9,8 +9,7 @@ pub const READ_TOOL: &str = "read_files";
 pub const LEGACY_TOOL: &str = "file_read";
 
 /// The kind of name by which a call identifies its files; also the key of each file in the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadHandle {
     /// An id, as the reminder shows it.
     Id,
@@ -41,7 +40,7 @@ pub struct ReadArguments {
 pub struct InvalidArguments(String);
 
 /// The result of calling a tool that does not exist.
-pub fn unknown_tool(name: &str) -> String {
+fn unknown_tool(name: &str) -> String {
     format!("Can't find the tool {name}")
 }
 

@@ -1,9 +1,9 @@
 //! The reasons why one file of a call could not be read.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The reason, from a closed set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {
     /// No file has that id.
@@ -64,12 +64,11 @@ impl FailureCode {
 }
 
 /// One failure, with the sentence for the model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailure {
     /// The reason, for programs.
     pub code: FailureCode,
     /// Replaces the code's own sentence. It must not contain an address, path or token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 

@@ -10,29 +10,22 @@
 //! "responseChatItemId": "r"}"#).unwrap();
 //! # let catalog = ContextBuilder::build(&request).unwrap().catalog;
 //! let arguments = ReadArguments::parse("read_files", r#"{"ids": ["r-0", "r-9"]}"#).unwrap();
-//! let answer = ReadPlan::new(&arguments, &catalog, 60_000).run(|_task| Ok(ReadText::of("hello")));
+//! let plan = ReadPlan::new(&arguments, &catalog, 60_000);
+//! let texts = plan.tasks().map(|_task| Ok(ReadText::of("hello"))).collect();
+//! let answer = plan.assemble(texts);
 //! assert!(answer.json().starts_with(r#"[{"id":"r-0","name":"a.txt","content":"hello","status":"ok""#));
 //! ```
 
 mod answer;
 mod arguments;
 mod failure;
-mod offer;
 mod page;
 mod plan;
 #[cfg(test)]
 mod tests;
-mod truncate;
 
-pub use answer::{FileAnswer, NodeRecord, ReadAnswer, ReadStatus, reading_failed};
-pub use arguments::{
-    InvalidArguments, LEGACY_TOOL, READ_TOOL, ReadArguments, ReadHandle, unknown_tool,
-};
+pub use answer::{FileAnswer, ReadAnswer, ReadStatus};
+pub use arguments::{InvalidArguments, LEGACY_TOOL, READ_TOOL, ReadArguments, ReadHandle};
 pub use failure::{FailureCode, ReadFailure};
-pub use offer::{
-    ReadableFormats, ToolExposure, ToolVariant, catalogue_entry, is_offered, tool_schema,
-};
-pub use page::{TextPage, cut_page, share_budget};
 pub(crate) use plan::parse_decimal;
-pub use plan::{PlanEntry, PlanStep, ReadCall, ReadPlan, ReadTask, ReadText};
-pub use truncate::{OMISSION_MARKER, truncate_middle};
+pub use plan::{PlanEntry, PlanStep, ReadPlan, ReadTask, ReadText};

@@ -2,20 +2,20 @@
 
 /// A part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextPage<'a> {
+pub(super) struct TextPage<'a> {
     /// The part, cut between characters.
-    pub text: &'a str,
+    pub(super) text: &'a str,
     /// Offset of its first character in the complete text.
-    pub offset: usize,
+    pub(super) offset: usize,
     /// Characters of the complete text.
-    pub length: usize,
+    pub(super) length: usize,
     /// Offset of the next page, if there is one.
-    pub next_offset: Option<usize>,
+    pub(super) next_offset: Option<usize>,
 }
 
 /// Returns at most `limit` characters from `offset` on. `None` if `offset` is after the end of a text that is not
 /// empty.
-pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
+pub(super) fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
     let length = text.chars().count();
     if offset > 0 && offset >= length {
         return None;
@@ -36,7 +36,7 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
 
 /// Shares a budget: no file gets more than its demand, files with equal demands get equal shares, and the unused share
 /// of small files is given to large ones.
-pub fn share_budget(budget: usize, demands: &[usize]) -> Vec<usize> {
+pub(super) fn share_budget(budget: usize, demands: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = demands.iter().copied().enumerate().collect();
     // The smallest demand comes first: the unused share of a file is distributed among the later ones.
     order.sort_by_key(|&(index, demand)| (demand, index));

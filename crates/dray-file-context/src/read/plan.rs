@@ -2,37 +2,31 @@
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
-
 use super::answer::{FileAnswer, ReadAnswer, ReadStatus};
-use super::arguments::{InvalidArguments, ReadArguments, ReadHandle};
+use super::arguments::{ReadArguments, ReadHandle};
 use super::failure::{FailureCode, ReadFailure};
 use super::page;
 use crate::catalog::{self, FileCatalog};
 use crate::limits;
 use crate::model::AgentInputFile;
 
-/// The plan of a call. Also its JSON form, so that another service can read the files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The plan of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
     /// How the call names files; the key of each result.
     pub handle: ReadHandle,
     /// One for each name, in order, duplicates included.
     pub entries: Vec<PlanEntry>,
     /// Offset of the first returned character of each file.
-    #[serde(default)]
     pub offset: usize,
     /// Characters of each file at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Characters of all files together.
     pub budget: usize,
 }
 
 /// One name of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanEntry {
     /// The name as the model wrote it.
     pub name: String,
@@ -41,84 +35,38 @@ pub struct PlanEntry {
 }
 
 /// The step for one name of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanStep {
     /// Read this file; its text is passed to [`ReadPlan::assemble`].
     Read(ReadTask),
     /// Do not read the file; it gets this refusal.
     Refuse {
         /// Name of the file, when one was found.
-        #[serde(default)]
         file_name: String,
         /// The reason why it cannot be read, for programs and for the model.
-        #[serde(flatten)]
         failure: ReadFailure,
     },
 }
 
 /// A file to read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTask {
     /// The file. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
     /// The URL that others can open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// A part of the document, such as `pages 3-5`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
 }
 
-/// A call as another service sends it, with all data for the decisions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReadCall {
-    /// The tool's name; absent means `read_files`.
-    #[serde(default = "default_tool")]
-    pub tool: String,
-    /// Arguments of the model: an object, or the text of one.
-    pub arguments: serde_json::Value,
-    /// The files of the conversation, from [`crate::BuiltContext::catalog`].
-    pub catalog: FileCatalog,
-    /// Characters of all files together; absent means the budget that `contextTokens` allows, or
-    /// [`limits::DEFAULT_READ_BUDGET_CHARS`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<usize>,
-    /// Tokens of the model's context.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context_tokens: Option<usize>,
-}
-
-fn default_tool() -> String {
-    super::READ_TOOL.to_owned()
-}
-
-impl ReadCall {
-    /// Plans the call. The sentence of an error is the tool's result.
-    pub fn plan(&self) -> Result<ReadPlan, InvalidArguments> {
-        let arguments = ReadArguments::read(&self.tool, &self.arguments)?;
-        let by_context = self.context_tokens.map(limits::max_unchanged_chars);
-        let budget = self
-            .budget
-            .or(by_context)
-            .unwrap_or(limits::DEFAULT_READ_BUDGET_CHARS);
-        Ok(ReadPlan::new(&arguments, &self.catalog, budget))
-    }
-}
-
 /// The result of a reader: the complete text, or the complete requested range.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadText {
     /// The text from the reader, before it is cut into pages.
     pub text: String,
     /// Name of the download; used if the upload had none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_name: Option<String>,
     /// Whether the reader omitted text after the end of this text.
-    #[serde(default)]
     pub incomplete: bool,
 }
 
@@ -133,8 +81,7 @@ impl ReadText {
 }
 
 impl ReadPlan {
-    /// Plans a call. `budget` is in characters; see [`limits::DEFAULT_READ_BUDGET_CHARS`] and
-    /// [`limits::max_unchanged_chars`].
+    /// Plans a call. `budget` is in characters; see [`limits::DEFAULT_READ_BUDGET_CHARS`].
     pub fn new(arguments: &ReadArguments, catalog: &FileCatalog, budget: usize) -> Self {
         let entries = arguments.names.iter().enumerate();
         let entries = entries.map(|(index, name)| PlanEntry {
@@ -166,7 +113,11 @@ impl ReadPlan {
     }
 
     /// Reads the files one after the other and assembles the answer.
-    pub fn run(&self, read: impl FnMut(&ReadTask) -> Result<ReadText, ReadFailure>) -> ReadAnswer {
+    #[cfg(test)]
+    pub(crate) fn run(
+        &self,
+        read: impl FnMut(&ReadTask) -> Result<ReadText, ReadFailure>,
+    ) -> ReadAnswer {
         self.assemble(self.tasks().map(read).collect())
     }
 

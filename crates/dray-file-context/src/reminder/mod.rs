@@ -22,21 +22,21 @@ pub use wording::ReminderLanguage;
 
 /// A file in a reminder. Its texts are not escaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReminderLine {
+pub(crate) struct ReminderLine {
     /// Id, as in the maps.
-    pub id: String,
+    pub(crate) id: String,
     /// Name of the file for the model.
-    pub name: String,
+    pub(crate) name: String,
     /// Type; the layout determines the word for it.
-    pub file_type: FileType,
+    pub(crate) file_type: FileType,
     /// The URL to show; may be empty.
-    pub url: String,
+    pub(crate) url: String,
     /// Path in the sandbox, if the file is there.
-    pub sandbox_path: Option<String>,
+    pub(crate) sandbox_path: Option<String>,
     /// The file's text, in the tool-call layout.
-    pub content: Option<String>,
+    pub(crate) content: Option<String>,
     /// Whether the file can no longer be fetched.
-    pub unavailable: bool,
+    pub(crate) unavailable: bool,
 }
 
 /// A skill whose directory was written into the sandbox, so that the model can read its files there.
@@ -57,34 +57,34 @@ pub struct SandboxSkill {
 
 /// The content of a reminder. A reminder of history has only files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReminderSections<'a> {
+pub(crate) struct ReminderSections<'a> {
     /// The language of the text around the data.
-    pub language: ReminderLanguage,
+    pub(crate) language: ReminderLanguage,
     /// Files of this message that have an id.
-    pub files: &'a [ReminderLine],
+    pub(crate) files: &'a [ReminderLine],
     /// Files of this message that have no id.
-    pub left_out: &'a [ExcludedFile],
+    pub(crate) left_out: &'a [ExcludedFile],
     /// The sentence that says how files above the limit are reached; by default, by sending them in another message.
-    pub reach: Option<&'a str>,
+    pub(crate) reach: Option<&'a str>,
     /// Whether images, audio and video of this message are attached to it. If not, the reminder does not mention them.
-    pub media_attached: bool,
+    pub(crate) media_attached: bool,
     /// Whether the files are shown without their URLs.
-    pub hides_urls: bool,
+    pub(crate) hides_urls: bool,
     /// Datasets of the node; history never names them.
-    pub datasets: &'a [Dataset],
+    pub(crate) datasets: &'a [Dataset],
     /// Skills in the sandbox; history never names them.
-    pub skills: &'a [SandboxSkill],
+    pub(crate) skills: &'a [SandboxSkill],
     /// The current time as text.
-    pub time: Option<&'a str>,
+    pub(crate) time: Option<&'a str>,
     /// The sandbox's working directory.
-    pub working_directory: Option<&'a str>,
+    pub(crate) working_directory: Option<&'a str>,
     /// Directory in which skills may be written; shown in layout C only.
-    pub write_boundary: Option<&'a str>,
+    pub(crate) write_boundary: Option<&'a str>,
 }
 
 impl<'a> ReminderSections<'a> {
     /// Sections with files only, as messages of history have them.
-    pub fn of_history(files: &'a [ReminderLine]) -> Self {
+    pub(crate) fn of_history(files: &'a [ReminderLine]) -> Self {
         Self {
             files,
             ..Self::default()
@@ -93,7 +93,7 @@ impl<'a> ReminderSections<'a> {
 }
 
 /// The reminder and the question. Without any section the question is returned unchanged.
-pub fn write_reminder(
+pub(crate) fn write_reminder(
     layout: ReminderLayout,
     sections: &ReminderSections<'_>,
     question: &str,

@@ -1,51 +1,13 @@
 //! `sandbox_fetch_user_file` (14). Every outcome is a text, never an exception.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::path;
 use crate::catalog::FileCatalog;
-use crate::generation::ContractGeneration;
-use crate::limits;
 use crate::model::AgentInputFile;
 
-/// Name of the tool, as models call it.
-pub const FETCH_TOOL: &str = "sandbox_fetch_user_file";
-
-const TOOL_DESCRIPTION: &str = "Download a user-uploaded file (document or image) from the conversation and write it as a binary file into the sandbox filesystem. Use this when a skill script needs to process a raw file. Workflow: call this tool first to place the file at target_path (relative to workspace), then run skill scripts that read from that path.";
-
-/// The description of the tool for a model. The first argument keeps its old name although it is an id now.
-pub fn fetch_schema(generation: ContractGeneration) -> Value {
-    let index = if generation == ContractGeneration::G0 {
-        "File index from available_files (e.g. \"1\")"
-    } else {
-        "File id from # Input Files"
-    };
-    json!({"type": "function", "function": {"name": FETCH_TOOL, "description": TOOL_DESCRIPTION, "parameters": {
-        "type": "object",
-        "properties": {
-            "file_index": {"type": "string", "description": index},
-            "target_path": {"type": "string", "description": "Relative path from workspace root (e.g. \"uploads/document.pdf\"). Must not start with \"/\" or contain \"..\"."}
-        },
-        "required": ["file_index", "target_path"]
-    }}})
-}
-
-/// Lines for the system prompt beside the tool (G1).
-pub fn prompt_lines(directory: &str) -> Vec<String> {
-    let directory = directory.trim_end_matches('/');
-    vec![
-        format!("Workspace root: {directory}"),
-        "Sandbox tools are available for running commands and for reading and writing files in the workspace.".to_owned(),
-        format!("If the conversation includes # Input Files, use {FETCH_TOOL} to copy files into the workspace by file id."),
-        "Always use a target path relative to the workspace root.".to_owned(),
-        format!("Files are placed at: {directory}/<target_path>"),
-    ]
-}
-
 /// A download and a write that were checked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchPlan {
     /// The file to download. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
@@ -71,12 +33,12 @@ pub enum WriteOutcome {
 }
 
 impl FetchPlan {
-    /// Checks a call, first failure first. `Err` is the tool's result.
+    /// Checks a call, first failure first. The limit is in bytes. `Err` is the tool's result.
     pub fn new(
         arguments: &Value,
         catalog: &FileCatalog,
         directory: &str,
-        max_bytes: Option<u64>,
+        max_bytes: u64,
     ) -> Result<Self, String> {
         let text = |name: &str| {
             let value = arguments.get(name).and_then(Value::as_str);
@@ -103,7 +65,7 @@ impl FetchPlan {
             target: target.to_owned(),
             path,
             directory: directory.trim_end_matches('/').to_owned(),
-            max_bytes: max_bytes.unwrap_or(limits::MAX_FILE_BYTES),
+            max_bytes,
         })
     }
 
@@ -134,7 +96,7 @@ fn refused_result(target: &str) -> String {
 }
 
 /// The result of a download or write that failed.
-pub fn failed_result(message: &str) -> String {
+fn failed_result(message: &str) -> String {
     let message = if message.is_empty() {
         "Load file error"
     } else {

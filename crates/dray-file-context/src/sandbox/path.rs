@@ -3,7 +3,7 @@
 /// The absolute path of `target` below `directory`, resolved without access to the disk. One leading slash is ignored,
 /// and `a/../b` is resolved. `None` if the path leaves the directory, is the directory itself or contains a control
 /// character.
-pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
+pub(super) fn resolve_below(directory: &str, target: &str) -> Option<String> {
     if target.contains(char::is_control) {
         return None;
     }
@@ -28,19 +28,4 @@ pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
     }
     let root = directory.trim_end_matches('/');
     Some(format!("{root}/{}", segments.join("/")))
-}
-
-/// Whether a path with all links resolved on the disk is still below the resolved directory. Check this between
-/// the download and the write.
-pub fn confirm_below(real_directory: &str, real_path: &str) -> bool {
-    let root = real_directory.trim_end_matches('/');
-    let below = real_path
-        .strip_prefix(root)
-        .and_then(|rest| rest.strip_prefix('/'));
-    below.is_some_and(|rest| {
-        !rest.is_empty()
-            && rest
-                .split('/')
-                .all(|segment| !matches!(segment, "" | "." | ".."))
-    })
 }

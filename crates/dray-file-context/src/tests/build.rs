@@ -247,37 +247,14 @@ fn a_declared_type_is_found_by_the_url_before_and_after_normalising() {
 }
 
 #[test]
-fn only_urls_of_unknown_type_are_probed() {
-    let request = json!({"responseChatItemId": "a", "declaredTypes": {"https://x.example/known": "audio"},
-        "history": [message("Human", "h", &[file("file", "", "https://x.example/old#1"), file("image", "", "https://x.example/i")])],
-        "fileInput": ["https://x.example/raw", "https://x.example/a.pdf", "https://x.example/known", "/own", "https://x.example/old#2"]});
-    let mut request: crate::ContextRequest = serde_json::from_value(request).unwrap();
-    assert_eq!(
-        request.urls_to_probe(),
-        ["https://x.example/old", "https://x.example/raw"]
-    );
-    request
-        .declared_types
-        .insert("https://x.example/old".into(), FileType::Video);
-    let built = crate::ContextBuilder::build(&request).unwrap();
+fn a_declared_type_is_found_for_a_url_with_a_fragment() {
+    let built = build(json!({"responseChatItemId": "a",
+        "declaredTypes": {"https://x.example/old": "video"},
+        "history": [message("Human", "h", &[file("file", "", "https://x.example/old#1")])]}));
     assert_eq!(
         built.catalog.find("h-0").unwrap().file.file_type,
         FileType::Video
     );
-}
-
-#[test]
-fn r_8_a_file_has_one_identity_however_it_is_signed() {
-    let parts = |signature: &str| {
-        json!([{"file": {"type": "file", "name": "a.pdf", "key": "k/a.pdf",
-        "url": format!("https://s3.example/a?X-Amz-Signature={signature}")}}])
-    };
-    let identity = |signature: &str| {
-        let message = json!({"obj": "Human", "dataId": "q", "value": parts(signature)});
-        build(json!({"userMessage": message})).current_files[0].identity()
-    };
-    assert_eq!(identity("1"), "chat:k/a.pdf");
-    assert_eq!(identity("1"), identity("2"));
 }
 
 #[test]

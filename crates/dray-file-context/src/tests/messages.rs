@@ -161,9 +161,9 @@ fn media_come_before_the_text() {
     let built = build(
         json!({"responseChatItemId": "c", "userMessage": message("Human", "q", &parts), "question": "q"}),
     );
-    let content = built.current_user_message.provider_content();
-    assert_eq!(content[0]["image_url"]["url"], "https://x.example/p.png");
-    assert_eq!(content[1]["type"], "text");
+    let parts = &built.current_user_message.value;
+    assert_eq!(parts[0]["file"]["url"], "https://x.example/p.png");
+    assert!(parts[1]["text"]["content"].is_string());
 }
 
 #[test]

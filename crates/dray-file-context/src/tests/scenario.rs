@@ -114,11 +114,14 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     assert_eq!(last.current_files[0].name, "plan-5.pdf");
 
     let arguments = json!({"file": ids[0], "also": "https://s3.example/chat/x/1-0/plan.pdf?X-Amz-Signature=turn1"});
-    let substituted =
-        substitute::substitute_ids(&arguments, &last.catalog, |entry| entry.public_url.clone());
-    assert_eq!(substituted.value["file"], substituted.value["also"]);
+    let substituted = substitute::substitute_text(&arguments.to_string(), &last.catalog, |entry| {
+        entry.public_url.clone()
+    })
+    .unwrap();
+    let substituted: Value = serde_json::from_str(&substituted.text).unwrap();
+    assert_eq!(substituted["file"], substituted["also"]);
     assert!(
-        substituted.value["file"]
+        substituted["file"]
             .as_str()
             .unwrap()
             .ends_with("Signature=turn10")

@@ -104,9 +104,8 @@ impl ReadingContext {
         let _ended = cancel.clone().drop_guard();
         let name = shown_name(&file.name, &opened.name);
         let reading_request = ReadingRequest {
-            file_path: Some(name.clone()),
             range: task.range.clone(),
-            ..ReadingRequest::default()
+            ..ReadingRequest::of_path(name.clone())
         };
         let reader = self.reader(&access.meta.tenant);
         match reader
@@ -169,7 +168,7 @@ impl ReadingContext {
         };
         // Invalid JSON counts as a value without fields, which the plan reports to the model.
         let arguments = serde_json::from_str(&body.arguments).unwrap_or_default();
-        let plan = FetchPlan::new(&arguments, &catalog, &body.directory, Some(limit.as_u64()));
+        let plan = FetchPlan::new(&arguments, &catalog, &body.directory, limit.as_u64());
         let plan = match plan {
             Ok(plan) => plan,
             Err(output) => {

@@ -3,15 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use dray_file_context::limits::SIGNED_URL_TTL;
 use dray_file_context::renew::RenewedLinks;
 use dray_store::ArtifactLabel;
 use dray_types::{Claim, Fault, Sha256Digest, TenantId};
 
 use super::ReadingContext;
 use dray_dial::origin::FileUrl;
-
-/// Lifetime of a link unless the caller says otherwise.
-const DEFAULT_LINK_LIFETIME: Duration = Duration::from_hours(2);
 
 /// The file that a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +82,7 @@ impl ReadingContext {
                     return Ok(None);
                 };
                 let lifetime = match seconds {
-                    0 => DEFAULT_LINK_LIFETIME,
+                    0 => SIGNED_URL_TTL,
                     seconds => Duration::from_secs(u64::from(seconds)),
                 };
                 let link = self.store.presign_get(tenant, &claim, lifetime).await?;

@@ -54,6 +54,10 @@ impl Config {
             max_upload: self.max_upload,
             drain: self.drain.as_duration(),
             schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),
+            application_type: publish::application_type(
+                &self.manifest_settings(),
+                &self.app_schema_id,
+            ),
         }
     }
 
@@ -132,6 +136,12 @@ mod tests {
         assert_eq!(options.clients["a"], Secret::new("k"));
         assert_eq!(options.language_header, "x-language");
         assert_eq!(options.schema["$id"], "https://example.com/schema");
+        let application_type = &options.application_type;
+        assert_eq!(application_type["$id"], "https://example.com/schema");
+        assert_eq!(
+            application_type["dial:applicationTypeDisplayName"],
+            "Quick App 2.0"
+        );
         assert!(Config::default().surface().loopback);
     }
 }

@@ -72,6 +72,8 @@ pub struct SurfaceOptions {
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
     /// The schema of manifests for editors.
     pub schema: Value,
+    /// The application type of DIAL, without the addresses of this service.
+    pub application_type: Value,
     /// Origins whose pages may call the plain endpoints, such as `https://chat.example.org`.
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint is silent before a comment keeps it open.

@@ -20,6 +20,7 @@ use super::routes::HttpSurface;
 pub(super) fn support_routes(surface: &CurrentSurface) -> Router<CurrentSurface> {
     Router::new()
         .route("/application-schema", get(get_schema))
+        .route("/application-type", get(get_application_type))
         .route("/system-prompts", get(list_prompts))
         .route("/system-prompts/{name}", get(get_prompt))
         .route("/tool-sets", get(list_tool_sets))
@@ -44,6 +45,10 @@ async fn check_editor(
 
 async fn get_schema(State(surface): State<Arc<HttpSurface>>) -> Response {
     reply::json_response(StatusCode::OK, &surface.options.schema)
+}
+
+async fn get_application_type(State(surface): State<Arc<HttpSurface>>) -> Response {
+    reply::json_response(StatusCode::OK, &surface.options.application_type)
 }
 
 async fn list_prompts(State(surface): State<Arc<HttpSurface>>) -> Response {

@@ -108,6 +108,13 @@ impl ArgumentResolver for NoReferences {
     ) -> Result<Map<String, Value>, ToolFailure> {
         Ok(arguments)
     }
+
+    async fn replace_ids(
+        &self,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure> {
+        Ok(arguments)
+    }
 }
 
 /// The content that guardrails judge.

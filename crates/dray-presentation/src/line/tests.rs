@@ -1,8 +1,75 @@
-//! Context lines, written and parsed.
+//! Context lines, and what a reader finds in them.
 
 use proptest::prelude::*;
 
 use super::*;
+
+/// One file, as a reader understands its line.
+#[derive(Debug, PartialEq, Eq)]
+struct FileLine<'text> {
+    name: &'text str,
+    size: &'text str,
+    outcome: UploadOutcome<'text>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum UploadOutcome<'text> {
+    At(&'text str),
+    NotAvailable(&'text str),
+}
+
+/// Reads `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON` in its brackets; `None` for any other text.
+///
+/// A name may look like either form, but it cannot contain a path, because names have no separators. So the path begins
+/// after the first `at` that is followed by an absolute path.
+fn read_line(line: &str) -> Option<FileLine<'_>> {
+    let rest = line.strip_prefix("[User uploaded: ")?.strip_suffix(']')?;
+    if let Some((name, size, path)) = split_at_size(rest, ") at ", |tail| tail.starts_with('/')) {
+        let outcome = UploadOutcome::At(path);
+        return Some(FileLine {
+            name,
+            size,
+            outcome,
+        });
+    }
+    let (name, size, reason) =
+        split_at_size(rest, ") — not available: ", |tail| !tail.is_empty())?;
+    let outcome = UploadOutcome::NotAvailable(reason);
+    Some(FileLine {
+        name,
+        size,
+        outcome,
+    })
+}
+
+/// Name, size and tail around the first `separator` with a size before it and a tail after it that `fits`.
+fn split_at_size<'text>(
+    rest: &'text str,
+    separator: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Option<(&'text str, &'text str, &'text str)> {
+    rest.match_indices(separator).find_map(|(offset, _)| {
+        // The last parenthesis before the separator, because names such as `report (2).pdf` contain others.
+        let (name, size) = rest.get(..offset)?.rsplit_once(" (")?;
+        let tail = rest.get(offset + separator.len()..)?;
+        (!name.is_empty() && is_size(size) && fits(tail)).then_some((name, size, tail))
+    })
+}
+
+/// `42 KB`, `2.0 MB`, `17 B` or `unknown size`.
+fn is_size(text: &str) -> bool {
+    if text == "unknown size" {
+        return true;
+    }
+    let Some((number, unit)) = text.split_once(' ') else {
+        return false;
+    };
+    matches!(unit, "B" | "KB" | "MB" | "GB")
+        && !number.is_empty()
+        && number
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
 
 #[test]
 fn the_line_for_an_available_file_is_exact() {
@@ -34,75 +101,6 @@ fn r_15_a_name_cannot_end_the_line_or_the_bracket() {
     assert_eq!(line.matches(']').count(), 1);
 }
 
-#[test]
-fn older_forms_are_parsed() {
-    let cases = [
-        (
-            "[The user sent a text document: 'it's a.md'. Its content has been included below. The file is also saved at: /h/doc_1_a.md]",
-            ("it's a.md", UploadOutcome::Inlined("/h/doc_1_a.md")),
-        ),
-        (
-            "[The user sent a document: 'r.pdf'. It is saved at: /h/doc_2_r.pdf. Its text is not inlined here; use a tool to read it.]",
-            ("r.pdf", UploadOutcome::At("/h/doc_2_r.pdf")),
-        ),
-        (
-            "[The user sent a document: 'r.pdf'. The file is saved at: /h/r. x.pdf. Ask the user what they'd like you to do with it.]",
-            ("r.pdf", UploadOutcome::At("/h/r. x.pdf")),
-        ),
-        (
-            "[The user sent a document: 'r.pdf'. It is saved at: /h/r.pdf.]",
-            ("r.pdf", UploadOutcome::At("/h/r.pdf")),
-        ),
-    ];
-    for (text, (name, outcome)) in cases {
-        assert_eq!(
-            read_line(text),
-            Some(FileLine {
-                name,
-                size: None,
-                outcome
-            }),
-            "{text}"
-        );
-    }
-}
-
-#[test]
-fn other_text_is_not_a_line() {
-    for text in [
-        "",
-        "[]",
-        "User uploaded: a (1 B) at /a",
-        "[User uploaded: a at /a]",
-        "[User uploaded: a (big) at /a]",
-        "[User uploaded:  (1 B) at /a]",
-        "[User uploaded: a (1 B) at ]",
-        "[User uploaded: a (1 B) at b]",
-        "[The user sent a document: ''. It is saved at: /a]",
-        "[The user sent a text document: 'a'. It is saved at: /a]",
-        "[The user sent a document: 'a']",
-    ] {
-        assert_eq!(read_line(text), None, "{text}");
-    }
-}
-
-#[test]
-fn lines_are_in_order_before_the_text() {
-    let lines = [
-        uploaded_line("a", 1, "/u/a"),
-        not_available("b", Some(2), "blocked"),
-    ];
-    let message = prepend_lines(&lines, "please compare\nthem");
-    assert_eq!(
-        message,
-        "[User uploaded: a (1 B) at /u/a]\n[User uploaded: b (2 B) — not available: blocked]\n\nplease compare\nthem"
-    );
-    let names: Vec<&str> = read_all(&message).map(|line| line.name).collect();
-    assert_eq!(names, ["a", "b"]);
-    assert_eq!(prepend_lines(&[], "hi"), "hi");
-    assert_eq!(prepend_lines(&lines[..1], ""), lines[0]);
-}
-
 proptest! {
     #[test]
     fn r_15_any_name_reads_back_as_itself(
@@ -114,11 +112,11 @@ proptest! {
         let line = uploaded_line(&raw, bytes, &path);
         prop_assert!(!line.contains('\n') && line.matches(']').count() == 1);
         let (shown, size) = (name::for_prompt(&raw), size::human_size(bytes));
-        let expected = FileLine { name: &shown, size: Some(&size), outcome: UploadOutcome::At(&path) };
+        let expected = FileLine { name: &shown, size: &size, outcome: UploadOutcome::At(&path) };
         prop_assert_eq!(read_line(&line), Some(expected));
         let line = not_available(&raw, Some(bytes), &reason);
-        let told = read_line(&line).map(|line| line.outcome);
-        prop_assert!(matches!(told, Some(UploadOutcome::NotAvailable(_))), "{line}");
+        let outcome = read_line(&line).map(|line| line.outcome);
+        prop_assert!(matches!(outcome, Some(UploadOutcome::NotAvailable(_))), "{line}");
     }
 
     #[test]
@@ -127,7 +125,7 @@ proptest! {
         let path = format!("/workspace/uploads/{name}");
         let line = uploaded_line(&name, bytes, &path);
         let size = size::human_size(bytes);
-        let expected = FileLine { name: &name::for_prompt(&name), size: Some(&size), outcome: UploadOutcome::At(&path) };
+        let expected = FileLine { name: &name::for_prompt(&name), size: &size, outcome: UploadOutcome::At(&path) };
         prop_assert_eq!(read_line(&line), Some(expected));
     }
 }

@@ -1,21 +1,22 @@
 //! Conversions that were made before.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_documents::formats::Converted;
-use dray_reading::cache::{Cache, CacheKey, MemoryCache};
+use dray_reading::cache::{Cache, CacheKey};
 use dray_reading::policy::Policy;
 use dray_reading::record::Outcome;
 use dray_reading::request::Request;
 
 use crate::fixture::{ReaderFixture, read, unframe};
 
-/// Counts the stores and the hits.
+/// Keeps conversions in memory, and counts the stores and the hits.
 #[derive(Default)]
 struct CountingCache {
-    inner: MemoryCache,
+    conversions: Mutex<HashMap<CacheKey, Converted>>,
     puts: AtomicUsize,
     hits: AtomicUsize,
 }
@@ -23,7 +24,7 @@ struct CountingCache {
 #[async_trait]
 impl Cache for CountingCache {
     async fn get(&self, key: &CacheKey) -> Option<Converted> {
-        let cached = self.inner.get(key).await;
+        let cached = self.conversions.lock().unwrap().get(key).cloned();
         self.hits
             .fetch_add(usize::from(cached.is_some()), Ordering::SeqCst);
         cached
@@ -31,7 +32,8 @@ impl Cache for CountingCache {
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
         self.puts.fetch_add(1, Ordering::SeqCst);
-        self.inner.put(key, value).await;
+        let mut conversions = self.conversions.lock().unwrap();
+        conversions.insert(*key, value.clone());
     }
 }
 

@@ -12,10 +12,10 @@ identity() {
   finish "$?"
   found=yes
 }
-# Prints the identity of a directory. With yes as the second argument, the result of the probe follows.
+# Prints the identity of a directory. The result of the probe from that directory follows.
 examine() {
   found=no
   identity "$1"
-  if [ "$found$2" = yesyes ]; then ask; fi
+  if [ "$found" = yes ]; then ask; fi
 }
 answer examine "$@"

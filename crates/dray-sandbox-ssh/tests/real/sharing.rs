@@ -82,19 +82,6 @@ async fn backends_that_connect_concurrently_make_one_connection() {
 }
 
 #[tokio::test]
-async fn disconnecting_ends_the_connection() {
-    let host = SshFixture::start(&SshdOptions::default());
-    let backend = host.backend();
-    backend.resolve(&host.address()).await.unwrap();
-    backend.disconnect(&host.address()).await.unwrap();
-    eventually("the end of the connection", async || {
-        (host.server.processes().is_empty() && masters(&host).is_empty()).then_some(())
-    })
-    .await;
-    assert_eq!(sockets(&host), Vec::<PathBuf>::new());
-}
-
-#[tokio::test]
 async fn a_stale_socket_is_removed() {
     let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;

@@ -4,21 +4,11 @@
 use std::time::Duration;
 
 use dray_types::{ByteSize, Period};
-use serde_json::Value;
 
 use super::AliasValue;
 
 /// Warning about a variable that is set but blank.
 const BLANK_VALUE_MESSAGE: &str = "is blank and counts as unset";
-
-/// Accepts exactly `true` or `false`, in lower case.
-pub fn strict_bool(text: &str) -> Result<AliasValue, String> {
-    match text {
-        "true" => Ok(AliasValue::Value(Value::Bool(true))),
-        "false" => Ok(AliasValue::Value(Value::Bool(false))),
-        _ => Err("must be exactly `true` or `false`".to_owned()),
-    }
-}
 
 /// Accepts a whole number, zero or above.
 pub fn parse_integer(text: &str) -> Result<AliasValue, String> {
@@ -79,7 +69,7 @@ pub fn parse_list(text: &str) -> Result<AliasValue, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -89,15 +79,6 @@ mod tests {
             Ok(AliasValue::Value(expected.clone())),
             "{text}"
         );
-    }
-
-    #[test]
-    fn booleans_have_exactly_two_spellings() {
-        check(strict_bool, "true", &json!(true));
-        check(strict_bool, "false", &json!(false));
-        for wrong in ["True", "1", "yes", "", " true", "on"] {
-            assert!(strict_bool(wrong).is_err(), "{wrong:?}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use dray_agent::manifest::feature::{Features, WebFetch};
 use dray_proto::convert::ContentSource;
 use dray_proto::v1::{self, document_source};
-use dray_tool::ToolFailure;
+use dray_tool::{ArgumentResolver as _, ToolFailure};
 use dray_types::{ByteSize, Fault, FaultCode, Period};
 use serde_json::{Value, json};
 
@@ -145,16 +145,16 @@ async fn a_prompt_has_no_link_and_the_same_bytes_in_two_turns() {
         assert!(name.starts_with(&format!("artifact/{digest}/3/")), "{name}");
         // A tool that takes a URL gets one: the stable name is requested by its id.
         let substituted = files
-            .context
-            .substitute(object(json!({"doc": name})))
+            .resolver()
+            .replace_ids(object(json!({"doc": name})))
             .await
             .unwrap();
         assert_eq!(substituted["doc"], "a1-0");
         // A name that was not signed for this conversation refers to no file.
         let forged = json!(format!("artifact/{digest}/3"));
         let substituted = files
-            .context
-            .substitute(object(json!({"doc": forged})))
+            .resolver()
+            .replace_ids(object(json!({"doc": forged})))
             .await
             .unwrap();
         assert_eq!(substituted["doc"], forged);
@@ -204,13 +204,13 @@ async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
         .await;
     let plain = object(json!({"doc": "a1-0 is nice"}));
     assert_eq!(
-        files.context.substitute(plain.clone()).await.unwrap(),
+        files.resolver().replace_ids(plain.clone()).await.unwrap(),
         plain
     );
     assert_eq!(lock(&requests).len(), 0);
     let done = files
-        .context
-        .substitute(object(json!({"doc": "a1-0"})))
+        .resolver()
+        .replace_ids(object(json!({"doc": "a1-0"})))
         .await
         .unwrap();
     assert_eq!(done["doc"], "https://signed.example/a");

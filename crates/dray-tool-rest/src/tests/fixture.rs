@@ -121,6 +121,13 @@ impl ArgumentResolver for FixedResolver {
         }
         Ok(arguments)
     }
+
+    async fn replace_ids(
+        &self,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure> {
+        Ok(arguments)
+    }
 }
 
 /// Everything that a call needs.

@@ -271,14 +271,10 @@ async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
     let fixture = RestFixture::new([FakeAction::Hang]).await;
     let mut set = fixture.set("get", "/x", &json!({}));
     set["timeout_seconds"] = json!(60);
-    assert_eq!(
-        fixture.build(set.clone()).tools[0]
-            .rules()
-            .timeout
-            .unwrap()
-            .as_secs(),
-        60
-    );
+    let built = fixture.build(set.clone());
+    let rules = built.tools[0].rules();
+    assert_eq!(rules.timeout.unwrap().as_secs(), 60);
+    assert!(rules.takes_links);
     set["tools"][0]["timeout_seconds"] = json!(0.2);
     let ran = fixture.call(set, json!({})).await.unwrap();
     assert!(ran.failed);

@@ -3,7 +3,7 @@
 use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};
 
-use crate::{ArgumentResolver, ToolFailure};
+use crate::{ArgumentResolver, CallRules, ToolFailure};
 
 /// Prefixes that are removed from arguments that accept only a reference, never its content.
 const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
@@ -37,14 +37,14 @@ const fn json_kind(value: &Value) -> &'static str {
 }
 
 /// The arguments as the tool gets them: references replaced by content, or by bare references for arguments that accept
-/// only those. Without a reference, the resolver is not called.
+/// only those, and ids of files by links for a tool that takes links.
 pub(super) async fn resolve_arguments(
     tool: &str,
     written: &Map<String, Value>,
-    by_reference: &[String],
+    rules: &CallRules,
     resolver: &dyn ArgumentResolver,
 ) -> Result<Map<String, Value>, ToolFailure> {
-    let is_bare = |name: &String| by_reference.contains(name);
+    let is_bare = |name: &String| rules.by_reference.contains(name);
     let mut bare = Map::new();
     let mut content = Map::new();
     for (name, value) in written {
@@ -54,6 +54,10 @@ pub(super) async fn resolve_arguments(
         } else {
             content.insert(name.clone(), value.clone());
         }
+    }
+    if rules.takes_links {
+        // Before the references: content of a file that happens to be an id stays as it is.
+        content = resolver.replace_ids(content).await?;
     }
     if content.values().any(has_reference) {
         content = resolver.resolve(tool, content).await?;

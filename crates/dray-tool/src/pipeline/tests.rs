@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dray_agent::event::{Event, StageStatus, TokenUsage};
 use dray_agent::manifest::call::{AttachmentRules, Fallback, ToolDisplay, ToolStage};
 use dray_agent::message::Content as Text;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::fakes::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
@@ -402,6 +402,48 @@ async fn arguments_that_accept_references_never_accept_content() {
     assert!(!resolve.resolved.lock().unwrap()[0].contains_key("urls"));
     call_with(&tool, r#"{"q": "plain"}"#, StageLevel::Info, &resolve).await;
     assert_eq!(resolve.resolved.lock().unwrap().len(), 1, "nothing to ask");
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_links_gets_them_in_place_of_ids_and_the_stage_shows_the_id() {
+    let written = r#"{"doc": "a1-0", "content": "file:text::files/B/a", "own": "a1-0"}"#;
+    let resolve = FakeResolver {
+        // Content that is an id is content.
+        text: "a1-0",
+        ..FakeResolver::default()
+    };
+    for (takes_links, doc) in [(true, "https://files.example/a"), (false, "a1-0")] {
+        let tool = FakeTool::named("look").rules(CallRules {
+            takes_links,
+            by_reference: vec!["own".to_owned()],
+            ..rules(json!({}))
+        });
+        let tool = tool.says("done");
+        let result = call_with(&tool, written, StageLevel::Info, &resolve).await;
+        assert!(!result.ran().failed);
+        assert!(!result.stage_text().contains("https://"));
+        let arguments = tool.calls.lock().unwrap()[0].arguments.clone();
+        assert_eq!(
+            Value::Object(arguments),
+            json!({"doc": doc, "content": "a1-0", "own": "a1-0"})
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_links_cannot_be_made_fails_without_a_call_of_the_tool() {
+    let tool = FakeTool::named("look").rules(CallRules {
+        takes_links: true,
+        ..rules(json!({}))
+    });
+    let tool = tool.says("done");
+    let fails = FakeResolver {
+        fails: Some(|| crate::HandledFailure::new("no reader").into()),
+        ..FakeResolver::default()
+    };
+    let result = call_with(&tool, r#"{"doc": "a1-0"}"#, StageLevel::Info, &fails).await;
+    assert!(result.ran().failed && result.text().contains("no reader"));
+    assert!(tool.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalog::tests::{document, entry};
 use crate::catalog::{FileCatalog, FileTurn};
-use crate::generation::ContractGeneration;
 use crate::limits;
 use crate::model::FileType;
 
@@ -34,56 +33,7 @@ fn answer(tool: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn the_schema_is_exact() {
-    let expected = json!({"type": "function", "function": {"name": "read_files", "description": "读取指定文件的内容",
-        "parameters": {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}, "description": "文件 ID"}},
-        "required": ["ids"]}}});
-    let formats = ReadableFormats::of(&["txt", ".PDF"]);
-    for generation in [
-        ContractGeneration::G1,
-        ContractGeneration::G2,
-        ContractGeneration::G3,
-        ContractGeneration::G4,
-        ContractGeneration::G5,
-    ] {
-        let schema = tool_schema(generation, ToolVariant::Agent, &formats, 0);
-        assert_eq!(schema, expected);
-        assert_eq!(schema.to_string(), expected.to_string());
-    }
-    let g6 = tool_schema(ContractGeneration::G6, ToolVariant::Agent, &formats, 0);
-    assert_eq!(
-        g6["function"]["parameters"]["properties"]["urls"]["maxItems"],
-        20
-    );
-    let node = tool_schema(ContractGeneration::G4, ToolVariant::ToolCall, &formats, 0);
-    assert_eq!(node["function"]["description"], "解析文件内容，获取文本。");
-    assert!(
-        node["function"]["parameters"]["properties"]["ids"]
-            .get("description")
-            .is_none()
-    );
-    assert_eq!(
-        catalogue_entry(None)["description"],
-        "读取文件内容，并返回文件内容。"
-    );
-}
-
-#[test]
-fn r_7_the_schema_names_readable_formats_only_and_excludes_media() {
-    let formats = ReadableFormats::of(&["txt", "PDF"]);
-    let schema = tool_schema(ContractGeneration::Stable, ToolVariant::Agent, &formats, 0);
-    let description = schema["function"]["description"].as_str().unwrap();
-    assert_eq!(
-        description,
-        "读取文档并返回文档内容，支持: .txt, .pdf。图片、音频和视频已附在消息中，不能读取为文本。"
-    );
-    assert_eq!(schema["function"]["parameters"]["required"], json!(["ids"]));
-    assert!(formats.contains("PDF") && !formats.contains("doc"));
-    assert!(ReadableFormats::of(&["md"]).contains("Markdown"));
-    assert_eq!(
-        catalogue_entry(Some(&formats))["description"],
-        "读取文档并返回文档内容，支持: .txt, .pdf"
-    );
+fn r_7_media_are_attached_and_not_readable_as_text() {
     let image = &answer(READ_TOOL, &json!({"ids": ["h-1"]}))[0];
     assert_eq!(
         (&image["code"], &image["name"]),
@@ -95,38 +45,6 @@ fn r_7_the_schema_names_readable_formats_only_and_excludes_media() {
             .unwrap()
             .contains("attached to the conversation; it is not readable as text")
     );
-}
-
-#[test]
-fn the_tool_is_offered_by_the_rule_of_each_generation() {
-    let allowed = ToolExposure {
-        selection_allowed: true,
-        ..ToolExposure::default()
-    };
-    let documents = ToolExposure {
-        has_documents: true,
-        ..ToolExposure::default()
-    };
-    let files = ToolExposure {
-        has_files: true,
-        ..ToolExposure::default()
-    };
-    for generation in ContractGeneration::ALL_GENERATIONS {
-        let early = matches!(
-            generation,
-            ContractGeneration::G0
-                | ContractGeneration::G1
-                | ContractGeneration::G2
-                | ContractGeneration::G3
-        );
-        assert_eq!(is_offered(generation, ToolVariant::Agent, allowed), early);
-        assert_eq!(
-            is_offered(generation, ToolVariant::Agent, documents),
-            !early
-        );
-        assert!(is_offered(generation, ToolVariant::ToolCall, files));
-        assert!(!is_offered(generation, ToolVariant::Agent, files));
-    }
 }
 
 #[test]
@@ -207,10 +125,6 @@ fn the_result_has_its_keys_in_order() {
     assert!(answer.json().starts_with(
         r#"[{"id":"c-0","name":"c.pdf","content":"…text…","status":"ok","offset":0,"length":6,"truncated":false},{"id":"none","name":"","content":""#
     ));
-    assert!(answer.plain_json().starts_with(
-        r#"[{"id":"c-0","name":"c.pdf","content":"…text…"},{"id":"none","name":"","content":""#
-    ));
-    assert!(!answer.plain_json().contains("status"));
 }
 
 #[test]
@@ -300,26 +214,6 @@ fn r_11_the_legacy_call_accepts_ids_and_numbers_and_answers_by_index() {
 }
 
 #[test]
-fn r_11_the_legacy_name_is_never_advertised() {
-    let formats = ReadableFormats::of(&["txt"]);
-    for generation in ContractGeneration::ALL_GENERATIONS {
-        for variant in [
-            ToolVariant::Agent,
-            ToolVariant::ToolCall,
-            ToolVariant::SkillEditor,
-        ] {
-            let schema_text = tool_schema(generation, variant, &formats, 0).to_string();
-            assert!(!schema_text.contains(LEGACY_TOOL) && !schema_text.contains("file_indexes"));
-        }
-    }
-    assert!(
-        !catalogue_entry(Some(&formats))
-            .to_string()
-            .contains(LEGACY_TOOL)
-    );
-}
-
-#[test]
 fn urls_are_handles_even_as_a_model_copies_them_out_of_a_reminder() {
     let mut entry = document("h-0");
     entry.public_url = Some("https://h.example/a?x=1&y=2".into());
@@ -341,38 +235,6 @@ fn urls_are_handles_even_as_a_model_copies_them_out_of_a_reminder() {
 }
 
 #[test]
-fn blocks_are_escaped() {
-    let answer = plan(READ_TOOL, &json!({"ids": ["c-0", "<x>"]}))
-        .run(|_| Ok(ReadText::of("Alpha</content></file>")));
-    assert!(answer.blocks().starts_with("<file>\n<id>c-0</id>\n<content>Alpha&lt;/content&gt;&lt;/file&gt;</content>\n</file>\n<file>\n<id>&lt;x&gt;</id>\n<content>"));
-    assert!(
-        answer
-            .named_blocks()
-            .starts_with("<file>\n<url>c-0</url>\n<name>c.pdf</name>\n<content>Alpha&lt;")
-    );
-    assert!(answer.named_blocks().contains("<name>&lt;x&gt;</name>"));
-}
-
-#[test]
-fn a_record_shows_both_ends_of_each_file() {
-    let long = format!("{}{}", "a".repeat(1500), "b".repeat(1500));
-    let answer = plan(READ_TOOL, &json!({"ids": ["c-0", "h-0"]}))
-        .assemble(vec![Ok(ReadText::of(long)), Ok(ReadText::of("short"))]);
-    let expected = format!(
-        "## c.pdf\n{}{}\n\n## h-0.pdf\nshort",
-        "a".repeat(1000),
-        "b".repeat(1000)
-    );
-    assert_eq!(answer.preview(), expected);
-    let record = NodeRecord::of(std::time::Duration::from_millis(1234));
-    assert_eq!(
-        serde_json::to_value(record).unwrap(),
-        json!({"moduleType": "readFiles", "moduleName": "chat:read_file", "runningTime": 1.23, "usages": []})
-    );
-    assert_eq!(reading_failed("x"), "Failed to read file: x");
-}
-
-#[test]
 fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
     let ids: Vec<_> = (0..=limits::MAX_READ_IDS).map(|_| "c-0").collect();
     let plan = plan(READ_TOOL, &json!({"ids": ids}));
@@ -382,39 +244,4 @@ fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
         answer.files.last().unwrap().code,
         Some(FailureCode::TooMany)
     );
-}
-
-#[test]
-fn a_call_of_another_service_has_its_own_budget_or_that_of_the_context() {
-    let call = |more: Value| {
-        let mut call = json!({"arguments": "{\"ids\": [\"c-0\"]}", "catalog": catalog()});
-        call.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        serde_json::from_value::<ReadCall>(call)
-            .unwrap()
-            .plan()
-            .unwrap()
-            .budget
-    };
-    assert_eq!(call(json!({})), limits::DEFAULT_READ_BUDGET_CHARS);
-    assert_eq!(call(json!({"contextTokens": 200_000})), 120_000);
-    assert_eq!(call(json!({"contextTokens": 200_000, "budget": 500})), 500);
-    let legacy =
-        json!({"tool": "file_read", "arguments": {"file_indexes": ["1"]}, "catalog": catalog()});
-    let plan = serde_json::from_value::<ReadCall>(legacy)
-        .unwrap()
-        .plan()
-        .unwrap();
-    assert_eq!(plan.tasks().next().unwrap().file.id, "c-0");
-}
-
-#[test]
-fn a_plan_survives_json() {
-    let plan = plan(
-        READ_TOOL,
-        &json!({"ids": ["c-0", "none", "h-1"], "offset": 3}),
-    );
-    let json = serde_json::to_string(&plan).unwrap();
-    assert_eq!(serde_json::from_str::<ReadPlan>(&json).unwrap(), plan);
 }

@@ -1,8 +1,9 @@
-//! Pages, budgets and cuts.
+//! Pages and budgets.
 
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::page::{cut_page, share_budget};
 use super::super::*;
 use super::{catalog, plan};
 
@@ -61,24 +62,6 @@ fn r_6_left_out_pages_are_reported_and_their_range_is_returned() {
     assert!(answer.files[0].truncated && answer.files[0].next_offset.is_none());
 }
 
-#[test]
-fn the_middle_is_left_out_where_a_text_is_too_long() {
-    let text = format!("{}{}", "a".repeat(500), "z".repeat(500));
-    let shortened = truncate_middle(&text, 168);
-    let room = 168 - OMISSION_MARKER.len();
-    let head = room * 3 / 5;
-    assert_eq!(
-        shortened,
-        format!(
-            "{}{OMISSION_MARKER}{}",
-            "a".repeat(head),
-            "z".repeat(room - head)
-        )
-    );
-    assert_eq!(truncate_middle("short", 5), "short");
-    assert_eq!(truncate_middle(&text, 10), "a".repeat(10));
-}
-
 proptest! {
     #[test]
     fn r_6_shares_are_bounded_and_fair_and_leave_no_unused_budget(budget in 0_usize..500, wanted in prop::collection::vec(0_usize..200, 0..12)) {
@@ -103,11 +86,6 @@ proptest! {
             offset = page.next_offset;
         }
         prop_assert_eq!(read, text);
-    }
-
-    #[test]
-    fn a_cut_text_never_exceeds_its_budget(text in ".{0,300}", budget in 0_usize..200) {
-        prop_assert!(truncate_middle(&text, budget).chars().count() <= budget);
     }
 
     #[test]

@@ -177,6 +177,7 @@ pub(super) fn options() -> SurfaceOptions {
         chat_wait: Duration::from_mins(1),
         prompt_mapping: BTreeMap::from([("p".to_owned(), vec!["gpt-4o".to_owned()])]),
         schema: json!({"title": "Manifest"}),
+        application_type: json!({"dial:applicationTypeDisplayName": "App"}),
         cors_origins: Vec::new(),
         heartbeat: Duration::from_mins(1),
         poll_interval: Duration::from_millis(250),

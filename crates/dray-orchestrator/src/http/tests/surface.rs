@@ -219,6 +219,11 @@ async fn editors_find_schema_prompts_tools_and_templates() {
     for (path, status, expected) in [
         ("application-schema", 200, json!({"title": "Manifest"})),
         (
+            "application-type",
+            200,
+            json!({"dial:applicationTypeDisplayName": "App"}),
+        ),
+        (
             "system-prompts",
             200,
             json!([{"prompt": "p", "allowed_models": ["gpt-4o"]}]),

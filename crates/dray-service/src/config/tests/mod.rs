@@ -78,13 +78,23 @@ impl Default for TestSection {
     }
 }
 
+/// Accepts exactly `true` or `false`.
+fn parse_strict_bool(text: &str) -> Result<AliasValue, String> {
+    let value = match text {
+        "true" => true,
+        "false" => false,
+        _ => return Err("must be exactly `true` or `false`".to_owned()),
+    };
+    Ok(AliasValue::Value(value.into()))
+}
+
 impl Section for TestSection {
     fn aliases() -> &'static [VariableAlias] {
         &[
             VariableAlias {
                 variable: "PEER_FETCH_ENABLED",
                 field: "enabled",
-                parse: parse::strict_bool,
+                parse: parse_strict_bool,
             },
             VariableAlias {
                 variable: "PEER_FETCH_MAX_REDIRECTS",
