@@ -170,8 +170,8 @@ export const OpenArtifactRequestSchema: GenMessage<OpenArtifactRequest> = /*@__P
   messageDesc(file_dray_v1_artifact, 3);
 
 /**
- * A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in
- * the reply of a call, never in a stream or a log.
+ * A URL that opens a claim for its holder: a bearer secret for one object until it expires. Only ever in the reply of a
+ * call, never in a stream or a log.
  *
  * @generated from message dray.v1.PresignedUrl
  */

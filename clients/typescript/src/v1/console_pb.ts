@@ -217,7 +217,7 @@ export enum ConsoleStage {
   UNSPECIFIED = 0,
 
   /**
-   * It begins now: `begun`. An action whose begin cannot be recorded does not happen.
+   * It begins now: `begun`. An action whose beginning cannot be recorded does not happen.
    *
    * @generated from enum value: CONSOLE_STAGE_BEGUN = 1;
    */

@@ -797,7 +797,7 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   intercepted: boolean;
 
   /**
-   * What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
+   * What the cache did for the last hop of a fetch: `hit` (used without a request), `revalidated` (its server confirmed
    * it) or `miss`; empty where nothing is stored.
    *
    * @generated from field: string cache = 51;

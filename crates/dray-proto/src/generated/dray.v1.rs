@@ -196,8 +196,8 @@ impl ::prost::Name for OpenArtifactRequest {
 const NAME: &'static str = "OpenArtifactRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.OpenArtifactRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.OpenArtifactRequest".into() }}
-/// A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in
-/// the reply of a call, never in a stream or a log.
+/// A URL that opens a claim for its holder: a bearer secret for one object until it expires. Only ever in the reply of a
+/// call, never in a stream or a log.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PresignedUrl {
     /// The URL.
@@ -781,7 +781,7 @@ impl ConsoleAction {
 pub enum ConsoleStage {
     /// Never sent.
     Unspecified = 0,
-    /// It begins now: `begun`. An action whose begin cannot be recorded does not happen.
+    /// It begins now: `begun`. An action whose beginning cannot be recorded does not happen.
     Begun = 1,
     /// The service confirmed it: `done`.
     Done = 2,
@@ -2452,7 +2452,7 @@ pub struct DeliveryReport {
     /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
-    /// Unix milliseconds of its begin.
+    /// Unix milliseconds of its beginning.
     #[prost(uint64, tag = "7")]
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
@@ -2541,7 +2541,7 @@ pub struct DeliveryRecord {
     /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
-    /// Unix milliseconds of its begin: its place in the chat.
+    /// Unix milliseconds of its beginning: its place in the chat.
     #[prost(uint64, tag = "7")]
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
@@ -2801,6 +2801,16 @@ pub struct SendTextRequested {
     /// A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then.
     #[prost(message, optional, tag = "4")]
     pub text_claim: ::core::option::Option<Claim>,
+    /// Whether files that the text only mentions are sent, too: existing paths with a known extension, outside of code and
+    /// quotes. The text keeps them. Only for a text that was not streamed: other callers would send what the agent did
+    /// not mean to send.
+    #[prost(bool, tag = "5")]
+    pub mentioned_files: bool,
+    /// Whether pictures on other servers are sent as files, where the policy of egress allows their addresses:
+    /// `![alt](http…)` whose address looks like a picture, and `<img src="http…">`, outside of code and quotes. They are
+    /// cut from the text; a picture that is not sent stays. The whole call may then take 30 s longer.
+    #[prost(bool, tag = "6")]
+    pub remote_images: bool,
 }
 impl ::prost::Name for SendTextRequested {
 const NAME: &'static str = "SendTextRequested";
@@ -2821,6 +2831,10 @@ pub struct SendTextReply {
     /// The text to show where it has more than 100 KiB; `text` is empty then.
     #[prost(message, optional, tag = "4")]
     pub text_claim: ::core::option::Option<Claim>,
+    /// For each address of a picture that was to be sent and stays in the text, a sentence with its reason. Empty where the
+    /// operator allows no fetch at all.
+    #[prost(string, repeated, tag = "5")]
+    pub image_notices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for SendTextReply {
 const NAME: &'static str = "SendTextReply";
@@ -4110,7 +4124,7 @@ pub struct EgressAudit {
     /// was relayed unread.
     #[prost(bool, tag = "50")]
     pub intercepted: bool,
-    /// What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
+    /// What the cache did for the last hop of a fetch: `hit` (used without a request), `revalidated` (its server confirmed
     /// it) or `miss`; empty where nothing is stored.
     #[prost(string, tag = "51")]
     pub cache: ::prost::alloc::string::String,

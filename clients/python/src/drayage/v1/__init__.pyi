@@ -114,7 +114,7 @@ class OpenArtifactRequest(Message):
     def __init__(self, *, claim: Claim | None = ...) -> None: ...
 
 class PresignedUrl(Message):
-    """A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in the reply of a call, never in a stream or a log."""
+    """A URL that opens a claim for its holder: a bearer secret for one object until it expires. Only ever in the reply of a call, never in a stream or a log."""
     url: _str
     """The URL."""
     expires_at_ms: _int
@@ -423,7 +423,7 @@ class ConsoleStage(_int):
 CONSOLE_STAGE_UNSPECIFIED: ConsoleStage
 """Never sent."""
 CONSOLE_STAGE_BEGUN: ConsoleStage
-"""It begins now: `begun`. An action whose begin cannot be recorded does not happen."""
+"""It begins now: `begun`. An action whose beginning cannot be recorded does not happen."""
 CONSOLE_STAGE_DONE: ConsoleStage
 """The service confirmed it: `done`."""
 CONSOLE_STAGE_FAILED: ConsoleStage
@@ -1700,7 +1700,7 @@ class DeliveryReport(Message):
     finished: _bool
     """Whether the delivery has ended."""
     begun_at_ms: _int
-    """Unix milliseconds of its begin."""
+    """Unix milliseconds of its beginning."""
     ended_at_ms: _int
     """Unix milliseconds of its end; 0 while it runs."""
     result_json: _str
@@ -1762,7 +1762,7 @@ class DeliveryRecord(Message):
     finished: _bool
     """Whether the delivery has ended."""
     begun_at_ms: _int
-    """Unix milliseconds of its begin: its place in the chat."""
+    """Unix milliseconds of its beginning: its place in the chat."""
     ended_at_ms: _int
     """Unix milliseconds of its end; 0 while it runs."""
     result_json: _str
@@ -1929,7 +1929,11 @@ class SendTextRequested(Message):
     def text_claim(self) -> Claim:
         """A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then."""
         ...
-    def __init__(self, *, session: _str | None = ..., text: _str | None = ..., turn: _str | None = ..., text_claim: Claim | None = ...) -> None: ...
+    mentioned_files: _bool
+    """Whether files that the text only mentions are sent, too: existing paths with a known extension, outside of code and quotes. The text keeps them. Only for a text that was not streamed: other callers would send what the agent did not mean to send."""
+    remote_images: _bool
+    """Whether pictures on other servers are sent as files, where the policy of egress allows their addresses: `![alt](http…)` whose address looks like a picture, and `<img src='http…'>`, outside of code and quotes. They are cut from the text; a picture that is not sent stays. The whole call may then take 30 s longer."""
+    def __init__(self, *, session: _str | None = ..., text: _str | None = ..., turn: _str | None = ..., text_claim: Claim | None = ..., mentioned_files: _bool | None = ..., remote_images: _bool | None = ...) -> None: ...
 
 class SendTextReply(Message):
     """The text without its tags, and the delivery of the files that they name."""
@@ -1945,7 +1949,11 @@ class SendTextReply(Message):
     def text_claim(self) -> Claim:
         """The text to show where it has more than 100 KiB; `text` is empty then."""
         ...
-    def __init__(self, *, text: _str | None = ..., delivery_id: _str | None = ..., notices: Iterable[_str] | None = ..., text_claim: Claim | None = ...) -> None: ...
+    @property
+    def image_notices(self) -> RepeatedScalarFieldContainer[_str]:
+        """For each address of a picture that was to be sent and stays in the text, a sentence with its reason. Empty where the operator allows no fetch at all."""
+        ...
+    def __init__(self, *, text: _str | None = ..., delivery_id: _str | None = ..., notices: Iterable[_str] | None = ..., text_claim: Claim | None = ..., image_notices: Iterable[_str] | None = ...) -> None: ...
 
 class PrepareUploadRequest(Message):
     """A file that a user or a service is going to upload."""
@@ -2538,7 +2546,7 @@ class EgressAudit(Message):
     intercepted: _bool
     """Whether the proxy read the content of the tunnel: method, path and response were judged. False for a tunnel that was relayed unread."""
     cache: _str
-    """What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
+    """What the cache did for the last hop of a fetch: `hit` (used without a request), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
     robots: _str
     """What the robots.txt of the last host decided: `allowed`, `reported` or `denied`; empty where it is not asked for."""
     robots_line: _int
