@@ -48,9 +48,17 @@ fn check_media(choice: u8, chunk_bytes: usize, text: &str) {
             .chars()
             .all(|shown| written.any(|character| character == shown))
     );
-    for image in media::remote_images(text) {
-        assert!(text[image.span].contains(&image.url));
+    let images = media::remote_images(text);
+    for image in &images {
+        assert!(text[image.span.clone()].contains(&image.url));
     }
+    let spans: Vec<_> = images.into_iter().map(|image| image.span).collect();
+    let mut written = text.chars();
+    assert!(
+        media::cut_spans(text, &spans)
+            .chars()
+            .all(|shown| written.any(|character| character == shown))
+    );
     for path in media::bare_paths(text, |_| true) {
         assert!(text.contains(&path));
     }

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_platform_telegram::fake_server::{FakeTelegram as Telegram, UserFile};
 use dray_testkit::agent::{agent_manifest, write_manifests};
-use dray_testkit::eventually;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
+use dray_testkit::{eventually, python};
 use serde_json::{Value, json};
 
 use super::accounts::server::password;
@@ -61,7 +61,8 @@ impl DeployedSystem {
         let agent = agent_manifest(&json!([]));
         let manifests = write_manifests(system.directory(), &[("agent", &agent)]).unwrap();
         system.configure(&format!(
-            "[platform-delivery]\nallow_targets = true\n\
+            "[grpc]\nlisten = '127.0.0.1:0'\n\
+             [platform-delivery]\nallow_targets = true\n\
              [platform-delivery.accounts.tg.telegram]\ntoken = '{}'\nbase_url = '{}'\npoll_wait = '2s'\n\
              [sandbox-transfer]\nkinds = ['local']\n[sandbox-transfer.local]\nroots = ['{2}']\n\
              [orchestrator]\nmanifests = '{3}'\nmodel_url = '{4}/v1'\nsandbox = 'local:{2}'\n",
@@ -149,6 +150,26 @@ impl DeployedSystem {
             .env("NATS_PASSWORD", password("publisher-acme"))
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command.output().unwrap()
+    }
+
+    /// Calls `SendText` over gRPC at each replica of platform-delivery, the only service that serves it.
+    fn send_text(&self, session: &str, text: &str) -> Vec<Value> {
+        // The replicas were started in the order of the names.
+        let named = self.replicas.iter().zip(SERVICE_NAMES.iter().cycle());
+        let replies: Vec<Value> = named
+            .filter(|(_, name)| **name == "platform-delivery")
+            .map(|(replica, _)| {
+                let mut command = Command::new(python::interpreter("grpc"));
+                command
+                    .arg(support::root().join("tests/python/send_text.py"))
+                    .args([replica.grpc.as_deref().unwrap(), session, text])
+                    .env("PYTHONPATH", support::root().join("clients/python/src"))
+                    .env("PYTHONDONTWRITEBYTECODE", "1");
+                serde_json::from_str(&support::stdout(&mut command)).unwrap()
+            })
+            .collect();
+        assert_eq!(replies.len(), REPLICA_COUNT as usize);
+        replies
     }
 
     /// Checks that nothing was refused, and that every process is still ready.
@@ -338,6 +359,7 @@ async fn files_reach_a_chat_and_an_attachment_arrives(fixture: &DeployedSystem) 
     let id = sent["delivery_id"].as_str().unwrap();
     let receipt = fixture.ask(&["receipts", id]);
     assert_eq!(receipt["delivery_id"], id);
+    a_final_text_sends_its_file_and_has_its_picture_judged(fixture).await;
     assert!(
         !fixture
             .lines(&["receipts", "--session", "crane"])
@@ -355,6 +377,29 @@ async fn files_reach_a_chat_and_an_attachment_arrives(fixture: &DeployedSystem) 
     })
     .await;
     assert_eq!(upload["state"], "placed", "{upload}");
+}
+
+/// platform-delivery may have pictures fetched, and egress-fetcher refuses this address before a connection is opened.
+async fn a_final_text_sends_its_file_and_has_its_picture_judged(fixture: &DeployedSystem) {
+    let chat = fixture.chat;
+    let path = fixture.sandbox.join("report.csv");
+    let text = format!(
+        "See {} and ![a](http://169.254.169.254/a.png)",
+        path.display()
+    );
+    let message_count = fixture.telegram.visible_messages(chat).len();
+    let replies = fixture.send_text("crane", &text);
+    for reply in &replies {
+        assert_eq!(reply["text"], text.as_str(), "{reply}");
+        assert_ne!(reply["delivery_id"], "", "{reply}");
+        let notice = reply["image_notices"][0].as_str().unwrap();
+        assert!(notice.contains("resolves to a blocked address"), "{reply}");
+    }
+    eventually("the mentioned file in the chat", async || {
+        let messages = fixture.telegram.visible_messages(chat).len();
+        (messages == message_count + replies.len()).then_some(())
+    })
+    .await;
 }
 
 async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {

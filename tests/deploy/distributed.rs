@@ -216,11 +216,12 @@ impl DistributedSystem {
         });
         assert_eq!(ready["services"], json!([name]));
         let health = ready["http"].as_str().unwrap().parse().unwrap();
-        let chat = ready["chat"].as_str().map(str::to_owned);
+        let address = |listener: &str| ready[listener].as_str().map(str::to_owned);
         let service = ServiceProcess {
             process,
             health,
-            chat,
+            chat: address("chat"),
+            grpc: address("grpc"),
             log,
         };
         eventually("readiness", async || service.is("ready").then_some(())).await;
@@ -263,6 +264,8 @@ pub(super) struct ServiceProcess {
     health: SocketAddr,
     /// Address for chats; `None` for a service without chats.
     pub(super) chat: Option<String>,
+    /// Address for gRPC; `None` where the configuration has none.
+    pub(super) grpc: Option<String>,
     log: PathBuf,
 }
 

@@ -1,5 +1,7 @@
 //! Delivers the files that the `MEDIA:` tags of an agent's final text name, except those that the tool sent in the same
-//! turn (platform-delivery 2.7, 3).
+//! turn (platform-delivery 2.7, 3). On request also files that the text only mentions, and pictures on other servers.
+
+mod remote_images;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +17,7 @@ use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Fault, OperationId};
 use futures_util::StreamExt as _;
 
+use self::remote_images::SendableImages;
 use crate::accept::RequestIntake;
 use crate::config::Config;
 use crate::error::DeliveryError;
@@ -33,7 +36,7 @@ const TURN_RETENTION: Duration = Duration::from_hours(24);
 /// Delivery id and path of each file that the tool sent in a turn.
 type SentPaths = Vec<(String, String)>;
 
-/// Sends the files that tags of final texts name.
+/// Sends the files that final texts name.
 #[derive(Debug)]
 pub(crate) struct TextSender {
     pub(crate) bus: Bus,
@@ -46,7 +49,8 @@ pub(crate) struct TextSender {
 }
 
 impl TextSender {
-    /// Removes the tags from a text and sends their files, as the delivery with this call's operation.
+    /// Removes the tags from a text and sends their files, as the delivery with this call's operation. Files that are
+    /// only mentioned and remote pictures join them where the request wants that.
     ///
     /// # Errors
     /// The text is too long or belongs to another tenant, the store or the sandbox fails, or the work is not published.
@@ -63,23 +67,30 @@ impl TextSender {
         let tagged_paths = media::tag_paths(&text);
         let real_paths = self.find(meta, &request.session, tagged_paths).await?;
         let extraction = media::extract_with(&text, |path| real_paths.get(path).cloned());
-        let sent = self
-            .sent_in_turn(meta, &request.session, &request.turn)
+        let mut files = self
+            .files_to_send(meta, request, extraction.files, &extraction.text)
             .await?;
-        let mut files = extraction.files;
-        // Models often call `send_file` and then name the same file in a tag.
-        files.retain(|file| !sent.contains(file));
-        // Files above the limit are dropped without a notice, because a text with so many tags is a mistake of the
-        // model.
-        files.truncate(self.config.get().max_files);
-        let mut reply = self.text_reply(meta, extraction.text).await?;
+        let max_files = self.config.get().max_files;
+        let mut images = SendableImages::default();
+        if request.remote_images {
+            let max_images = max_files.saturating_sub(files.len());
+            images = self
+                .fetch_images(meta, &request.session, &extraction.text, max_images)
+                .await?;
+            // A repeated call may find more files, but its pictures are those that the first one cut from the text.
+            files.truncate(max_files.saturating_sub(images.claims.len()));
+        }
+        let text = images.cut_from(extraction.text);
+        let mut reply = self.text_reply(meta, text).await?;
         reply.notices = extraction.notices;
-        if files.is_empty() {
+        reply.image_notices = images.notices;
+        if files.is_empty() && images.claims.is_empty() {
             return Ok(reply);
         }
         let work = v1::SendFileRequested {
             session: request.session.clone(),
             paths: files.into_iter().map(String::into_bytes).collect(),
+            claims: images.claims,
             flags: Some(v1::DeliveryFlags {
                 as_voice: extraction.directives.audio_as_voice,
                 as_document: extraction.directives.as_document,
@@ -91,6 +102,38 @@ impl TextSender {
         };
         reply.delivery_id = self.intake.accept(meta, &work).await?.delivery_id;
         Ok(reply)
+    }
+
+    /// Adds to the `files` of the tags, on request, those that the text without its tags only mentions: each once. Files
+    /// that the tool sent in the turn are removed.
+    async fn files_to_send(
+        &self,
+        meta: &Meta,
+        request: &v1::SendTextRequested,
+        mut files: Vec<String>,
+        text: &str,
+    ) -> Result<Vec<String>, DeliveryError> {
+        if request.mentioned_files {
+            let candidates = media::mentioned_paths(text);
+            let real_paths = self.find(meta, &request.session, candidates).await?;
+            // A path that does not exist is prose, so it gives no notice.
+            for path in media::bare_paths(text, |path| real_paths.contains_key(path)) {
+                if let Some(real) = real_paths.get(&path)
+                    && !files.contains(real)
+                {
+                    files.push(real.clone());
+                }
+            }
+        }
+        let sent = self
+            .sent_in_turn(meta, &request.session, &request.turn)
+            .await?;
+        // Models often call `send_file` and then name the same file in a tag.
+        files.retain(|file| !sent.contains(file));
+        // Files above the limit are dropped without a notice, because a text with so many tags is a mistake of the
+        // model.
+        files.truncate(self.config.get().max_files);
+        Ok(files)
     }
 
     /// Returns the text of the request, which is in the message or in the store.

@@ -251,6 +251,39 @@ impl PlatformCache {
         self.write(key, value, lifetime, revision).await
     }
 
+    /// Writes a value unless one is stored that has not expired, and returns the stored one. Of concurrent writers, the
+    /// first one wins.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub(crate) async fn keep_first<T>(
+        &self,
+        key: &str,
+        value: T,
+        lifetime: Duration,
+    ) -> Result<T, KeyError>
+    where
+        T: Serialize + DeserializeOwned + Sync,
+    {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
+            let mut revision = 0;
+            if let Some(entry) = self.keys.get(key).await? {
+                let stored = decode_value::<T>(&entry.value)
+                    .filter(|expiring| expiring.until_ms > self.clock.now_ms());
+                if let Some(stored) = stored {
+                    return Ok(stored.value);
+                }
+                revision = entry.revision;
+            }
+            match self.write(key, &value, lifetime, revision).await {
+                Ok(()) => return Ok(value),
+                Err(KeyError::Exists | KeyError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(KeyError::Stale)
+    }
+
     async fn remove(&self, key: &str) {
         let removed = match self.keys.get(key).await {
             Ok(Some(entry)) => self.keys.delete(key, entry.revision).await,
@@ -361,6 +394,23 @@ mod tests {
             cache.file_id(&acme, "bot", digest, Route::Photo).await,
             None
         );
+    }
+
+    #[tokio::test]
+    async fn the_first_value_is_kept_until_it_expires() {
+        let (bus, clock) = in_process().await;
+        let cache = PlatformCache::new(&bus, clock.clone());
+        let hour = Duration::from_hours(1);
+        let (one, two) = tokio::join!(
+            cache.keep_first("k", 1, hour),
+            cache.keep_first("k", 2, hour)
+        );
+        let first = one.unwrap();
+        assert_eq!(two.unwrap(), first);
+        assert_eq!(cache.keep_first("k", 3, hour).await.unwrap(), first);
+        clock.advance(hour);
+        assert_eq!(cache.keep_first("k", 4, hour).await.unwrap(), 4);
+        assert_eq!(cache.find("k").await.unwrap(), Some(4));
     }
 
     #[tokio::test]

@@ -79,6 +79,7 @@ impl Service for PlatformDelivery {
             .calls::<v1::StatSandboxRequest>()
             .calls::<v1::GetSandboxFileRequest>()
             .calls::<v1::GetSandboxTreeRequest>()
+            .calls::<v1::FetchRequest>()
             .calls::<v1::DecideInChatRequest>()
             .calls::<v1::ListEgressQuestionsRequest>()
             .calls::<v1::AnswerEgressQuestionRequest>()
@@ -211,7 +212,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Sends the files that the tags of a text name.
+    /// Sends the files that a text names.
     pub async fn send_text(
         self: Arc<Self>,
         request: Request<v1::SendTextRequested>,

@@ -99,6 +99,7 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
             "mcp",
             "mcp-approver",
             "orchestrator",
+            "platform-delivery",
         ],
     ),
     (

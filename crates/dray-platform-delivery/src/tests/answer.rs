@@ -1,18 +1,20 @@
 //! An agent's final text and the files in its tags.
 
+use dray_platform::DuplicateProtection;
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 
 use super::fixture::{DeliveryFixture, chat, states};
 use super::path::{QueueWorkers, finished_record};
+use crate::config::Config;
 use crate::record::FileState;
 
-fn text(text: &str) -> v1::SendTextRequested {
+pub(super) fn text(text: &str) -> v1::SendTextRequested {
     v1::SendTextRequested {
         session: "s".to_owned(),
         text: text.to_owned(),
         turn: "t".to_owned(),
-        text_claim: None,
+        ..v1::SendTextRequested::default()
     }
 }
 
@@ -30,8 +32,13 @@ fn long_text() -> String {
     format!("{}MEDIA:/w/a.pdf", "строка\n".repeat(20_000))
 }
 
-async fn fixture() -> DeliveryFixture {
-    let fixture = DeliveryFixture::new().await;
+pub(super) async fn fixture() -> DeliveryFixture {
+    fixture_with(|_| {}).await
+}
+
+/// A fixture with two files in the sandbox and this change of the configuration.
+pub(super) async fn fixture_with(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
+    let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, change).await;
     fixture.sandbox.bind(chat("42"));
     for name in ["a.pdf", "b c.pdf"] {
         let claim = fixture.claim(name, name.as_bytes()).await;

@@ -23,6 +23,7 @@ mod reload;
 mod replicas;
 mod routes;
 mod upgrade;
+mod untagged;
 mod uploads;
 mod waits;
 mod web_files;

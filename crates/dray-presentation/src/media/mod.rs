@@ -33,7 +33,7 @@ mod tidy;
 
 pub use directive::MediaDirectives;
 pub use hold::HoldBack;
-pub use prose::{RemoteImage, bare_paths, remote_images};
+pub use prose::{RemoteImage, bare_paths, cut_spans, mentioned_paths, remote_images};
 pub use tag::{MAX_CANDIDATES, MediaTag, TagCandidate};
 
 use crate::name;

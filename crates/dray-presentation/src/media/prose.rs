@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::grammar::{has_known_extension, is_boundary, path_start};
 use super::mask::LineMasks;
+use super::tidy::WhitespaceTidier;
 
 /// Most bytes of a path, and of an address.
 const MAX_LENGTH_BYTES: usize = 4096;
@@ -32,10 +33,18 @@ pub struct RemoteImage {
 /// Each appears once, in order.
 ///
 /// Pass the text that [`super::extract_media`] returns for a final answer that was not streamed. A streamed answer must
-/// not be scanned a second time, because that would send a path that the agent only mentioned.
+/// not be scanned a second time, because that would send a path that the agent only mentioned. `exists` is called for
+/// the [`mentioned_paths`], at most once for each.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
+    let mut paths = mentioned_paths(text);
+    paths.retain(|path| exists(path));
+    paths
+}
+
+/// The paths that [`bare_paths`] checks, each once, in order, at most 64: for callers that first have to look up which
+/// of them exist.
+pub fn mentioned_paths(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let mut checks = 0;
     for (_, segment) in unmasked_text(text) {
         let mut before = None;
         let mut skip = 0;
@@ -52,10 +61,11 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
             else {
                 continue;
             };
-            // The check is counted before the call, because each check may be a round trip to a sandbox, even if the
-            // path does not exist.
-            checks += 1;
-            if checks <= MAX_MENTIONS && !found.iter().any(|known| known == path) && exists(path) {
+            // Paths that do not exist count too, because each lookup may be a round trip to a sandbox.
+            if found.len() >= MAX_MENTIONS {
+                return found;
+            }
+            if !found.iter().any(|known| known == path) {
                 found.push(path.to_owned());
             }
         }
@@ -94,6 +104,29 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
         }
     }
     found
+}
+
+/// Cuts the spans of [`remote_images`] out of a text: in order, each within one line. White space is reduced as after
+/// the removal of tags (platform-delivery 3.6).
+pub fn cut_spans(text: &str, spans: &[Range<usize>]) -> String {
+    let (mut masks, mut tidy) = (LineMasks::default(), WhitespaceTidier::default());
+    let mut spans = spans.iter().peekable();
+    let (mut shown, mut start) = (String::new(), 0);
+    for line in text.split_inclusive('\n') {
+        masks.mask_line(line);
+        let fenced = masks.in_fence();
+        let end = start + line.len();
+        let mut offset = start;
+        while let Some(span) = spans.next_if(|span| span.start < end) {
+            let before = text.get(offset..span.start).unwrap_or_default();
+            tidy.push(before, fenced, &mut shown);
+            offset = offset.max(span.end);
+        }
+        let rest = text.get(offset..end).unwrap_or_default();
+        tidy.push(rest, fenced, &mut shown);
+        start = end;
+    }
+    shown
 }
 
 /// The parts of a text that are not masked, with their start. Each is within one line.

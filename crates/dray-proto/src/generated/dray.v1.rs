@@ -2801,6 +2801,16 @@ pub struct SendTextRequested {
     /// A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then.
     #[prost(message, optional, tag = "4")]
     pub text_claim: ::core::option::Option<Claim>,
+    /// Whether files that the text only mentions are sent, too: existing paths with a known extension, outside of code and
+    /// quotes. The text keeps them. Only for a text that was not streamed: other callers would send what the agent did
+    /// not mean to send.
+    #[prost(bool, tag = "5")]
+    pub mentioned_files: bool,
+    /// Whether pictures on other servers are sent as files, where the policy of egress allows their addresses:
+    /// `![alt](http…)` whose address looks like a picture, and `<img src="http…">`, outside of code and quotes. They are
+    /// cut from the text; a picture that is not sent stays. The whole call may then take 30 s longer.
+    #[prost(bool, tag = "6")]
+    pub remote_images: bool,
 }
 impl ::prost::Name for SendTextRequested {
 const NAME: &'static str = "SendTextRequested";
@@ -2821,6 +2831,10 @@ pub struct SendTextReply {
     /// The text to show where it has more than 100 KiB; `text` is empty then.
     #[prost(message, optional, tag = "4")]
     pub text_claim: ::core::option::Option<Claim>,
+    /// For each address of a picture that was to be sent and stays in the text, a sentence with its reason. Empty where the
+    /// operator allows no fetch at all.
+    #[prost(string, repeated, tag = "5")]
+    pub image_notices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for SendTextReply {
 const NAME: &'static str = "SendTextReply";

@@ -238,7 +238,7 @@ async fn send_tagged_text(
         session: DEMO_SESSION.to_owned(),
         text,
         turn: DEMO_TURN.to_owned(),
-        text_claim: None,
+        ..v1::SendTextRequested::default()
     };
     let reply = system.ask(&request).await?;
     reporter.line(

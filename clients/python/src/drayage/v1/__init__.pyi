@@ -1929,7 +1929,11 @@ class SendTextRequested(Message):
     def text_claim(self) -> Claim:
         """A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then."""
         ...
-    def __init__(self, *, session: _str | None = ..., text: _str | None = ..., turn: _str | None = ..., text_claim: Claim | None = ...) -> None: ...
+    mentioned_files: _bool
+    """Whether files that the text only mentions are sent, too: existing paths with a known extension, outside of code and quotes. The text keeps them. Only for a text that was not streamed: other callers would send what the agent did not mean to send."""
+    remote_images: _bool
+    """Whether pictures on other servers are sent as files, where the policy of egress allows their addresses: `![alt](http…)` whose address looks like a picture, and `<img src='http…'>`, outside of code and quotes. They are cut from the text; a picture that is not sent stays. The whole call may then take 30 s longer."""
+    def __init__(self, *, session: _str | None = ..., text: _str | None = ..., turn: _str | None = ..., text_claim: Claim | None = ..., mentioned_files: _bool | None = ..., remote_images: _bool | None = ...) -> None: ...
 
 class SendTextReply(Message):
     """The text without its tags, and the delivery of the files that they name."""
@@ -1945,7 +1949,11 @@ class SendTextReply(Message):
     def text_claim(self) -> Claim:
         """The text to show where it has more than 100 KiB; `text` is empty then."""
         ...
-    def __init__(self, *, text: _str | None = ..., delivery_id: _str | None = ..., notices: Iterable[_str] | None = ..., text_claim: Claim | None = ...) -> None: ...
+    @property
+    def image_notices(self) -> RepeatedScalarFieldContainer[_str]:
+        """For each address of a picture that was to be sent and stays in the text, a sentence with its reason. Empty where the operator allows no fetch at all."""
+        ...
+    def __init__(self, *, text: _str | None = ..., delivery_id: _str | None = ..., notices: Iterable[_str] | None = ..., text_claim: Claim | None = ..., image_notices: Iterable[_str] | None = ...) -> None: ...
 
 class PrepareUploadRequest(Message):
     """A file that a user or a service is going to upload."""

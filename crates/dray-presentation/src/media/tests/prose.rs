@@ -31,6 +31,45 @@ fn a_bare_path_is_found_once() {
 }
 
 #[test]
+fn each_mentioned_path_is_checked_once_and_at_most_64_are() {
+    let text = "/w/a.png, /w/none.pdf and again /w/a.png or /w/none.pdf; `/w/code.png`";
+    assert_eq!(mentioned_paths(text), ["/w/a.png", "/w/none.pdf"]);
+    let mut checked = Vec::new();
+    bare_paths(text, |path| {
+        checked.push(path.to_owned());
+        false
+    });
+    assert_eq!(checked, mentioned_paths(text));
+    let many: String = (0..70).map(|number| format!("/w/{number}.png ")).collect();
+    let paths = mentioned_paths(&many);
+    assert_eq!(paths.len(), 64);
+    assert_eq!(paths[63], "/w/63.png");
+}
+
+#[test]
+fn cut_pictures_leave_no_gap_and_code_keeps_its_empty_lines() {
+    let picture = "![a](https://h/a.png)";
+    let text = format!(
+        "{picture}\nOne:\n\n{picture}\n\n<img src='http://h/b'> two {picture}.\n```\n\n\n\n{picture}\n```\n{picture}"
+    );
+    let spans: Vec<_> = remote_images(&text)
+        .into_iter()
+        .map(|image| image.span)
+        .collect();
+    assert_eq!(spans.len(), 5);
+    assert_eq!(
+        cut_spans(&text, &spans),
+        format!("One:\n\n two .\n```\n\n\n\n{picture}\n```")
+    );
+    // The others stay as they are.
+    assert_eq!(
+        cut_spans(&text, &spans[..1]),
+        text.strip_prefix(&format!("{picture}\n")).unwrap()
+    );
+    assert_eq!(cut_spans("  a\n", &[]), "a");
+}
+
+#[test]
 fn remote_pictures_are_found_with_their_spans() {
     let text = "x ![a cat](https://h.example/p/cat.png?w=1 \"Cat\") y <img alt='d' src=\"http://h/d\"> ![n](https://h/page) ![f](https://v3.fal.media/files/1)";
     let found = remote_images(text);
