@@ -231,7 +231,10 @@ async fn discover(
         Ok(Err(error)) => error.to_string(),
         Err(_) => WireError::Idle.to_string(),
     };
-    tracing::debug!(reason, "the session with an MCP server begins with `initialize`");
+    tracing::debug!(
+        reason,
+        "the session with an MCP server begins with `initialize`"
+    );
     let error = ErrorData::invalid_request(reason, None);
     let error = ServerJsonRpcMessage::error(error, Some(id.clone()));
     Ok(StreamableHttpPostResponse::Json(error, None))
