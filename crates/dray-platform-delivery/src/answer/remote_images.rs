@@ -102,18 +102,17 @@ impl TextSender {
         }
         let key = outcome_key(meta);
         let found = self.platform_cache.find(&key).await;
-        let outcomes = match found.map_err(RecordError::Unreachable)? {
-            Some(outcomes) => outcomes,
-            None => {
-                let fetched = self.fetch_urls(meta, session, &urls).await;
-                // Of two concurrent calls of the same operation, both return what the first one stored: only one of
-                // the two deliveries is published.
-                let kept = self
-                    .platform_cache
-                    .keep_first(&key, fetched, OUTCOME_RETENTION)
-                    .await;
-                kept.map_err(RecordError::Unreachable)?
-            }
+        let outcomes = if let Some(outcomes) = found.map_err(RecordError::Unreachable)? {
+            outcomes
+        } else {
+            let fetched = self.fetch_urls(meta, session, &urls).await;
+            // Of two concurrent calls of the same operation, both return what the first one stored: only one of the
+            // two deliveries is published.
+            let kept = self
+                .platform_cache
+                .keep_first(&key, fetched, OUTCOME_RETENTION)
+                .await;
+            kept.map_err(RecordError::Unreachable)?
         };
         Ok(sendable_images(&images, &outcomes))
     }
@@ -178,12 +177,12 @@ fn sendable_images(images: &[RemoteImage], outcomes: &ImageOutcomes) -> Sendable
                     sendable.claims.push(claim);
                 }
             }
-            Some(ImageOutcome::Failed(notice)) => {
-                if !notice.is_empty() && !sendable.notices.contains(notice) {
-                    sendable.notices.push(notice.clone());
-                }
+            Some(ImageOutcome::Failed(notice))
+                if !notice.is_empty() && !sendable.notices.contains(notice) =>
+            {
+                sendable.notices.push(notice.clone());
             }
-            None => {}
+            Some(ImageOutcome::Failed(_)) | None => {}
         }
     }
     sendable

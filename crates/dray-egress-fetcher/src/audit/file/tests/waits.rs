@@ -1,6 +1,6 @@
 //! Callers that wait until their event is in the file.
 
-use dray_bus::{Bus, Meta};
+use dray_bus::{Bus, Meta, Topology};
 use dray_types::{Clock, Deadline, TenantId};
 use futures_util::FutureExt as _;
 use opentelemetry::metrics::Meter;
@@ -10,10 +10,12 @@ use super::*;
 use crate::metrics::ProxyMetrics;
 
 /// An auditor that writes to `file`, and the metadata of a request.
-fn auditor(meter: &Meter, metrics: EgressMetrics, file: AuditQueue) -> (Auditor, Meta) {
+async fn auditor(meter: &Meter, metrics: EgressMetrics, file: AuditQueue) -> (Auditor, Meta) {
     let clock = Clock::manual(1_800_000_000_000);
+    let bus = Bus::in_process(clock.clone(), meter);
+    bus.apply_topology(&Topology::default()).await.unwrap();
     let auditor = Auditor::new(
-        Bus::in_process(clock.clone(), meter),
+        bus,
         clock,
         metrics,
         tokio_util::task::TaskTracker::new(),
@@ -55,7 +57,7 @@ async fn a_disk_that_stalls_delays_one_fetch_and_not_the_next() {
     let (tasks, _received) = sync_channel(8);
     let metrics = EgressMetrics::new(&meter);
     let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
-    let (auditor, meta) = auditor(&meter, metrics, file);
+    let (auditor, meta) = auditor(&meter, metrics, file).await;
     for expected in [PUBLISH_TIMEOUT, Duration::ZERO] {
         let begin = tokio::time::Instant::now();
         let fetch = auditor.begin(meta.clone());
@@ -72,7 +74,7 @@ async fn an_open_connection_waits_until_its_line_is_in_the_file() {
     let (queue, received) = sync_channel(8);
     let metrics = EgressMetrics::new(&meter);
     let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, queue, metrics.clone());
-    let (auditor, meta) = auditor(&meter, metrics, file);
+    let (auditor, meta) = auditor(&meter, metrics, file).await;
     let metrics = ProxyMetrics::new(&meter);
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
