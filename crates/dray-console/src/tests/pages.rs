@@ -298,75 +298,70 @@ async fn the_policy_tester_asks_the_service_and_shows_each_step() {
     }
 }
 
+/// Checks what the pages say about the rules in force when the service names this setting and this digest.
+async fn check_rules_in_force(
+    setting: &'static str,
+    digest: &'static str,
+    parts: &[&str],
+    absent: &str,
+) {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ExplainRequest>(move |_| {
+            Ok(v1::ExplainReply {
+                steps: vec![v1::JudgementStep {
+                    step: v1::PolicyStep::PolicyRules.into(),
+                    setting: setting.to_owned(),
+                    ..v1::JudgementStep::default()
+                }],
+                rules_digest: digest.to_owned(),
+                ..v1::ExplainReply::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let judged = console
+        .post("/policy", &login, "url=https%3A%2F%2Fa.example%2F")
+        .await;
+    for page in [
+        console.get("/policy", Some(&login)).await,
+        console.get("/setup", Some(&login)).await,
+        judged,
+    ] {
+        for part in parts {
+            assert!(page.body.contains(part), "{part} in {page:?}");
+        }
+        assert!(!page.body.contains(absent), "{absent} in {page:?}");
+    }
+}
+
 #[tokio::test]
 async fn rules_of_the_bucket_are_shown_with_their_revision_and_whether_it_is_in_force() {
-    for (setting, digest, parts, absent) in [
-        (
-            "egress-fetcher.policy_bucket",
-            BUCKET_DIGEST,
-            &[
-                "from the bucket",
-                "43 of",
-                "put by &lt;ada&gt;",
-                ">in force<",
-                "2026-01-01",
-            ][..],
-            "not in force",
-        ),
-        (
-            "egress-fetcher.policy_bucket",
-            "d2",
-            &[
-                "from the bucket",
-                "43 of",
-                ">not in force<",
-                "<code>d1</code>",
-                "<code>d2</code>",
-            ],
-            ">in force<",
-        ),
-        (
-            "egress-fetcher.policy_path",
-            "d2",
-            &["from files", "<code>d2</code>"],
-            "43 of",
-        ),
-        (
-            "egress-fetcher.policy_path",
-            "",
-            &["none: only the configuration"],
-            "43 of",
-        ),
-    ] {
-        let mut console = ConsoleFixture::new().await;
-        console
-            .respond::<v1::ExplainRequest>(move |_| {
-                Ok(v1::ExplainReply {
-                    steps: vec![v1::JudgementStep {
-                        step: v1::PolicyStep::PolicyRules.into(),
-                        setting: setting.to_owned(),
-                        ..v1::JudgementStep::default()
-                    }],
-                    rules_digest: digest.to_owned(),
-                    ..v1::ExplainReply::default()
-                })
-            })
-            .await;
-        let login = console.log_in(ConsoleRole::Look).await;
-        let judged = console
-            .post("/policy", &login, "url=https%3A%2F%2Fa.example%2F")
-            .await;
-        for page in [
-            console.get("/policy", Some(&login)).await,
-            console.get("/setup", Some(&login)).await,
-            judged,
-        ] {
-            for part in parts {
-                assert!(page.body.contains(part), "{part} in {page:?}");
-            }
-            assert!(!page.body.contains(absent), "{absent} in {page:?}");
-        }
-    }
+    let bucket = "egress-fetcher.policy_bucket";
+    let in_force = [
+        "from the bucket",
+        "43 of",
+        "put by &lt;ada&gt;",
+        ">in force<",
+        "2026-01-01",
+    ];
+    check_rules_in_force(bucket, BUCKET_DIGEST, &in_force, "not in force").await;
+    let outdated = [
+        "from the bucket",
+        "43 of",
+        ">not in force<",
+        "<code>d1</code>",
+        "<code>d2</code>",
+    ];
+    check_rules_in_force(bucket, "d2", &outdated, ">in force<").await;
+}
+
+#[tokio::test]
+async fn rules_of_files_are_shown_with_their_digest_and_without_a_revision() {
+    let files = "egress-fetcher.policy_path";
+    let rules = ["from files", "<code>d2</code>"];
+    check_rules_in_force(files, "d2", &rules, "43 of").await;
+    check_rules_in_force(files, "", &["none: only the configuration"], "43 of").await;
 }
 
 #[tokio::test]
