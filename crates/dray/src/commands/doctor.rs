@@ -29,7 +29,7 @@ use crate::outcome::{CommandFailure, print_line, print_styled_line};
 
 /// Runs all checks and prints their findings. Fails if one of them is a problem.
 pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
-    let findings = examine(global, doctor).await?;
+    let findings = Box::pin(examine(global, doctor)).await?;
     report(global, &findings);
     let worst = findings.iter().map(|finding| finding.level).max();
     if worst == Some(FindingLevel::Problem) {

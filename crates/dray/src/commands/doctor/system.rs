@@ -34,15 +34,7 @@ pub(super) async fn check_bus(
     let section: BusSection = config_section(loaded, "bus")?;
     let egress: dray_egress_fetcher::Config = config_section(loaded, "egress-fetcher")?;
     if section.mode == BusMode::Embedded {
-        let text = "in this process (`bus.mode`); name a server with --nats to check it";
-        let mut findings = vec![Finding::skipped("bus", text)];
-        if egress.policy_bucket {
-            findings.push(policy_bucket::without_a_server());
-        }
-        if doctor.accounts {
-            findings.push(accounts::without_a_system());
-        }
-        return Ok(findings);
+        return Ok(without_a_server(&egress, doctor));
     }
     let clock = Clock::system();
     let meter = dray_service::telemetry::no_meter();
@@ -92,6 +84,19 @@ pub(super) async fn check_bus(
     }
     bus.drain().await;
     Ok(findings)
+}
+
+/// The findings about a bus that each process has for itself.
+fn without_a_server(egress: &dray_egress_fetcher::Config, doctor: &DoctorArgs) -> Vec<Finding> {
+    let text = "in this process (`bus.mode`); name a server with --nats to check it";
+    let mut findings = vec![Finding::skipped("bus", text)];
+    if egress.policy_bucket {
+        findings.push(policy_bucket::without_a_server());
+    }
+    if doctor.accounts {
+        findings.push(accounts::without_a_system());
+    }
+    findings
 }
 
 async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
