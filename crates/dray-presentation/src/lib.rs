@@ -2,7 +2,7 @@
 //! answers. `dray_media_type::kind` detects the type of a file.
 //!
 //! - [`name`] makes names safe for files, displays, prompts, headers and object keys.
-//! - [`media::extract_media`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
+//! - [`media::extract_with`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
 //! - [`mod@line`] writes the lines that list uploads for an agent.
 //! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts for people; [`size`] formats sizes.
 //!

@@ -20,7 +20,7 @@ const MAX_JOINED_LINES: usize = 8;
 
 /// Receives an answer in chunks and returns the text that can be shown. A partial tag is never shown.
 ///
-/// The joined results equal the text from [`super::extract_media`] for the complete answer, independent of the chunks.
+/// The joined results equal the text from [`super::extract_with`] for the complete answer, independent of the chunks.
 /// Text is held back at most until the end of its line, or of the line after `MEDIA:` if the path has not arrived yet.
 #[derive(Clone, Debug, Default)]
 pub struct HoldBack {

@@ -54,13 +54,14 @@ pub struct MediaExtraction {
     pub directives: MediaDirectives,
 }
 
-/// Removes the tags from an answer. `exists` returns whether a path, as written, is a file that may be sent.
-pub fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
+/// Like [`extract_with`], for paths that are written in full.
+#[cfg(test)]
+fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
     extract_with(text, |path| exists(path).then(|| path.to_owned()))
 }
 
-/// Like [`extract_media`], where `resolve` also returns the full path (`~` expanded), so that two spellings of one file
-/// count as one.
+/// Removes the tags from an answer. `resolve` returns the full path (`~` expanded) of a path that is a file that may be
+/// sent, so that two spellings of one file count as one.
 pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
     let mut whole = HoldBack::new();
     whole.feed(text);
@@ -68,13 +69,14 @@ pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> 
 }
 
 /// Finds the tags of an answer without checking paths. Spans are byte ranges of `text`.
-pub fn scan_tags(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
+#[cfg(test)]
+fn scan_tags(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
     let mut whole = HoldBack::new();
     whole.feed(text);
     whole.tags(true)
 }
 
-/// Every path to which the tags of an answer may refer, sorted: the paths to look up before [`extract_media`].
+/// Every path to which the tags of an answer may refer, sorted: the paths to look up before [`extract_with`].
 pub fn tag_paths(text: &str) -> Vec<String> {
     let mut whole = HoldBack::new();
     whole.feed(text);

@@ -32,7 +32,7 @@ pub struct RemoteImage {
 /// Local paths in prose: they begin at a word boundary, end with a known extension, are outside of code, and exist.
 /// Each appears once, in order.
 ///
-/// Pass the text that [`super::extract_media`] returns for a final answer that was not streamed. A streamed answer must
+/// Pass the text that [`super::extract_with`] returns for a final answer that was not streamed. A streamed answer must
 /// not be scanned a second time, because that would send a path that the agent only mentioned. `exists` is called for
 /// the [`mentioned_paths`], at most once for each.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
