@@ -1,8 +1,8 @@
 //! Policy files in a key-value bucket of the bus.
 //!
-//! The key [`POLICY_KEY`] contains all files of the policy ([`snapshot`]), so that a change is one write and a reader
-//! sees all of it or nothing ([`put`]). Earlier versions wrote one key for each file. Such a bucket is still read, until
-//! the next put replaces its keys.
+//! The key `policy` contains all files of the policy (module `snapshot`), so that a change is one write and a reader
+//! sees all of it or nothing (module `put`). Earlier versions wrote one key for each file. Such a bucket is still read,
+//! until the next put replaces its keys.
 //!
 //! Keys are read one after the other in the order of their revisions, so that a read ends with the state of exactly one
 //! revision of the bucket, even if keys are written meanwhile. While nothing changes, a read is one request, which asks

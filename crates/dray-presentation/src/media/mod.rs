@@ -5,15 +5,16 @@
 //! assistant's own final text to this module: tags in tool output or in quoted text of a user must not count, and only
 //! the caller can distinguish these.
 //!
-//! This module does not access a file system. A caller that can immediately check whether a path exists calls
-//! [`extract_media`]; other callers first look up the [`tag_paths`]. The time is linear in the text: every byte is
-//! examined a constant number of times, and a tag has at most [`MAX_CANDIDATES`] candidates.
+//! This module does not access a file system. A caller that cannot immediately check whether a path exists first looks up
+//! the [`tag_paths`], and then calls [`extract_with`]. The time is linear in the text: every byte is examined a constant
+//! number of times, and a tag has at most [`MAX_CANDIDATES`] candidates.
 //!
 //! ```
 //! use dray_presentation::media;
 //!
 //! let answer = "Here it is: MEDIA:/tmp/my report.pdf\nEnjoy!";
-//! let found = media::extract_media(answer, |path| path == "/tmp/my report.pdf");
+//! let report = "/tmp/my report.pdf";
+//! let found = media::extract_with(answer, |path| (path == report).then(|| path.to_owned()));
 //! assert_eq!(found.files, ["/tmp/my report.pdf"]);
 //! assert_eq!(found.text, "Here it is: \nEnjoy!");
 //! ```
