@@ -23,7 +23,7 @@ struct ShownTurn<'a> {
 }
 
 impl<'a> ShownTurn<'a> {
-    /// The row of the end, or of the beginning while there is no end: the end has more facts.
+    /// The row of the end, which has more facts. While the end is not known, the row of the beginning.
     fn row(&self) -> Option<&'a EventRow> {
         self.end.or(self.begin)
     }

@@ -189,7 +189,8 @@ impl From<dray_http::HttpError> for Error {
 
 /// The delay that a response requests. `retry-after-ms`, which services of models send beside or instead of
 /// `Retry-After`, has priority, as in the packages of `OpenAI`. Otherwise it is `Retry-After`, in seconds or as a date.
-/// A date counts from the `Date` of the response; without that, the result is `None`. A date in the past is no delay.
+/// A date counts from the `Date` of the response; without that, the result is `None`. For a date in the past, the delay
+/// is zero.
 fn retry_after(response: &HttpResponse) -> Option<Duration> {
     let in_milliseconds = || {
         let ms: f64 = response.header("retry-after-ms")?.trim().parse().ok()?;

@@ -126,7 +126,7 @@ impl PreviewService {
     /// # Errors
     ///
     /// Failures of the sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], and a record or
-    /// an audit event that cannot be stored. After an error there is no link.
+    /// an audit event that cannot be stored. After an error no link exists.
     pub async fn create(
         &self,
         meta: &Meta,

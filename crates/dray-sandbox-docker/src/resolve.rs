@@ -116,7 +116,7 @@ fn hidden_path(walk: &PathWalk) -> Result<SandboxPath, Error> {
 }
 
 /// Reads the target of a link from the tar of the link, because the engine's description changes the target. `None`
-/// where the tar has another entry: Podman follows the link, and on Docker the path is no longer a link.
+/// where the tar has another entry: Podman follows the link, and on Docker another entry has replaced the link.
 async fn target(
     client: &Client,
     container: &str,
