@@ -22,6 +22,9 @@ use serde_json::{Value, json};
 
 use super::memory::CROWD_COUNT;
 
+/// Name under which the model knows the tool: that of its set and its own.
+const TOOL_NAME: &str = "shop_find";
+
 /// Durations within one turn, from its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnTiming {
@@ -36,7 +39,8 @@ pub(super) struct OrchestratorFixture {
     pub(super) model: RehearsalServer,
     pub(super) client: HttpClient,
     url: String,
-    tool: FakeServer<()>,
+    /// Counts the calls of the tool.
+    tool: FakeServer<u64>,
     _orchestrator: Orchestrator,
     cx: ServiceContext,
     _s3: EmbeddedS3,
@@ -47,7 +51,7 @@ impl OrchestratorFixture {
     /// Starts all parts, with the bus on the server `nats`, or inside this process without one.
     pub(super) async fn start(nats: Option<&NatsServer>) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let tool = FakeServer::start((), tool_response).await?;
+        let tool = FakeServer::start(0, tool_response).await?;
         let manifest = agent_manifest(&find_tool_sets(&tool.shared().url()));
         let manifests = write_manifests(directory.path(), &[("agent", &manifest)])?;
         let model = RehearsalServer::start(model_script(0)?).await?;
@@ -137,6 +141,11 @@ impl OrchestratorFixture {
         Ok(TurnTiming { first, whole })
     }
 
+    /// Number of calls that the tool has received.
+    pub(super) fn call_count(&self) -> u64 {
+        *self.tool.shared().lock()
+    }
+
     /// One call of the tool, without the orchestrator.
     pub(super) async fn call(&self) -> anyhow::Result<Duration> {
         let start = Instant::now();
@@ -159,7 +168,7 @@ pub(super) fn question_body(model: &str, text: &str) -> Value {
 /// The request to the model after the result of the tool.
 pub(super) fn answered_body() -> Value {
     let call = json!({"id": "call_2_0", "type": "function",
-        "function": {"name": "find", "arguments": "{\"q\":\"x\"}"}});
+        "function": {"name": TOOL_NAME, "arguments": "{\"q\":\"x\"}"}});
     json!({"model": "lead", "stream": true, "messages": [
         {"role": "system", "content": "You help."},
         {"role": "user", "content": "find it"},
@@ -173,9 +182,9 @@ pub(super) fn model_script(delay_ms: u64) -> anyhow::Result<Script> {
     let text = "words of ten.".repeat(10);
     let reply = json!({"say": text, "piece": 13, "delay_ms": delay_ms});
     let script = json!({"rules": [
-        {"when": {"tool_result_of": "find"}, "reply": reply},
+        {"when": {"tool_result_of": TOOL_NAME}, "reply": reply},
         {"when": {"last_user_contains": "find"},
-         "reply": {"call": [{"name": "find", "arguments": {"q": "x"}}]}},
+         "reply": {"call": [{"name": TOOL_NAME, "arguments": {"q": "x"}}]}},
         {"reply": reply},
     ]});
     Ok(Script::from_json(&script.to_string())?)
@@ -186,9 +195,10 @@ fn contains_bytes(text: &[u8], pattern: &[u8]) -> bool {
 }
 
 fn tool_response(
-    _: Arc<SharedState<()>>,
+    shared: Arc<SharedState<u64>>,
     _: ReceivedRequest,
 ) -> BoxFuture<'static, Result<fake_server::Reply, ConnectionClosed>> {
+    *shared.lock() += 1;
     let body = Bytes::from_static(b"{\"found\":true}");
     Box::pin(async move { Ok(fake_server::bytes_reply(200, "application/json", body)) })
 }

@@ -95,6 +95,12 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
         }
     }
     fixture.model.clear_requests();
+    let expected_calls = 2 * (WARM_UP_ROUNDS + ROUND_COUNT);
+    anyhow::ensure!(
+        usize::try_from(fixture.call_count()).is_ok_and(|count| count == expected_calls),
+        "the tool received {} calls instead of {expected_calls}: the agent did not call it",
+        fixture.call_count()
+    );
     let median = percentile_of(&mut added, 50);
     print_line(&format!(
         "  {:<12} compared with two calls of the model and one of the tool: added p50 {median:>7.3} ms, p99 {:>7.3} ms",
