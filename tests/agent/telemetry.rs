@@ -102,7 +102,7 @@ async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
     let question =
         json!({"role": "user", "content": "Order.", "custom_content": {"attachments": [note]}});
-    let body = json!({"model": "agent", "messages": [question], "stream": true});
+    let body = json!({"model": "agent", "messages": [question], "stream": true, "max_completion_tokens": 500});
     let request = fixture
         .post_to(agent, "/v1/chat/completions")
         .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
@@ -159,6 +159,7 @@ fn check_chats(spans: &BTreeMap<String, ReceivedSpan>, fixture: &AgentFixture) {
             .to_str()
             .unwrap();
         assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chat.span_id));
+        assert_eq!(chat.attributes["gen_ai.request.max_tokens"], "500");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_agent::caller::Caller;
-use dray_agent::message::Message;
+use dray_agent::message::{Attachment, Message};
 
 use crate::FileStorage;
 
@@ -21,6 +21,7 @@ pub struct Turn {
     /// Most bytes of one file in an argument.
     pub file_limit: u64,
     interpreter: Mutex<Option<String>>,
+    made_files: Mutex<Vec<Attachment>>,
 }
 
 impl Turn {
@@ -40,7 +41,32 @@ impl Turn {
             storage,
             file_limit,
             interpreter: Mutex::new(interpreter),
+            made_files: Mutex::default(),
         }
+    }
+
+    /// All files of the conversation, oldest first: those of its messages, and those that calls of this turn made.
+    pub fn files(&self) -> Vec<Attachment> {
+        let messages = self.history.iter();
+        let named =
+            messages.filter_map(|message| message.custom_content.as_ref()?.attachments.clone());
+        let made = self.made_files.lock();
+        // Files are added in one step, so the list is usable after a panic under the lock.
+        let made = made.unwrap_or_else(PoisonError::into_inner).clone();
+        named.flatten().chain(made).collect()
+    }
+
+    /// Adds the files of a call's result to those of the turn.
+    pub fn add_files(&self, result: &Message) {
+        let custom = result.custom_content.as_ref();
+        let Some(files) = custom.and_then(|custom| custom.attachments.as_ref()) else {
+            return;
+        };
+        let mut made = self
+            .made_files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        made.extend_from_slice(files);
     }
 
     /// The Python interpreter's session, if one is known.

@@ -225,7 +225,7 @@ impl Tool for AgentTool {
             });
         };
         let mut message = Message::new(Role::User, request);
-        let files = named_files(call.arguments.get("files"), &turn.history)?;
+        let files = named_files(call.arguments.get("files"), || turn.files())?;
         if !files.is_empty() {
             message.custom_content = Some(CustomContent {
                 attachments: Some(files),
@@ -344,7 +344,10 @@ async fn collect_answer(mut events: Receiver<Event>, stage: &StageWriter) -> Age
 }
 
 /// The files that a call names; of equal names the newest counts.
-fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachment>, ToolFailure> {
+fn named_files(
+    names: Option<&Value>,
+    known: impl FnOnce() -> Vec<Attachment>,
+) -> Result<Vec<Attachment>, ToolFailure> {
     let invalid = |message: String| ToolFailure::Parameter {
         name: "files".to_owned(),
         message,
@@ -354,11 +357,7 @@ fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachm
         Some(Value::Array(names)) => names,
         Some(_) => return Err(invalid("it must be a list of names".to_owned())),
     };
-    let known: Vec<&Attachment> = history
-        .iter()
-        .filter_map(|message| message.custom_content.as_ref()?.attachments.as_ref())
-        .flatten()
-        .collect();
+    let known = known();
     let mut files = Vec::with_capacity(names.len());
     for name in names {
         let found = known
@@ -377,7 +376,7 @@ fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachm
             };
             return Err(invalid(format!("no file has the name {name}; {known}")));
         };
-        files.push((*file).clone());
+        files.push(file.clone());
     }
     Ok(files)
 }
@@ -407,15 +406,19 @@ mod tests {
             {"role": "user", "content": "y", "custom_content": {"attachments": [{"title": "a.csv", "url": "new"}]}},
         ]))
         .unwrap();
-        let files = named_files(Some(&json!(["a.csv", "b.csv"])), &history).unwrap();
+        let known = || {
+            let custom = history.iter().filter_map(|message: &Message| message.custom_content.clone());
+            custom.filter_map(|custom| custom.attachments).flatten().collect()
+        };
+        let files = named_files(Some(&json!(["a.csv", "b.csv"])), known).unwrap();
         let urls: Vec<_> = files
             .iter()
             .filter_map(|file| file.url.as_deref())
             .collect();
         assert_eq!(urls, ["new", "b"]);
-        assert!(named_files(None, &history).unwrap().is_empty());
+        assert!(named_files(None, known).unwrap().is_empty());
         for invalid in [json!("a.csv"), json!(["c.csv"]), json!([1])] {
-            let failure = named_files(Some(&invalid), &history).unwrap_err();
+            let failure = named_files(Some(&invalid), known).unwrap_err();
             assert!(matches!(failure, ToolFailure::Parameter { name, .. } if name == "files"));
         }
     }

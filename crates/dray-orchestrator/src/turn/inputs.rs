@@ -86,7 +86,10 @@ pub(super) async fn turn_inputs(
     };
     let principal = audience.principal;
     let client_files = &parts.records.client_files;
-    let named = attach_named_files(client_files, principal, files, &mut messages).await?;
+    // A client could send as much content in the request itself.
+    let max_inline = parts.config.max_body;
+    let named =
+        attach_named_files(client_files, principal, files, max_inline, &mut messages).await?;
     let inputs = gather_inputs(parts, audience, loaded, files, calls, messages).await?;
     Ok(TurnInputs {
         named_files: named,

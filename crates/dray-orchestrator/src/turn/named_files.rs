@@ -1,16 +1,19 @@
 //! Files of `/v1/files` that messages name by their ids.
 
+use std::collections::HashMap;
+
 use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_tool_files::TurnFiles;
+use dray_tool_files::inline::INLINE_KEY;
 use dray_types::ByteSize;
 use serde_json::Value;
 
 use crate::client_files::ClientFiles;
 use crate::http::{DETAIL_FIELD, FILE_ID_FIELD};
 
-/// Most files that one request names. Each is looked up.
+/// Most files of one request. Each is looked up once, however often the request names it.
 const MAX_NAMED_FILES: usize = 100;
 /// Largest picture that is sent to a model as a part of its message.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
@@ -18,44 +21,47 @@ const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
 /// Replaces ids by their files, which it returns with their names. Earlier messages may name files that are gone: the
 /// conversation continues without those.
 ///
+/// Newer messages have priority: beyond [`MAX_NAMED_FILES`] files, those of earlier messages are not available, and
+/// beyond `max_inline` bytes of base64 in all, pictures are files but not parts of their messages.
+///
 /// # Errors
 ///
-/// 404 for a file of the last message that does not exist or belongs to another caller, 400 for too many files, 503
-/// while the bus or the store fails.
+/// 404 for a file of the last message that does not exist or belongs to another caller, 400 if that message names too
+/// many files, 503 while the bus or the store fails.
 pub(super) async fn attach_named_files(
     client_files: &ClientFiles,
     principal: &str,
     files: &TurnFiles,
+    max_inline: ByteSize,
     messages: &mut [Message],
 ) -> Result<Vec<CitationSource>, RequestFailure> {
     let newest = messages
         .iter()
         .rposition(|message| message.role == Role::User);
-    let (mut named, mut sources) = (0, Vec::new());
-    for (index, message) in messages.iter_mut().enumerate() {
+    let mut lookup = FileLookup {
+        client_files,
+        principal,
+        files,
+        found: HashMap::new(),
+        inline_left: max_inline.as_u64(),
+    };
+    let mut sources = Vec::new();
+    for (index, message) in messages.iter_mut().enumerate().rev() {
         let custom = message.custom_content.as_mut();
         let attachments = custom.and_then(|custom| custom.attachments.as_mut());
+        let mut cited = Vec::new();
         for attachment in attachments.into_iter().flatten() {
             let Some(file) = NamedFile::take(attachment) else {
                 continue;
             };
-            named += 1;
-            if named > MAX_NAMED_FILES {
-                let message = format!("The request names more than {MAX_NAMED_FILES} files.");
-                return Err(RequestFailure::of_parameter(
-                    file.param,
-                    "invalid_messages",
-                    message,
-                ));
-            }
-            match find_file(client_files, principal, files, &file).await {
+            match lookup.find(&file.id).await {
                 Ok((mut found, name)) => {
                     let detail = attachment.rest.shift_remove_entry(DETAIL_FIELD);
                     found.rest.extend(detail);
                     *attachment = found;
-                    sources.push(CitationSource::File { id: file.id, name });
+                    cited.push(CitationSource::File { id: file.id, name });
                 }
-                Err(mut failure) if Some(index) == newest || failure.status != 404 => {
+                Err(mut failure) if Some(index) == newest || failure.status >= 500 => {
                     failure.param = Some(file.param.into());
                     return Err(failure);
                 }
@@ -66,8 +72,47 @@ pub(super) async fn attach_named_files(
                 }
             }
         }
+        sources.push(cited);
     }
-    Ok(sources)
+    Ok(sources.into_iter().rev().flatten().collect())
+}
+
+/// Looks up the files of one request.
+struct FileLookup<'a> {
+    client_files: &'a ClientFiles,
+    principal: &'a str,
+    files: &'a TurnFiles,
+    found: HashMap<String, Result<(Attachment, String), RequestFailure>>,
+    /// Bytes of base64 that may still become parts of messages.
+    inline_left: u64,
+}
+
+impl FileLookup<'_> {
+    async fn find(&mut self, id: &str) -> Result<(Attachment, String), RequestFailure> {
+        if !self.found.contains_key(id) {
+            if self.found.len() == MAX_NAMED_FILES {
+                let message = format!("The request names more than {MAX_NAMED_FILES} files.");
+                return Err(RequestFailure {
+                    code: Some("invalid_messages".to_owned()),
+                    ..RequestFailure::new(400, message)
+                });
+            }
+            // Three bytes are four characters of base64.
+            let limit = MAX_PICTURE_BYTES.min(ByteSize::bytes(self.inline_left / 4 * 3));
+            let found = find_file(self.client_files, self.principal, self.files, id, limit).await;
+            self.found.insert(id.to_owned(), found);
+        }
+        let found = self.found.get(id).cloned();
+        let (mut attachment, name) = found.ok_or_else(RequestFailure::unexpected)??;
+        let content = attachment.rest.get(INLINE_KEY).and_then(Value::as_str);
+        let size = content.map_or(0, |text| u64::try_from(text.len()).unwrap_or(u64::MAX));
+        if let Some(left) = self.inline_left.checked_sub(size) {
+            self.inline_left = left;
+        } else {
+            attachment.rest.shift_remove(INLINE_KEY);
+        }
+        Ok((attachment, name))
+    }
 }
 
 /// A file and the place in the request that names it.
@@ -91,12 +136,13 @@ async fn find_file(
     client_files: &ClientFiles,
     principal: &str,
     files: &TurnFiles,
-    named: &NamedFile,
+    id: &str,
+    inline_limit: ByteSize,
 ) -> Result<(Attachment, String), RequestFailure> {
-    let record = client_files.get(principal, &named.id).await?;
+    let record = client_files.get(principal, id).await?;
     let claim = client_files.claim(&record);
     let claim = claim.ok_or_else(RequestFailure::unexpected)?;
-    let adopted = files.adopt(&claim, MAX_PICTURE_BYTES).await;
+    let adopted = files.adopt(&claim, inline_limit).await;
     let adopted = adopted.map_err(|failure| {
         tracing::warn!(
             error = &failure as &dyn std::error::Error,

@@ -33,10 +33,12 @@ const ERROR_TYPE: &str = "error.type";
 /// Name of an agent whose manifest came in the request.
 const GIVEN_AGENT: &str = "given";
 /// Parameters of a request that its span contains, with their names there.
-const SHOWN_PARAMETERS: [(&str, &str); 4] = [
+const SHOWN_PARAMETERS: [(&str, &str); 5] = [
     ("temperature", "gen_ai.request.temperature"),
     ("top_p", "gen_ai.request.top_p"),
     ("max_tokens", "gen_ai.request.max_tokens"),
+    // The later name of OpenAI's API for the same limit.
+    ("max_completion_tokens", "gen_ai.request.max_tokens"),
     ("seed", "gen_ai.request.seed"),
 ];
 

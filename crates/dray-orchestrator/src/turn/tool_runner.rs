@@ -187,17 +187,16 @@ impl ToolRunner<'_> {
         }
     }
 
-    /// Puts a result that is too large for the model into a file; the model gets a notice with its address.
+    /// Puts a result that is too large for the model into a file; the model gets a notice with its address. The files of
+    /// the result become files of the turn.
     pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
         // A failure is cut, too: a server chooses how long its message is.
-        let Some(Content::Text(text)) = &ran.message.content else {
-            return ran;
-        };
-        if let Some(offloaded_result) = self
-            .files
-            .offloader()
-            .offload(name, &ran.content_type, text)
-            .await
+        if let Some(Content::Text(text)) = &ran.message.content
+            && let Some(offloaded_result) = self
+                .files
+                .offloader()
+                .offload(name, &ran.content_type, text)
+                .await
         {
             let custom = ran.message.custom_content.get_or_insert_default();
             custom
@@ -206,6 +205,8 @@ impl ToolRunner<'_> {
                 .push(offloaded_result.attachment);
             ran.message.content = Some(Content::Text(offloaded_result.notice));
         }
+        // A later call of this turn may give these files to another agent.
+        self.turn.add_files(&ran.message);
         ran
     }
 

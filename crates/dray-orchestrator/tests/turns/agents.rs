@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
+use crate::tools::FakeEndpoint;
 
 /// The lead calls the helper, and the helper a tool of the shop.
 const TEAM_SCRIPT: &str = r#"{"rules": [
@@ -105,6 +106,43 @@ async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
         result.text().contains("the conversation has no files"),
         "{result:?}"
     );
+}
+
+/// The title of the file that a large result of `shop_long` becomes.
+async fn long_result_title(agent: &Value, script: &str) -> String {
+    let seen = TurnFixture::plain(agent, script).await.send_text("go").await;
+    let state = seen.state().to_string();
+    let title = state.split('"').find(|text| text.contains("shop_long-"));
+    title.unwrap_or_else(|| panic!("{state}")).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_a_tool_made_in_the_same_turn_is_passed_to_an_agent() {
+    let (endpoint, large) = (CountingEndpoint::start().await, FakeEndpoint::start().await);
+    let lead = manifest(json!([rest(&large.url(), &["long"]), team(&["helper"])]));
+    let long_call = json!({"reply": {"call": [{"name": "shop_long", "arguments": {}}]}});
+    let alone = json!({"rules": [
+        {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}}, long_call]});
+    // The name contains the digest of the content, so it is the same in the second turn.
+    let title = long_result_title(&lead, &alone.to_string()).await;
+    let passed = json!({"request": "look", "files": [title]});
+    let script = json!({"rules": [
+        {"when": {"model": "help"}, "reply": {"say": "Seen."}},
+        {"when": {"tool_result_of": "team_helper"}, "reply": {"say": "It says: {result}"}},
+        {"when": {"tool_result_of": "shop_long"},
+         "reply": {"call": [{"name": "team_helper", "arguments": passed}]}},
+        long_call]});
+    let fixture = TurnFixture::with(&lead, &script.to_string(), |config| {
+        let directory = config.manifests.clone().unwrap();
+        let helper = helper(&endpoint).to_string();
+        std::fs::write(directory.join("helper.json"), helper).unwrap();
+    })
+    .await;
+    assert_eq!(fixture.send_text("go").await.text(), "It says: Seen.");
+    let requests = fixture.asked();
+    let request = requests.iter().find(|request| request["model"] == "help");
+    let messages_text = request.unwrap()["messages"].to_string();
+    assert!(messages_text.contains(&title), "{messages_text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use dray_http::MultipartForm;
+use dray_types::ByteSize;
 use serde_json::{Value, json};
 
 use crate::fixture::{TurnFixture, manifest};
@@ -111,10 +112,13 @@ async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_afte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_with_too_many_files_is_refused() {
+async fn a_message_with_too_many_files_is_refused_and_a_long_conversation_leaves_out_the_oldest() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
-    let file = upload(&fixture, "a.csv", b"x,y\n").await;
-    let ids = vec![file.as_str(); 101];
+    let mut ids = Vec::new();
+    for number in 0..101 {
+        ids.push(upload(&fixture, &format!("{number}.csv"), b"x,y\n").await);
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let result = fixture
         .chat(json!({"messages": [message_with_files(&ids)]}))
         .await;
@@ -123,6 +127,41 @@ async fn a_request_with_too_many_files_is_refused() {
         result.error()["param"],
         "messages.0.content.101.file.file_id"
     );
+    // One file that is named again is one file.
+    let repeated = vec![ids[0]; 101];
+    let result = fixture
+        .chat(json!({"messages": [message_with_files(&repeated)]}))
+        .await;
+    assert_eq!(result.text(), "Hello.", "{result:?}");
+    // The same files in messages of their own, as a conversation collects them.
+    let messages: Vec<_> = ids.iter().map(|id| message_with_files(&[id])).collect();
+    let result = fixture.chat(json!({ "messages": messages })).await;
+    assert_eq!(result.text(), "Hello.", "{result:?}");
+    let prompt = fixture.asked().last().unwrap().to_string();
+    let notice = "(not available: The request names more than 100 files.)";
+    assert_eq!(prompt.matches(notice).count(), 1, "{prompt}");
+    assert!(!prompt.contains("<title>0.csv</title>"), "{prompt}");
+    assert!(prompt.contains("<title>1.csv</title>"), "{prompt}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_pictures_are_parts_of_messages_up_to_the_size_of_a_request() {
+    let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
+        config.max_body = ByteSize::mib(2);
+    })
+    .await;
+    let mut content = ONE_PIXEL_PNG.to_vec();
+    content.resize(600_000, 0);
+    let picture = upload(&fixture, "dot.png", content.leak()).await;
+    let ids = vec![picture.as_str(); 100];
+    let result = fixture
+        .chat(json!({"messages": [message_with_files(&ids)]}))
+        .await;
+    assert_eq!(result.text(), "Hello.", "{result:?}");
+    let prompt = fixture.asked()[0].to_string();
+    assert_eq!(prompt.matches("data:image/png;base64,").count(), 2);
+    assert_eq!(prompt.matches("<title>dot.png</title>").count(), 100);
+    assert!(prompt.len() < 2 << 20, "{} bytes", prompt.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
