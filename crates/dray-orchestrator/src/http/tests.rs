@@ -11,4 +11,5 @@ mod resumed_streams;
 mod scripted;
 mod surface;
 mod sweeps;
+mod takeovers;
 mod uploads;

@@ -20,10 +20,12 @@ pub(crate) struct RunningResponse {
     pub(super) id: String,
     /// For a response in the foreground that another replica may finish.
     pub(super) connected: Option<Arc<ConnectedRun>>,
+    /// The record as this process last wrote or read it.
     pub(super) record: RevisedRecord<ResponseRecord>,
 }
 
-/// A response was ended by another request, or is gone.
+/// This process must not continue a response: another request has ended it, another replica has taken it over or may
+/// do so, or it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superseded;
 
@@ -37,46 +39,62 @@ impl RunningResponse {
     ///
     /// # Errors
     ///
-    /// [`Superseded`] when another request has ended it. While the bus fails the response continues: its lease is
-    /// longer than several attempts.
+    /// [`Superseded`] when another request has ended it, another replica has taken it over, or the lease has ended
+    /// while the bus fails. Until then the response continues without the bus: its lease is longer than several
+    /// attempts.
     pub(crate) async fn renew(&mut self) -> Result<(), Superseded> {
-        self.record.value.lease_ms = self.store.lease_ms();
-        match self.update().await {
+        let mut next = self.record.clone();
+        next.value.lease_ms = self.store.lease_ms();
+        match self.write(next).await {
             Ok(()) => Ok(()),
-            Err(RecordError::Stale) => self.reread().await,
+            Err(RecordError::Stale) => match self.find().await {
+                Ok(Some(found)) if self.is_own(&found) => {
+                    self.record = found;
+                    Ok(())
+                }
+                Ok(_) => Err(Superseded),
+                Err(_) => self.continue_within_lease(),
+            },
             Err(RecordError::Failed(failure)) => {
                 tracing::warn!(%failure, id = %self.id, "the lease of a response was not renewed");
-                Ok(())
+                self.continue_within_lease()
             }
         }
     }
 
-    /// Reads the record again after an update whose outcome is unknown. While the record is in progress, it belongs to
-    /// this process.
-    async fn reread(&mut self) -> Result<(), Superseded> {
-        let records = &self.store.records;
-        let found = records
-            .get::<ResponseRecord>(RecordKind::Response, &self.principal, &self.id)
-            .await;
-        match found {
-            Ok(Some(found)) if found.value.status == ResponseStatus::InProgress => {
-                self.record = found;
-                Ok(())
-            }
-            Ok(_) => Err(Superseded),
-            Err(_) => Ok(()),
+    /// Ends the lease, so that the next request can report the response. If that fails, the lease ends by itself.
+    pub(super) async fn release(&mut self) {
+        let mut next = self.record.clone();
+        next.value.lease_ms = 0;
+        if let Err(error) = self.write(next).await {
+            tracing::debug!(?error, id = %self.id, "the lease of a response was not released");
         }
     }
 
-    async fn update(&mut self) -> Result<(), RecordError> {
+    /// After the end of the lease another replica may take the response over.
+    fn continue_within_lease(&self) -> Result<(), Superseded> {
+        let is_over = self.store.records.now_ms() >= self.record.value.lease_ms;
+        if is_over { Err(Superseded) } else { Ok(()) }
+    }
+
+    async fn find(&self) -> Result<Option<RevisedRecord<ResponseRecord>>, RequestFailure> {
         let records = &self.store.records;
-        let updated = records.update(
-            RecordKind::Response,
-            &self.principal,
-            &self.id,
-            &self.record,
-        );
-        self.record.revision = updated.await?;
+        records
+            .get(RecordKind::Response, &self.principal, &self.id)
+            .await
+    }
+
+    /// Whether a record that was read still belongs to this process.
+    fn is_own(&self, found: &RevisedRecord<ResponseRecord>) -> bool {
+        let found = &found.value;
+        found.status == ResponseStatus::InProgress && found.takeovers == self.record.value.takeovers
+    }
+
+    async fn write(&mut self, next: RevisedRecord<ResponseRecord>) -> Result<(), RecordError> {
+        let records = &self.store.records;
+        let updated = records.update(RecordKind::Response, &self.principal, &self.id, &next);
+        let revision = updated.await?;
+        self.record = RevisedRecord { revision, ..next };
         Ok(())
     }
 
@@ -142,23 +160,25 @@ impl RunningResponse {
     async fn end(&mut self) -> Result<(), RequestFailure> {
         let ended = self.record.value.clone();
         for _ in 0..MAX_ATTEMPTS {
-            match self.update().await {
+            match self.write(self.record.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
-            if self.reread().await.is_err() {
-                break;
+            match self.find().await {
+                Ok(Some(found)) if self.is_own(&found) => {
+                    self.record = RevisedRecord {
+                        value: ended.clone(),
+                        revision: found.revision,
+                    };
+                }
+                Ok(_) => break,
+                Err(_) => {}
             }
-            let revision = self.record.revision;
-            self.record = RevisedRecord {
-                value: ended.clone(),
-                revision,
-            };
         }
         Err(RequestFailure::new(
             409,
-            "The response was cancelled or deleted by another request.",
+            "Another request or another replica has ended the response.",
         ))
     }
 }

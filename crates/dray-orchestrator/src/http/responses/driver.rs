@@ -80,7 +80,7 @@ enum Outcome {
     Ended(Result<AnswerEnd, RequestFailure>),
     /// The client cancelled the response or disconnected.
     Cancelled,
-    /// Another request has ended it.
+    /// Another request has ended it, or another replica makes it.
     Superseded,
 }
 
@@ -308,7 +308,11 @@ impl ResponseDriver {
         let ended = match outcome {
             Outcome::Ended(ended) => ended,
             Outcome::Cancelled | Outcome::Superseded => {
-                let failure = RequestFailure::new(409, "The response was cancelled.");
+                let message = match outcome {
+                    Outcome::Cancelled => "The response was cancelled.",
+                    _ => "Another request or another replica has ended the response.",
+                };
+                let failure = RequestFailure::new(409, message);
                 self.writer.fail(&failure);
                 if matches!(outcome, Outcome::Cancelled) {
                     // Another request may have ended it first.

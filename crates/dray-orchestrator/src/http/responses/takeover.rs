@@ -50,8 +50,8 @@ pub(super) enum Abandonment {
     None,
     /// Report it: it has no checkpoint, or was taken over too often.
     Lost,
-    /// Finish it from this checkpoint.
-    Finishable(String),
+    /// Finish it from its checkpoint.
+    Finishable,
 }
 
 impl Abandonment {
@@ -69,7 +69,7 @@ impl Abandonment {
             Some(false) => Self::Lost,
             Some(true) => {
                 let checkpoint = state.progress.checkpoint(principal, id).await?;
-                checkpoint.map_or(Self::Lost, Self::Finishable)
+                checkpoint.map_or(Self::Lost, |_| Self::Finishable)
             }
         })
     }
@@ -82,11 +82,11 @@ pub(super) async fn finish_abandoned(
     id: &str,
 ) -> Result<bool, RequestFailure> {
     let principal = &caller.principal.clone();
-    let checkpoint = match Abandonment::of(surface, principal, id).await? {
+    match Abandonment::of(surface, principal, id).await? {
         Abandonment::None => return Ok(false),
         Abandonment::Lost => return Ok(true),
-        Abandonment::Finishable(checkpoint) => checkpoint,
-    };
+        Abandonment::Finishable => {}
+    }
     // The permit is acquired before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.chat_permit().await?;
     let mut takeover = match surface.state.responses.take_over(principal, id).await {
@@ -98,6 +98,14 @@ pub(super) async fn finish_abandoned(
             return Ok(true);
         }
         Err(failure) => return Err(failure),
+    };
+    let Some(checkpoint) = takeover.checkpoint.take() else {
+        tracing::info!(
+            response = id,
+            "a response has lost its checkpoint, because its process began another call"
+        );
+        takeover.release().await;
+        return Ok(true);
     };
     tracing::info!(
         response = id,

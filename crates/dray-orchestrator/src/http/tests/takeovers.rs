@@ -1,0 +1,84 @@
+//! Tests of responses that another replica takes over: their first process, clients that leave meanwhile, and requests
+//! that only read.
+
+use std::time::Duration;
+
+use dray_testkit::eventually;
+use serde_json::Value;
+
+use super::responses::{get, in_background, start};
+use super::scripted::{ScriptedStep, TestSurface};
+use super::sweeps::{id_of, record, replica_that_hangs, set_checkpoint, status};
+use crate::permissions::CallerIdentity;
+use crate::progress::ResponseRun;
+use crate::records::{FaultPlan, RecordFault, RecordKind};
+
+/// A lease and a second.
+const LEASE_ENDED_AFTER: Duration = Duration::from_secs(31);
+
+fn faults(fixture: &TestSurface) -> &FaultPlan {
+    fixture.surface.state.files.records().faults()
+}
+
+async fn takeovers(fixture: &TestSurface, path: &str) -> Value {
+    let stored = record(fixture, path).await;
+    let record: Value = serde_json::from_slice(&stored.value).unwrap();
+    record["takeovers"].clone()
+}
+
+/// Polls a response whose lease has ended, until this replica has taken it over.
+async fn take_over(fixture: &TestSurface, path: &str) {
+    eventually("a takeover", async || {
+        // The process of the response may renew the lease between the two.
+        fixture.shared.clock.advance(LEASE_ENDED_AFTER);
+        get(fixture, path).await;
+        (takeovers(fixture, path).await == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_process_that_still_runs_ends_its_turn_after_a_takeover() {
+    let fixture = start(vec![ScriptedStep::Hang]).await;
+    let other = replica_that_hangs(&fixture).await;
+    let path = in_background(&other).await;
+    other.working(1).await;
+    set_checkpoint(&fixture, &path).await;
+    take_over(&fixture, &path).await;
+    fixture.working(1).await;
+    other.working(0).await;
+    fixture.working(1).await;
+    assert_eq!(status(&fixture, &path).await, "in_progress");
+}
+
+#[tokio::test]
+async fn a_process_that_was_replaced_cannot_remove_the_checkpoint() {
+    let fixture = start(vec![ScriptedStep::Hang]).await;
+    let other = replica_that_hangs(&fixture).await;
+    let path = in_background(&other).await;
+    other.working(1).await;
+    set_checkpoint(&fixture, &path).await;
+    take_over(&fixture, &path).await;
+    let run = ResponseRun {
+        id: id_of(&path).to_owned(),
+        ..ResponseRun::default()
+    };
+    let principal = CallerIdentity::Client("owner-of-one".to_owned()).key();
+    let progress = &other.surface.state.progress;
+    let removed = progress.set(&principal, &run, None).await;
+    assert_eq!(removed.unwrap_err().status, 409);
+    let checkpoint = progress.checkpoint(&principal, &run.id).await.unwrap();
+    assert_eq!(checkpoint.as_deref(), Some("token"));
+}
+
+#[tokio::test]
+async fn a_process_without_the_bus_ends_its_turn_with_its_lease() {
+    let fixture = start(Vec::new()).await;
+    let other = replica_that_hangs(&fixture).await;
+    in_background(&other).await;
+    other.working(1).await;
+    let lost = RecordFault::LoseRequest;
+    faults(&other).add(RecordKind::Response, usize::MAX, lost);
+    fixture.shared.clock.advance(LEASE_ENDED_AFTER);
+    other.working(0).await;
+}
