@@ -279,17 +279,18 @@ impl ResponseStore {
         })
     }
 
-    /// The record of a response. If its process has ended, it counts as failed from now on.
+    /// The record of a response. One whose process has ended and that another replica can finish is left to a poll;
+    /// every other one counts as failed from now on.
     async fn record(
         &self,
         principal: &str,
         id: &str,
     ) -> Result<RevisedRecord<ResponseRecord>, RequestFailure> {
-        self.record_or_report(principal, id, true).await
+        self.record_or_report(principal, id, false).await
     }
 
-    /// Like [`ResponseStore::record`]. Without `reports` a response that another replica can finish is left to the next
-    /// request: its lease may have ended since it was looked at.
+    /// Like [`ResponseStore::record`]. With `reports` a response whose process has ended counts as failed even where
+    /// another replica can finish it: only after [`ResponseStore::take_over`] was not possible.
     async fn record_or_report(
         &self,
         principal: &str,
@@ -344,7 +345,7 @@ impl ResponseStore {
         principal: &str,
         id: &str,
     ) -> Result<(Value, ResponseDocument), RequestFailure> {
-        self.poll(principal, id, true).await
+        self.poll(principal, id, false).await
     }
 
     /// Like [`ResponseStore::get`]; `reports` as in [`ResponseStore::record_or_report`].

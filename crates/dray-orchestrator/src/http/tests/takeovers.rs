@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use dray_testkit::eventually;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::responses::{get, in_background, start};
-use super::scripted::{ScriptedStep, TestSurface};
+use super::responses::{RESPONSES_PATH, get, in_background, post, replica, request, start};
+use super::scripted::{ScriptedStep, TestSurface, text_step};
 use super::sweeps::{id_of, record, replica_that_hangs, set_checkpoint, status};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
@@ -81,4 +81,50 @@ async fn a_process_without_the_bus_ends_its_turn_with_its_lease() {
     faults(&other).add(RecordKind::Response, usize::MAX, lost);
     fixture.shared.clock.advance(LEASE_ENDED_AFTER);
     other.working(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_only_read_leave_an_abandoned_response_to_a_poll() {
+    let fixture = start(vec![text_step("Hello.")]).await;
+    let (runtime, doomed) = replica(vec![ScriptedStep::Hang], &fixture.shared);
+    let path = in_background(&doomed).await;
+    doomed.working(1).await;
+    runtime.shutdown_background();
+    set_checkpoint(&fixture, &path).await;
+    fixture.shared.clock.advance(LEASE_ENDED_AFTER);
+    let (status_code, items) = get(&fixture, &format!("{path}/input_items")).await;
+    assert_eq!(status_code, 200, "{items}");
+    assert_eq!(status(&fixture, &path).await, "in_progress");
+    let id = id_of(&path);
+    let next = request(&json!({"previous_response_id": id}));
+    let (status_code, refused) = post(&fixture, RESPONSES_PATH, &next).await;
+    assert_eq!(status_code, 400, "{refused}");
+    let item = format!("msg_{}0001", id.strip_prefix("resp_").unwrap());
+    let input = json!({"input": [{"type": "item_reference", "id": item}]});
+    let (status_code, refused) = post(&fixture, RESPONSES_PATH, &request(&input)).await;
+    assert_eq!(status_code, 404, "{refused}");
+    assert_eq!(status(&fixture, &path).await, "in_progress");
+    assert_eq!(takeovers(&fixture, &path).await, 0);
+    get(&fixture, &path).await;
+    eventually("the end", async || {
+        (status(&fixture, &path).await == "completed").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abandoned_response_is_cancelled_and_not_reported_as_failed() {
+    let fixture = start(Vec::new()).await;
+    let (runtime, doomed) = replica(vec![ScriptedStep::Hang], &fixture.shared);
+    let path = in_background(&doomed).await;
+    doomed.working(1).await;
+    runtime.shutdown_background();
+    fixture.shared.clock.advance(LEASE_ENDED_AFTER);
+    let (status_code, cancelled) = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
+    assert_eq!(
+        (status_code, &cancelled["status"]),
+        (200, &json!("cancelled")),
+        "{cancelled}"
+    );
+    assert_eq!(status(&fixture, &path).await, "cancelled");
 }
