@@ -1,9 +1,11 @@
 //! A response that runs in this process: its lease, and its end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     ConversationRecord, HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseRecord,
@@ -58,6 +60,28 @@ impl RunningResponse {
             Err(RecordError::Failed(failure)) => {
                 tracing::warn!(%failure, id = %self.id, "the lease of a response was not renewed");
                 self.continue_within_lease()
+            }
+        }
+    }
+
+    /// Waits for `work` and renews the lease meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RunningResponse::renew`]; `work` has not ended then.
+    pub(crate) async fn renew_during<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Superseded> {
+        let mut work = pin!(work);
+        let mut lease = interval(self.lease_interval());
+        lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick comes immediately, when the lease has just begun and needs no renewal.
+        lease.tick().await;
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                _ = lease.tick() => self.renew().await?,
             }
         }
     }

@@ -12,6 +12,7 @@ use dray_agent::wire::DONE_LINE;
 use dray_bus::KeyWatch;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -117,6 +118,14 @@ impl RunningResponses {
             }
         });
         guard
+    }
+
+    /// Runs a task that the service waits for when it ends. It continues when the handle is dropped.
+    pub(super) fn spawn_task<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn(task)
     }
 
     /// Runs a response to its end.

@@ -1,14 +1,20 @@
 //! Tests of responses that another replica takes over: their first process, clients that leave meanwhile, and requests
 //! that only read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Path, State};
 use dray_testkit::eventually;
+use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::responses::{RESPONSES_PATH, get, in_background, post, replica, request, start};
+use super::resumed_streams::events;
 use super::scripted::{ScriptedStep, TestSurface, text_step};
 use super::sweeps::{id_of, record, replica_that_hangs, set_checkpoint, status};
+use crate::http::responses::get_response;
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::records::{FaultPlan, RecordFault, RecordKind};
@@ -81,6 +87,45 @@ async fn a_process_without_the_bus_ends_its_turn_with_its_lease() {
     faults(&other).add(RecordKind::Response, usize::MAX, lost);
     fixture.shared.clock.advance(LEASE_ENDED_AFTER);
     other.working(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_continues_when_the_client_leaves_meanwhile() {
+    let fixture = start(vec![text_step("lo.")]).await;
+    let (runtime, doomed) = replica(vec![text_step("Hel"), ScriptedStep::Hang], &fixture.shared);
+    let body = request(&json!({"background": true, "stream": true}));
+    let delta = "response.output_text.delta";
+    let begun = events(&doomed, RESPONSES_PATH, Some(&body), delta).await;
+    let id = begun[0]["response"]["id"].as_str().unwrap().to_owned();
+    let path = format!("{RESPONSES_PATH}/{id}");
+    runtime.shutdown_background();
+    set_checkpoint(&fixture, &path).await;
+    fixture.shared.clock.advance(LEASE_ENDED_AFTER);
+    let permitted = Arc::new(Notify::new());
+    let hold = RecordFault::Hold(Arc::clone(&permitted));
+    faults(&fixture).add(RecordKind::ResponseEvents, 1, hold);
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", HeaderValue::from_static("Bearer one"));
+    // The future of the request is dropped as it is when its connection breaks.
+    let state = State(Arc::clone(&fixture.surface));
+    let polled = get_response(state, Path(id), Uri::from_static("/"), headers);
+    let taken = eventually("a takeover", async || {
+        (takeovers(&fixture, &path).await == 1).then_some(())
+    });
+    tokio::select! {
+        _ = polled => {}
+        () = taken => {}
+    }
+    permitted.notify_one();
+    eventually("the turn", async || {
+        (fixture.agent.asked.lock().await.len() == 1).then_some(())
+    })
+    .await;
+    eventually("the end", async || {
+        (status(&fixture, &path).await == "completed").then_some(())
+    })
+    .await;
+    assert_eq!(takeovers(&fixture, &path).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
