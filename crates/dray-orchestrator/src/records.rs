@@ -18,10 +18,12 @@ use tokio::sync::Semaphore;
 
 use self::faults::FaultInjector;
 
+mod conflicts;
 mod documents;
 mod faults;
 mod listing;
 
+pub(crate) use conflicts::wait_after_conflict;
 pub(crate) use documents::put_when_free;
 #[cfg(test)]
 pub(crate) use faults::{FaultPlan, RecordFault};

@@ -13,9 +13,11 @@ use dray_types::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use self::conversation_ends::is_lasting;
 use crate::progress::ConnectedRun;
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
+mod conversation_ends;
 mod conversation_items;
 mod conversations;
 mod deletions;
@@ -157,6 +159,9 @@ pub(crate) struct ResponseRecord {
     /// Whether its events are kept, see [`events`].
     #[serde(default)]
     has_events: bool,
+    /// Whether its conversation awaits it, see [`conversation_ends`].
+    #[serde(default)]
+    awaits_conversation: bool,
 }
 
 impl ResponseRecord {
@@ -258,6 +263,7 @@ impl ResponseStore {
             interrupted: false,
             takeovers: 0,
             has_events: new.has_events,
+            awaits_conversation: false,
         };
         let (principal, id) = (new.principal.to_owned(), new.id.to_owned());
         let created = self
@@ -310,6 +316,14 @@ impl ResponseStore {
                 return Err(missing_failure("response", id));
             }
             // Clocks of replicas may differ by less than the lease, which is six renewals long.
+            if record.awaits_conversation {
+                let added = self.add_to_conversation(principal, id, &mut found).await;
+                return match added {
+                    Err(failure) if !is_lasting(&failure) => Err(failure),
+                    // Without its conversation the response has failed.
+                    _ => Ok(found),
+                };
+            }
             let is_left = record.can_be_taken_over() && !reports;
             if record.status != ResponseStatus::InProgress || now < record.lease_ms || is_left {
                 return Ok(found);

@@ -9,6 +9,7 @@ mod requests;
 mod responses;
 mod resumed_streams;
 mod scripted;
+mod stored_ends;
 mod surface;
 mod sweeps;
 mod takeovers;

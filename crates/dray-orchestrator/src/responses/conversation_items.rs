@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::conversations::ConversationRecord;
 use super::{HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseStore, missing_failure};
-use crate::records::{RecordError, RecordKind};
+use crate::records::{RecordError, RecordKind, wait_after_conflict};
 
 /// Types of items that a following response needs together: a call without its result is refused, and so is a result
 /// without its call.
@@ -31,7 +31,7 @@ impl ResponseStore {
         id: &str,
         item_id: &str,
     ) -> Result<ConversationRecord, RequestFailure> {
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
             let history = record.value.history.clone();
             let history = self.history("conversation_id", history).await?;
@@ -68,7 +68,7 @@ impl ResponseStore {
             match updated.await {
                 Ok(_) => return Ok(record.value),
                 // A response was added meanwhile, or another item was removed.
-                Err(RecordError::Stale) => {}
+                Err(RecordError::Stale) => wait_after_conflict(attempt).await,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -9,7 +9,9 @@ use super::{
     History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, ResponseDocument, ResponseStore,
     missing_failure,
 };
-use crate::records::{ContentRef, RecordError, RecordKind, RevisedRecord, random_id};
+use crate::records::{
+    ContentRef, RecordError, RecordKind, RevisedRecord, random_id, wait_after_conflict,
+};
 
 /// The stored form of one conversation of `/v1/conversations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +37,12 @@ impl ConversationRecord {
         json!({
             "id": id, "object": "conversation", "created_at": self.created_ms / 1000, "metadata": self.metadata,
         })
+    }
+
+    /// Whether the conversation has a document, or one that replaced it lately.
+    pub(super) fn has_document(&self, content: &ContentRef) -> bool {
+        self.history.iter().any(|entry| entry.content == *content)
+            || self.has_replaced_document(content)
     }
 }
 
@@ -134,7 +142,7 @@ impl ResponseStore {
         id: &str,
         change: impl Fn(&mut ConversationRecord) + Send + Sync,
     ) -> Result<ConversationRecord, RequestFailure> {
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
             change(&mut record.value);
             record.value.expires_ms = self.expires_ms();
@@ -147,7 +155,7 @@ impl ResponseStore {
                 .update(RecordKind::Conversation, principal, id, &record);
             match updated.await {
                 Ok(_) => return Ok(record.value),
-                Err(RecordError::Stale) => {}
+                Err(RecordError::Stale) => wait_after_conflict(attempt).await,
                 Err(error) => return Err(error.into()),
             }
         }
