@@ -3,6 +3,7 @@
 mod chat;
 mod deletions;
 mod files;
+mod full_conversations;
 mod plain;
 mod python;
 mod requests;

@@ -69,6 +69,7 @@ impl ResponseStore {
             if !record.has_document(&entry.content) {
                 record.history.push(entry.clone());
             }
+            Ok(())
         };
         let mut attempt = 0;
         loop {

@@ -23,7 +23,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to
+    /// Those of [`ResponseStore::conversation_items`]; 404 for an item that is not there, 400 for one that belongs to
     /// another item or is a part of an answer.
     pub(crate) async fn delete_item(
         &self,
@@ -34,7 +34,7 @@ impl ResponseStore {
         for attempt in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
             let history = record.value.history.clone();
-            let history = self.history("conversation_id", history).await?;
+            let history = self.read_history("conversation_id", history).await?;
             let (mut entries, documents) = (history.entries, history.documents);
             let mut changed = Vec::new();
             // A reference puts a copy with the same id into a later document.

@@ -94,7 +94,7 @@ pub(in crate::http) async fn list_items(
     let listed = async {
         let principal = surface.principal(&headers)?;
         let responses = &surface.state.responses;
-        let history = responses.conversation_history(&principal, &id).await?;
+        let history = responses.conversation_items(&principal, &id).await?;
         item_page(conversation_items(history), &uri)
     };
     respond(listed.await)
@@ -136,7 +136,7 @@ pub(in crate::http) async fn get_item(
     let found = async {
         let principal = surface.principal(&headers)?;
         let responses = &surface.state.responses;
-        let history = responses.conversation_history(&principal, &id).await?;
+        let history = responses.conversation_items(&principal, &id).await?;
         let mut items = conversation_items(history).into_iter();
         let item = items.find(|item| item["id"] == item_id.as_str());
         item.ok_or_else(|| missing_failure("item", &item_id))
