@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::conversation_ends::is_lasting;
+use self::reads::{ReadLimit, ReadPermit};
 use crate::progress::ConnectedRun;
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
@@ -23,6 +24,7 @@ mod conversations;
 mod deletions;
 mod events;
 mod history;
+mod reads;
 mod recorded;
 mod running;
 mod runs;
@@ -171,6 +173,17 @@ impl ResponseRecord {
     }
 }
 
+/// A response that was read.
+#[derive(Debug)]
+pub(crate) struct StoredResponse {
+    /// The response as its client gets it.
+    pub(crate) response: Value,
+    /// The items of its request.
+    pub(crate) input: Vec<Value>,
+    /// Memory of both.
+    _permit: ReadPermit,
+}
+
 /// The parameters of a new response.
 #[derive(Debug)]
 pub(crate) struct NewResponse<'a> {
@@ -194,6 +207,8 @@ pub(crate) struct ResponseStore {
     lease: Period,
     /// The events that this process records.
     recorded: RecordedEvents,
+    /// Memory for the documents that requests read.
+    reads: ReadLimit,
 }
 
 impl ResponseStore {
@@ -205,6 +220,7 @@ impl ResponseStore {
             lifetime,
             lease,
             recorded: RecordedEvents::default(),
+            reads: ReadLimit::new(),
         }
     }
 
@@ -348,7 +364,7 @@ impl ResponseStore {
         Err(RecordError::Stale.into())
     }
 
-    /// A response as its client gets it, and its document.
+    /// A response of this caller.
     ///
     /// # Errors
     ///
@@ -358,7 +374,7 @@ impl ResponseStore {
         &self,
         principal: &str,
         id: &str,
-    ) -> Result<(Value, ResponseDocument), RequestFailure> {
+    ) -> Result<StoredResponse, RequestFailure> {
         self.poll(principal, id, false).await
     }
 
@@ -372,12 +388,13 @@ impl ResponseStore {
         principal: &str,
         id: &str,
         reports: bool,
-    ) -> Result<(Value, ResponseDocument), RequestFailure> {
+    ) -> Result<StoredResponse, RequestFailure> {
         let found = self.record_or_report(principal, id, reports).await?;
         let record = found.value;
+        let permit = self.reads.acquire(record.document.size()).await?;
         let document = self.records.read_document(&record.document).await?;
         let document: ResponseDocument = document.ok_or_else(|| missing_failure("response", id))?;
-        let mut response = document.response.clone().unwrap_or_default();
+        let mut response = document.response.unwrap_or_default();
         if let Some(members) = response.as_object_mut() {
             // The document was written before the end, so its own status may be old.
             members.insert("status".to_owned(), json!(record.status.as_str()));
@@ -392,7 +409,11 @@ impl ResponseStore {
                 members.insert("error".to_owned(), error);
             }
         }
-        Ok((response, document))
+        Ok(StoredResponse {
+            response,
+            input: document.input,
+            _permit: permit,
+        })
     }
 
     /// Ends a response that runs without a client. A response that has ended is not changed.
@@ -425,7 +446,7 @@ impl ResponseStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.get(principal, id).await?.0)
+        Ok(self.get(principal, id).await?.response)
     }
 
     /// Removes a response, and ends it if it runs.

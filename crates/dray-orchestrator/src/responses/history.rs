@@ -4,6 +4,7 @@ use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
 use futures_util::StreamExt as _;
 
+use super::reads::ReadPermit;
 use super::{
     CONCURRENT_READS, HistoryEntry, MAX_HISTORY, MAX_HISTORY_BYTES, RENEWAL_AGE_MS,
     ResponseDocument, ResponseStore,
@@ -15,6 +16,8 @@ pub(crate) struct History {
     pub(super) entries: Vec<HistoryEntry>,
     /// The conversation's documents, oldest first.
     pub(crate) documents: Vec<ResponseDocument>,
+    /// Memory of the documents.
+    _permit: ReadPermit,
 }
 
 impl ResponseStore {
@@ -74,6 +77,7 @@ impl ResponseStore {
         param: &str,
         mut entries: Vec<HistoryEntry>,
     ) -> Result<History, RequestFailure> {
+        let permit = self.reads.acquire(history_bytes(&entries)).await?;
         let now = self.records.now_ms();
         for entry in &mut entries {
             // Only old entries are renewed, because each renewal is a request to the store.
@@ -97,7 +101,11 @@ impl ResponseStore {
             let message = "An earlier response of this conversation has expired.";
             documents.push(document?.ok_or_else(|| state_failure(param, message))?);
         }
-        Ok(History { entries, documents })
+        Ok(History {
+            entries,
+            documents,
+            _permit: permit,
+        })
     }
 }
 
