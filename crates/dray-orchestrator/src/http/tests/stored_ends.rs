@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::responses::{RESPONSES_PATH, get, post, replica, request, start, until};
 use super::scripted::{TestSurface, text_step};
+use crate::http::responses::KnownRuns;
 use crate::permissions::CallerIdentity;
 use crate::records::{FaultPlan, RecordFault, RecordKind};
 
@@ -79,6 +80,28 @@ async fn an_answer_enters_its_conversation_after_its_process_was_killed() {
         assert_eq!(found["status"], "completed", "{found}");
         assert_eq!(item_count(&fixture, &conversation).await, 2);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_adds_an_answer_to_its_conversation_after_its_process_was_killed() {
+    let fixture = start(Vec::new()).await;
+    let (runtime, doomed) = replica(vec![text_step("Hello.")], &fixture.shared);
+    let conversation = new_conversation(&fixture).await;
+    let never = RecordFault::Hold(Arc::new(Notify::new()));
+    faults(&doomed).add(RecordKind::Conversation, 1, never);
+    let body = request(&json!({"conversation": conversation, "background": true}));
+    let (_, response) = post(&doomed, RESPONSES_PATH, &body).await;
+    let path = format!("{RESPONSES_PATH}/{}", response["id"].as_str().unwrap());
+    dray_testkit::eventually("the end", async || {
+        let status = super::sweeps::status(&fixture, &path).await;
+        (status == "completed").then_some(())
+    })
+    .await;
+    runtime.shutdown_background();
+    assert_eq!(item_count(&fixture, &conversation).await, 0);
+    let mut runs = KnownRuns::default();
+    runs.sweep(&fixture.surface).await;
+    assert_eq!(item_count(&fixture, &conversation).await, 2);
 }
 
 #[tokio::test]
