@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::MultipartForm;
+use dray_types::ByteSize;
 use dray_types::hex::hex_digits;
 use futures_util::future::join_all;
 use http::Method;
@@ -260,4 +261,17 @@ async fn an_upload_that_was_completed_without_a_reply_of_the_bus_names_a_file_th
         let request = request.header("authorization", "Bearer one");
         assert_eq!(request.send(&|_| ()).await.unwrap().status(), 200);
     }
+}
+
+#[tokio::test]
+async fn a_request_without_content_is_small() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.clients = keys(&["one"]);
+        options.max_body = ByteSize::mib(1);
+    })
+    .await;
+    let mut body = announce_upload(4);
+    body["filename"] = "x".repeat(300 << 10).into();
+    let (status, refused) = post(&fixture, "one", "/v1/uploads", &body).await;
+    assert_eq!(status, 413, "{refused}");
 }
