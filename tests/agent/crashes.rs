@@ -442,3 +442,49 @@ async fn a_response_during_which_every_process_is_killed_is_reported_as_failed()
     assert_eq!(shop.shared().lock().orders, 3);
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_was_suspended_does_not_repeat_a_call_of_the_replica_that_took_over() {
+    let (shop, tools) = hanging_shop(1).await;
+    let rules = json!([
+        {"when": {"last_user_contains": "hello"}, "reply": {"say": "Hi."}},
+        {
+            "when": {"tool_result_of": "shop_note"},
+            "reply": {"call": [{"name": "shop_order", "arguments": {}}], "delay_ms": 3000},
+        },
+        {"reply": {"call": [{"name": "shop_note", "arguments": {}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let fixture = setup.without("orchestrator").start().await;
+    let lease = [("orchestrator.response_lease", "2s".to_owned())];
+    let first = fixture.process("orchestrator", &lease).await;
+    let second = fixture.process("orchestrator", &lease).await;
+    let body = json!({"model": "agent", "input": "go", "background": true});
+    let (_, response) = send(fixture.post_to(&first, "/v1/responses").json(&body)).await;
+    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+    // The model is asked with the results of the first round, after its checkpoint.
+    eventually("the second call of the model", async || {
+        (fixture.model.received_requests().len() == 2).then_some(())
+    })
+    .await;
+    first.pause();
+    eventually("a call of the replica that takes over", async || {
+        send(fixture.get_from(&second, &path)).await;
+        (shop.shared().lock().orders == 1).then_some(())
+    })
+    .await;
+    // The response of the model, which asks for the same call, has arrived meanwhile.
+    first.resume();
+    for _ in 0..3 {
+        let body = json!({"model": "agent", "input": "hello"});
+        let (_, other) = send(fixture.post_to(&first, "/v1/responses").json(&body)).await;
+        assert_eq!(other["status"], "completed", "{other}");
+    }
+    let (_, found) = send(fixture.get_from(&second, &path)).await;
+    assert!(is_running(&found), "{found}");
+    {
+        let calls = shop.shared().lock();
+        assert_eq!((calls.notes, calls.orders), (1, 1));
+    }
+    fixture.stop().await;
+}

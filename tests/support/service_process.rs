@@ -74,10 +74,19 @@ impl ServiceProcess {
         .await;
     }
 
-    /// Stops it with SIGSTOP: it keeps its connections, and does nothing until it is killed.
+    /// Stops it with SIGSTOP: it keeps its connections, and does nothing until it is killed or resumed.
     pub(crate) fn pause(&self) {
+        self.send_signal("-STOP");
+    }
+
+    /// Continues it with SIGCONT after [`ServiceProcess::pause`].
+    pub(crate) fn resume(&self) {
+        self.send_signal("-CONT");
+    }
+
+    fn send_signal(&self, signal: &str) {
         let process_id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-STOP", &process_id]).status();
+        let sent = Command::new("kill").args([signal, &process_id]).status();
         assert!(sent.unwrap().success());
     }
 

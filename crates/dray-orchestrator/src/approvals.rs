@@ -26,6 +26,7 @@ mod audit;
 mod chats;
 mod lease;
 mod outcome;
+mod uses;
 
 pub(crate) use audit::ApprovalAudits;
 pub(crate) use chats::{AskFailure, ChatOption, ChatState, QuestionCheckpoint, ShownCall};
@@ -113,6 +114,12 @@ pub(crate) struct ApprovalRecord {
     /// For an approval that a chat may decide: whether the turn has acted on the decision.
     #[serde(default)]
     is_used: bool,
+    /// Whether the caller has decided, and no request has acted on it: the caller may send the decision again.
+    #[serde(default)]
+    awaits_use: bool,
+    /// The use of the decision, with a random id, so that the request finds its own use after a lost response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    used_by: Option<String>,
     /// Whether a chat decided it and no request used the decision in time.
     #[serde(default)]
     is_lapsed: bool,
@@ -155,11 +162,18 @@ impl ApprovalRecord {
             options: approval.options.clone(),
             answer: None,
             is_used: false,
+            awaits_use: false,
+            used_by: None,
             is_lapsed: false,
             lease_ms: None,
             is_abandoned: false,
             response: None,
         }
+    }
+
+    /// Whether the caller can decide it: it has no decision, or none that a request has used.
+    pub(crate) const fn is_undecided(&self) -> bool {
+        self.decision.is_none() || self.awaits_use
     }
 
     /// Label of the option that the chat chose.
@@ -299,7 +313,7 @@ impl ApprovalStore {
         self.records.get(RecordKind::Approval, principal, id).await
     }
 
-    /// The record of an approval that can be decided now.
+    /// The record of an approval that can be decided now. A decision that no request has used can be repeated.
     ///
     /// # Errors
     ///
@@ -312,7 +326,7 @@ impl ApprovalStore {
     ) -> Result<RevisedRecord<ApprovalRecord>, RequestFailure> {
         let record = self.get(principal, &approval.id).await?;
         let record = record.ok_or_else(expired_failure)?;
-        if record.value.decision.is_some() {
+        if !record.value.is_undecided() {
             return Err(used_failure());
         }
         if record.value.expires_ms <= self.records.now_ms() {
@@ -406,9 +420,10 @@ impl ApprovalStore {
         id: &str,
     ) -> Result<Message, RequestFailure> {
         let record = self.get(principal, id).await?.map(|record| record.value);
-        let is_lapsed = record.as_ref().is_some_and(|record| record.is_lapsed);
+        let is_unused = |record: &ApprovalRecord| record.is_lapsed || record.awaits_use;
+        let is_unused = record.as_ref().is_some_and(is_unused);
         let decision = record.as_ref().and_then(|record| record.decision.as_ref());
-        let text = match decision.filter(|_| !is_lapsed) {
+        let text = match decision.filter(|_| !is_unused) {
             Some(ApprovalDecision::Refused { reason }) => refusal_text(reason.as_deref()),
             Some(decision) => {
                 let is_approved = *decision == ApprovalDecision::Approved;

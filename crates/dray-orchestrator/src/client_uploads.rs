@@ -102,6 +102,11 @@ impl UploadRecord {
         })
     }
 
+    /// Whether it is completed, and its file consists of these parts.
+    fn is_completed_with(&self, part_ids: &[String]) -> bool {
+        self.status == UploadStatus::Completed && self.used_parts == part_ids
+    }
+
     fn part(&self, id: &str) -> Option<&UploadPart> {
         self.parts.iter().find(|part| part.id == id)
     }
@@ -227,14 +232,12 @@ impl ClientUploads {
         part_ids: &[String],
         md5: Option<&str>,
     ) -> Result<Value, RequestFailure> {
-        let found = self.find(principal, id).await?.value;
-        if found.status == UploadStatus::Completed && found.used_parts == part_ids {
+        let mut record = self.find(principal, id).await?;
+        if record.value.is_completed_with(part_ids) {
             // The response to the first request was lost.
-            return Ok(found.object(id, self.now_ms()));
+            return Ok(record.value.object(id, self.now_ms()));
         }
-        // The record is read again for the newest revision: of two concurrent requests, the later update below fails as
-        // stale.
-        let mut record = self.open(principal, id).await?;
+        self.check_open(&record.value)?;
         let parts = named_parts(&record.value, part_ids)?;
         let claim = self.join(&record.value.announced, &parts, md5).await?;
         let announced = &record.value.announced;
@@ -244,7 +247,6 @@ impl ClientUploads {
             .files
             .add(principal, &claim, &purpose, lifetime)
             .await?;
-        let file_id = added.0.clone();
         record.value.status = UploadStatus::Completed;
         record.value.file = Some(added);
         record.value.used_parts = part_ids.to_vec();
@@ -252,15 +254,47 @@ impl ClientUploads {
         record.value.parts.clear();
         match self.update(principal, id, &record).await {
             Ok(()) => Ok(record.value.object(id, self.now_ms())),
-            Err(error) => {
-                // The file of the other request stays; no upload names this one.
-                self.files.delete(principal, &file_id).await?;
-                match error {
-                    RecordError::Stale => Err(status_failure("was changed by another request")),
-                    error @ RecordError::Failed(_) => Err(error.into()),
+            Err(error) => self.completed(principal, id, &record.value, error).await,
+        }
+    }
+
+    /// The upload after an update that completed it and failed: another request may have been first, or only the
+    /// response was lost. A file that no upload names is deleted.
+    async fn completed(
+        &self,
+        principal: &str,
+        id: &str,
+        own: &UploadRecord,
+        error: RecordError,
+    ) -> Result<Value, RequestFailure> {
+        let own_file = own.file.as_ref().map(|(id, _)| id.as_str());
+        for _ in 0..MAX_ATTEMPTS {
+            // While the record cannot be read, it may name the file, which stays.
+            let found = self.find(principal, id).await?;
+            let file = found.value.file.as_ref().map(|(id, _)| id.as_str());
+            if file == own_file {
+                return Ok(found.value.object(id, self.now_ms()));
+            }
+            if found.value.status == UploadStatus::Pending {
+                // A request that was not lost but late must not name the file after it is deleted.
+                match self.update(principal, id, &found).await {
+                    Ok(()) => {}
+                    Err(RecordError::Stale) => continue,
+                    Err(RecordError::Failed(failure)) => return Err(failure),
                 }
             }
+            if let Some(file) = own_file {
+                self.files.delete(principal, file).await?;
+            }
+            if found.value.is_completed_with(&own.used_parts) {
+                return Ok(found.value.object(id, self.now_ms()));
+            }
+            return Err(match error {
+                RecordError::Stale => status_failure("was changed by another request"),
+                error @ RecordError::Failed(_) => error.into(),
+            });
         }
+        Err(unavailable_failure())
     }
 
     /// The content of all parts as one, with its digests checked.
@@ -350,13 +384,18 @@ impl ClientUploads {
         id: &str,
     ) -> Result<RevisedRecord<UploadRecord>, RequestFailure> {
         let record = self.find(principal, id).await?;
-        match record.value.status {
+        self.check_open(&record.value)?;
+        Ok(record)
+    }
+
+    fn check_open(&self, record: &UploadRecord) -> Result<(), RequestFailure> {
+        match record.status {
             UploadStatus::Completed => Err(status_failure("is completed")),
             UploadStatus::Cancelled => Err(status_failure("is cancelled")),
-            UploadStatus::Pending if record.value.expires_ms <= self.now_ms() => {
+            UploadStatus::Pending if record.expires_ms <= self.now_ms() => {
                 Err(status_failure("has expired"))
             }
-            UploadStatus::Pending => Ok(record),
+            UploadStatus::Pending => Ok(()),
         }
     }
 

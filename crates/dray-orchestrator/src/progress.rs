@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::records::{
     CallerRecords, RecordError, RecordKind, RevisedRecord, STORE_TIMEOUT, unavailable_failure,
@@ -15,6 +16,10 @@ use crate::responses::{BackgroundRun, note_run};
 
 /// Attempts to write a record that another process may write at the same time.
 const MAX_ATTEMPTS: usize = 3;
+/// Attempts to raise the number of takeovers.
+const MAX_TAKEOVER_ATTEMPTS: u32 = 5;
+/// Delay before the second attempt while the bus fails; it grows with each attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The record of a response that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,10 +149,7 @@ impl ProgressStore {
             if found.as_ref().is_some_and(is_taken_over) {
                 // Another replica took over because it considers this process dead. Its newer checkpoint must not be
                 // replaced.
-                return Err(RequestFailure::new(
-                    409,
-                    "Another replica makes the response.",
-                ));
+                return Err(taken_over_failure());
             }
             let written = if let Some(mut found) = found {
                 found.value = record.clone();
@@ -184,6 +186,46 @@ impl ProgressStore {
         Ok(found.and_then(|found| found.value.token))
     }
 
+    /// Raises the number of takeovers, so that the former process cannot change the checkpoint any more, and returns
+    /// the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// 409 when yet another replica has taken the response over, 503 while the bus fails.
+    pub(crate) async fn take_over(
+        &self,
+        principal: &str,
+        response: &str,
+        takeovers: u32,
+    ) -> Result<Option<String>, RequestFailure> {
+        let kind = RecordKind::Progress;
+        let mut failure = None;
+        for attempt in 0..MAX_TAKEOVER_ATTEMPTS {
+            if failure.is_some() {
+                sleep(RETRY_DELAY * attempt).await;
+            }
+            let mut found = match self.get(principal, response).await {
+                Ok(Some(found)) => found,
+                // It had no checkpoint, or it has ended.
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
+            if found.value.takeovers > takeovers {
+                return Err(taken_over_failure());
+            }
+            found.value.takeovers = takeovers;
+            match self.records.update(kind, principal, response, &found).await {
+                Ok(_) => return Ok(found.value.token),
+                Err(RecordError::Stale) => failure = None,
+                Err(RecordError::Failed(error)) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| RecordError::Stale.into()))
+    }
+
     /// Deletes the checkpoint of a response that has ended. If that fails, the record stays until it expires.
     pub(crate) async fn delete(&self, principal: &str, response: &str) {
         let deleted =
@@ -203,4 +245,8 @@ impl ProgressStore {
             .get(RecordKind::Progress, principal, response)
             .await
     }
+}
+
+fn taken_over_failure() -> RequestFailure {
+    RequestFailure::new(409, "Another replica makes the response.")
 }

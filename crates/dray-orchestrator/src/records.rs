@@ -16,10 +16,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use self::faults::FaultInjector;
+
+mod conflicts;
 mod documents;
+mod faults;
 mod listing;
 
+pub(crate) use conflicts::wait_after_conflict;
 pub(crate) use documents::put_when_free;
+#[cfg(test)]
+pub(crate) use faults::{FaultPlan, RecordFault};
 pub(crate) use listing::RecordChange;
 
 /// Bucket of what clients store over the public API: responses, conversations, files, approvals and their indexes.
@@ -187,6 +194,7 @@ pub(crate) struct CallerRecords {
     clock: Clock,
     /// Permits of documents that are read or written.
     documents: Arc<Semaphore>,
+    faults: FaultInjector,
 }
 
 impl CallerRecords {
@@ -198,7 +206,14 @@ impl CallerRecords {
             tenant,
             clock,
             documents: Arc::new(Semaphore::new(MAX_CONCURRENT_DOCUMENTS)),
+            faults: FaultInjector::default(),
         }
+    }
+
+    /// Faults of the writes of this process.
+    #[cfg(test)]
+    pub(crate) fn faults(&self) -> &FaultPlan {
+        &self.faults.plan
     }
 
     /// The records of another tenant in the same bucket and store.
@@ -291,7 +306,8 @@ impl CallerRecords {
     ) -> Result<u64, RecordError> {
         let bytes = record_bytes(value)?;
         let key = self.key(kind, principal, id);
-        self.keys.create(&key, bytes).await.map_err(record_error)
+        let write = async { self.keys.create(&key, bytes).await.map_err(record_error) };
+        self.faults.write(kind, write).await
     }
 
     /// Replaces a record of exactly this revision.
@@ -308,8 +324,11 @@ impl CallerRecords {
     ) -> Result<u64, RecordError> {
         let bytes = record_bytes(&record.value)?;
         let key = self.key(kind, principal, id);
-        let updated = self.keys.update(&key, bytes, record.revision).await;
-        updated.map_err(record_error)
+        let write = async {
+            let updated = self.keys.update(&key, bytes, record.revision).await;
+            updated.map_err(record_error)
+        };
+        self.faults.write(kind, write).await
     }
 
     /// Deletes a record of exactly this revision.

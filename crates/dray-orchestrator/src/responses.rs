@@ -13,14 +13,18 @@ use dray_types::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use self::conversation_ends::is_lasting;
+use self::reads::{ReadLimit, ReadPermit};
 use crate::progress::ConnectedRun;
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
+mod conversation_ends;
 mod conversation_items;
 mod conversations;
 mod deletions;
 mod events;
 mod history;
+mod reads;
 mod recorded;
 mod running;
 mod runs;
@@ -157,6 +161,9 @@ pub(crate) struct ResponseRecord {
     /// Whether its events are kept, see [`events`].
     #[serde(default)]
     has_events: bool,
+    /// Whether its conversation awaits it, see [`conversation_ends`].
+    #[serde(default)]
+    awaits_conversation: bool,
 }
 
 impl ResponseRecord {
@@ -164,6 +171,17 @@ impl ResponseRecord {
     const fn can_be_taken_over(&self) -> bool {
         self.in_background || self.is_known_to_client
     }
+}
+
+/// A response that was read.
+#[derive(Debug)]
+pub(crate) struct StoredResponse {
+    /// The response as its client gets it.
+    pub(crate) response: Value,
+    /// The items of its request.
+    pub(crate) input: Vec<Value>,
+    /// Memory of both.
+    _permit: ReadPermit,
 }
 
 /// The parameters of a new response.
@@ -189,6 +207,8 @@ pub(crate) struct ResponseStore {
     lease: Period,
     /// The events that this process records.
     recorded: RecordedEvents,
+    /// Memory for the documents that requests read.
+    reads: ReadLimit,
 }
 
 impl ResponseStore {
@@ -200,6 +220,7 @@ impl ResponseStore {
             lifetime,
             lease,
             recorded: RecordedEvents::default(),
+            reads: ReadLimit::new(),
         }
     }
 
@@ -258,6 +279,7 @@ impl ResponseStore {
             interrupted: false,
             takeovers: 0,
             has_events: new.has_events,
+            awaits_conversation: false,
         };
         let (principal, id) = (new.principal.to_owned(), new.id.to_owned());
         let created = self
@@ -279,17 +301,18 @@ impl ResponseStore {
         })
     }
 
-    /// The record of a response. If its process has ended, it counts as failed from now on.
+    /// The record of a response. One whose process has ended and that another replica can finish is left to a poll;
+    /// every other one counts as failed from now on.
     async fn record(
         &self,
         principal: &str,
         id: &str,
     ) -> Result<RevisedRecord<ResponseRecord>, RequestFailure> {
-        self.record_or_report(principal, id, true).await
+        self.record_or_report(principal, id, false).await
     }
 
-    /// Like [`ResponseStore::record`]. Without `reports` a response that another replica can finish is left to the next
-    /// request: its lease may have ended since it was looked at.
+    /// Like [`ResponseStore::record`]. With `reports` a response whose process has ended counts as failed even where
+    /// another replica can finish it: only after [`ResponseStore::take_over`] was not possible.
     async fn record_or_report(
         &self,
         principal: &str,
@@ -309,6 +332,14 @@ impl ResponseStore {
                 return Err(missing_failure("response", id));
             }
             // Clocks of replicas may differ by less than the lease, which is six renewals long.
+            if record.awaits_conversation {
+                let added = self.add_to_conversation(principal, id, &mut found).await;
+                return match added {
+                    Err(failure) if !is_lasting(&failure) => Err(failure),
+                    // Without its conversation the response has failed.
+                    _ => Ok(found),
+                };
+            }
             let is_left = record.can_be_taken_over() && !reports;
             if record.status != ResponseStatus::InProgress || now < record.lease_ms || is_left {
                 return Ok(found);
@@ -333,7 +364,7 @@ impl ResponseStore {
         Err(RecordError::Stale.into())
     }
 
-    /// A response as its client gets it, and its document.
+    /// A response of this caller.
     ///
     /// # Errors
     ///
@@ -343,8 +374,8 @@ impl ResponseStore {
         &self,
         principal: &str,
         id: &str,
-    ) -> Result<(Value, ResponseDocument), RequestFailure> {
-        self.poll(principal, id, true).await
+    ) -> Result<StoredResponse, RequestFailure> {
+        self.poll(principal, id, false).await
     }
 
     /// Like [`ResponseStore::get`]; `reports` as in [`ResponseStore::record_or_report`].
@@ -357,12 +388,13 @@ impl ResponseStore {
         principal: &str,
         id: &str,
         reports: bool,
-    ) -> Result<(Value, ResponseDocument), RequestFailure> {
+    ) -> Result<StoredResponse, RequestFailure> {
         let found = self.record_or_report(principal, id, reports).await?;
         let record = found.value;
+        let permit = self.reads.acquire(record.document.size()).await?;
         let document = self.records.read_document(&record.document).await?;
         let document: ResponseDocument = document.ok_or_else(|| missing_failure("response", id))?;
-        let mut response = document.response.clone().unwrap_or_default();
+        let mut response = document.response.unwrap_or_default();
         if let Some(members) = response.as_object_mut() {
             // The document was written before the end, so its own status may be old.
             members.insert("status".to_owned(), json!(record.status.as_str()));
@@ -377,7 +409,11 @@ impl ResponseStore {
                 members.insert("error".to_owned(), error);
             }
         }
-        Ok((response, document))
+        Ok(StoredResponse {
+            response,
+            input: document.input,
+            _permit: permit,
+        })
     }
 
     /// Ends a response that runs without a client. A response that has ended is not changed.
@@ -410,7 +446,7 @@ impl ResponseStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.get(principal, id).await?.0)
+        Ok(self.get(principal, id).await?.response)
     }
 
     /// Removes a response, and ends it if it runs.

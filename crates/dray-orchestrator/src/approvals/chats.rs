@@ -18,7 +18,7 @@ use super::outcome::{
 };
 use super::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, Decider, NewApproval, USED_CODE,
-    expired_failure, used_failure,
+    expired_failure,
 };
 use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure};
 
@@ -304,24 +304,6 @@ impl ApprovalStore {
                 () = &mut stop => return self.chat_state(principal, id).await,
                 () = sleep(POLL_INTERVAL) => {}
             }
-        }
-    }
-
-    /// Uses the decision of a chat. It holds for this one turn from now on, even when its process ends.
-    ///
-    /// # Errors
-    ///
-    /// 400 when another request has used it, 503 while the bus fails.
-    pub(crate) async fn use_decision(
-        &self,
-        principal: &str,
-        id: &str,
-        record: &mut RevisedRecord<ApprovalRecord>,
-    ) -> Result<(), RequestFailure> {
-        record.value.is_used = true;
-        match self.update(principal, id, record).await {
-            Err(RecordError::Stale) => Err(used_failure()),
-            written => written.map_err(RequestFailure::from),
         }
     }
 

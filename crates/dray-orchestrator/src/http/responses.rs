@@ -75,7 +75,7 @@ pub(super) async fn get_response(
         }
         let reports = finish_abandoned(&surface, caller, &id).await?;
         let polled = surface.state.responses.poll(&principal, &id, reports);
-        Ok(json_response(StatusCode::OK, &polled.await?.0))
+        Ok(json_response(StatusCode::OK, &polled.await?.response))
     };
     let found: Result<_, RequestFailure> = found.await;
     found.unwrap_or_else(|failure| failure_response(&failure))
@@ -121,8 +121,8 @@ pub(super) async fn list_input_items(
 ) -> Response {
     let listed = async {
         let principal = surface.principal(&headers)?;
-        let (_, document) = surface.state.responses.get(&principal, &id).await?;
-        item_page(document.input, &uri)
+        let mut stored = surface.state.responses.get(&principal, &id).await?;
+        item_page(std::mem::take(&mut stored.input), &uri)
     };
     respond(listed.await)
 }

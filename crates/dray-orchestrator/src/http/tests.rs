@@ -3,12 +3,15 @@
 mod chat;
 mod deletions;
 mod files;
+mod full_conversations;
 mod plain;
 mod python;
 mod requests;
 mod responses;
 mod resumed_streams;
 mod scripted;
+mod stored_ends;
 mod surface;
 mod sweeps;
+mod takeovers;
 mod uploads;

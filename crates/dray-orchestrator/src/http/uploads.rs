@@ -6,6 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use dray_agent::failure::RequestFailure;
+use dray_types::ByteSize;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ use crate::client_uploads::AnnouncedFile;
 
 /// Most characters of a name or a media type.
 const MAX_TEXT_CHARS: usize = 1024;
+/// Most bytes of a request without content; a thousand ids of parts have about 40 KB.
+const MAX_BODY_BYTES: ByteSize = ByteSize::kib(256);
 
 /// The body of a request that begins an upload.
 #[derive(Debug, Deserialize)]
@@ -124,7 +127,8 @@ async fn read_body(
     let (head, body) = request.into_parts();
     let principal = surface.principal(&head.headers)?;
     let options = &surface.options;
-    let read = body::read_json(&head.headers, body, options.max_body, options.body_timeout);
+    let limit = options.max_body.min(MAX_BODY_BYTES);
+    let read = body::read_json(&head.headers, body, limit, options.body_timeout);
     Ok((principal, read.await?))
 }
 

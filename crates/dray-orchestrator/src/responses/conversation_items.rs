@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::conversations::ConversationRecord;
 use super::{HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseStore, missing_failure};
-use crate::records::{RecordError, RecordKind};
+use crate::records::{RecordError, RecordKind, wait_after_conflict};
 
 /// Types of items that a following response needs together: a call without its result is refused, and so is a result
 /// without its call.
@@ -23,7 +23,7 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to
+    /// Those of [`ResponseStore::conversation_items`]; 404 for an item that is not there, 400 for one that belongs to
     /// another item or is a part of an answer.
     pub(crate) async fn delete_item(
         &self,
@@ -31,10 +31,10 @@ impl ResponseStore {
         id: &str,
         item_id: &str,
     ) -> Result<ConversationRecord, RequestFailure> {
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
             let history = record.value.history.clone();
-            let history = self.history("conversation_id", history).await?;
+            let history = self.read_history("conversation_id", history).await?;
             let (mut entries, documents) = (history.entries, history.documents);
             let mut changed = Vec::new();
             // A reference puts a copy with the same id into a later document.
@@ -68,7 +68,7 @@ impl ResponseStore {
             match updated.await {
                 Ok(_) => return Ok(record.value),
                 // A response was added meanwhile, or another item was removed.
-                Err(RecordError::Stale) => {}
+                Err(RecordError::Stale) => wait_after_conflict(attempt).await,
                 Err(error) => return Err(error.into()),
             }
         }

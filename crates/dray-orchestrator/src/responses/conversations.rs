@@ -1,15 +1,19 @@
 //! Conversations: lists of documents, to which responses and items are added.
 
 use dray_agent::failure::RequestFailure;
+use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::deletions::ReplacedDocument;
+use super::history::{full_failure, history_bytes};
 use super::{
-    History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, ResponseDocument, ResponseStore,
-    missing_failure,
+    History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, MAX_HISTORY_BYTES, ResponseDocument,
+    ResponseStore, missing_failure,
 };
-use crate::records::{ContentRef, RecordError, RecordKind, RevisedRecord, random_id};
+use crate::records::{
+    ContentRef, RecordError, RecordKind, RevisedRecord, random_id, wait_after_conflict,
+};
 
 /// The stored form of one conversation of `/v1/conversations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +39,12 @@ impl ConversationRecord {
         json!({
             "id": id, "object": "conversation", "created_at": self.created_ms / 1000, "metadata": self.metadata,
         })
+    }
+
+    /// Whether the conversation has a document, or one that replaced it lately.
+    pub(super) fn has_document(&self, content: &ContentRef) -> bool {
+        self.history.iter().any(|entry| entry.content == *content)
+            || self.has_replaced_document(content)
     }
 }
 
@@ -109,34 +119,54 @@ impl ResponseStore {
             .await
     }
 
-    /// Reads the items of a conversation.
+    /// The conversation that a new response continues.
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::conversation`]; 400 for one that is too long or whose content is gone.
+    /// Those of [`ResponseStore::conversation`]; 400 for one that has no room for the response, or whose content is
+    /// gone.
     pub(crate) async fn conversation_history(
         &self,
         principal: &str,
         id: &str,
     ) -> Result<History, RequestFailure> {
+        let entries = self.conversation(principal, id).await?.value.history;
+        // Concurrent responses may take the last places, so the end of each checks again.
+        if entries.len() >= MAX_HISTORY {
+            return Err(full_failure("conversation"));
+        }
+        self.history("conversation", entries).await
+    }
+
+    /// Reads the items of a conversation, even of one that is too long to be continued.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ResponseStore::conversation`]; 400 for one whose content is gone.
+    pub(crate) async fn conversation_items(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<History, RequestFailure> {
         let record = self.conversation(principal, id).await?;
-        self.history("conversation", record.value.history).await
+        self.read_history("conversation_id", record.value.history)
+            .await
     }
 
     /// Changes a conversation, whose lifetime begins again.
     ///
     /// # Errors
     ///
-    /// Those of [`ResponseStore::conversation`]; 413 for one that is too long.
+    /// Those of [`ResponseStore::conversation`] and of `change`; 413 for one that is too long.
     pub(crate) async fn change_conversation(
         &self,
         principal: &str,
         id: &str,
-        change: impl Fn(&mut ConversationRecord) + Send + Sync,
+        change: impl Fn(&mut ConversationRecord) -> Result<(), RequestFailure> + Send + Sync,
     ) -> Result<ConversationRecord, RequestFailure> {
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
-            change(&mut record.value);
+            change(&mut record.value)?;
             record.value.expires_ms = self.expires_ms();
             if record.value.history.len() > MAX_HISTORY {
                 let message = format!("The conversation has more than {MAX_HISTORY} responses.");
@@ -147,7 +177,7 @@ impl ResponseStore {
                 .update(RecordKind::Conversation, principal, id, &record);
             match updated.await {
                 Ok(_) => return Ok(record.value),
-                Err(RecordError::Stale) => {}
+                Err(RecordError::Stale) => wait_after_conflict(attempt).await,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -168,7 +198,15 @@ impl ResponseStore {
         // The conversation is read first, so that nothing is stored for one that does not exist.
         self.conversation(principal, id).await?;
         let entry = self.items_entry(items).await?;
-        let add = |record: &mut ConversationRecord| record.history.push(entry.clone());
+        let add = |record: &mut ConversationRecord| {
+            record.history.push(entry.clone());
+            if history_bytes(&record.history) > MAX_HISTORY_BYTES {
+                let limit = ByteSize::bytes(MAX_HISTORY_BYTES);
+                let message = format!("With these items the conversation has more than {limit}.");
+                return Err(RequestFailure::new(413, message));
+            }
+            Ok(())
+        };
         self.change_conversation(principal, id, add).await?;
         Ok(())
     }
@@ -184,7 +222,10 @@ impl ResponseStore {
         id: &str,
         metadata: &Value,
     ) -> Result<ConversationRecord, RequestFailure> {
-        let set = |record: &mut ConversationRecord| record.metadata.clone_from(metadata);
+        let set = |record: &mut ConversationRecord| {
+            record.metadata.clone_from(metadata);
+            Ok(())
+        };
         self.change_conversation(principal, id, set).await
     }
 

@@ -35,6 +35,13 @@ impl ConversationRecord {
         self.replaced.push(ReplacedDocument { from, to, noted_ms });
     }
 
+    /// Whether the record names a replacement of this document.
+    pub(super) fn has_replaced_document(&self, content: &ContentRef) -> bool {
+        self.replaced
+            .iter()
+            .any(|replaced| replaced.from == *content)
+    }
+
     /// Whether there are replacements.
     pub(super) const fn has_replaced(&self) -> bool {
         !self.replaced.is_empty() || self.replaced_before.is_some()

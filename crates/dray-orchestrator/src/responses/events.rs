@@ -3,10 +3,11 @@
 
 use dray_agent::failure::RequestFailure;
 use dray_bus::KeyWatch;
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{MAX_DOCUMENT_BYTES, ResponseStore};
+use super::{CONCURRENT_READS, MAX_DOCUMENT_BYTES, ResponseStore};
 use crate::records::{ContentRef, RecordError, RecordKind, RevisedRecord};
 
 /// Most bytes of all events of one response.
@@ -195,11 +196,16 @@ impl ResponseStore {
             Err(EventLogError::Closed) => return Err(RecordError::Stale.into()),
             Err(EventLogError::Failed(failure)) => return Err(failure),
         }
+        // The reads are collected into a list, because the futures of a lazy iterator cannot move between threads.
+        let reads: Vec<_> = (0..log.len())
+            .map(|index| self.read_events(&log.record.value, index))
+            .collect();
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
         let mut events = Vec::new();
-        for index in 0..log.len() {
-            let batch = self.read_events(&log.record.value, index).await?;
-            events.extend(batch.unwrap_or_default());
+        while let Some(batch) = reads.next().await {
+            events.extend(batch?.unwrap_or_default());
         }
+        drop(reads);
         Ok(Some((log, events)))
     }
 

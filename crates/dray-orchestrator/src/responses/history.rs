@@ -4,6 +4,7 @@ use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
 use futures_util::StreamExt as _;
 
+use super::reads::ReadPermit;
 use super::{
     CONCURRENT_READS, HistoryEntry, MAX_HISTORY, MAX_HISTORY_BYTES, RENEWAL_AGE_MS,
     ResponseDocument, ResponseStore,
@@ -15,6 +16,8 @@ pub(crate) struct History {
     pub(super) entries: Vec<HistoryEntry>,
     /// The conversation's documents, oldest first.
     pub(crate) documents: Vec<ResponseDocument>,
+    /// Memory of the documents.
+    _permit: ReadPermit,
 }
 
 impl ResponseStore {
@@ -47,19 +50,34 @@ impl ResponseStore {
         self.history("previous_response_id", entries).await
     }
 
+    /// The conversation that a new response continues.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a conversation that has no room for another response or whose content is gone, 503 while the store or
+    /// the bus fails.
     pub(super) async fn history(
+        &self,
+        param: &str,
+        entries: Vec<HistoryEntry>,
+    ) -> Result<History, RequestFailure> {
+        if entries.len() > MAX_HISTORY || history_bytes(&entries) > MAX_HISTORY_BYTES {
+            return Err(full_failure(param));
+        }
+        self.read_history(param, entries).await
+    }
+
+    /// All documents of a conversation, even of one that is too long to be continued.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a conversation whose content is gone, 503 while the store or the bus fails.
+    pub(super) async fn read_history(
         &self,
         param: &str,
         mut entries: Vec<HistoryEntry>,
     ) -> Result<History, RequestFailure> {
-        let bytes: u64 = entries.iter().map(|entry| entry.content.size()).sum();
-        if entries.len() > MAX_HISTORY || bytes > MAX_HISTORY_BYTES {
-            let limit = ByteSize::bytes(MAX_HISTORY_BYTES);
-            let message = format!(
-                "The conversation has more than {MAX_HISTORY} responses or {limit}. Start a new one."
-            );
-            return Err(state_failure(param, message));
-        }
+        let permit = self.reads.acquire(history_bytes(&entries)).await?;
         let now = self.records.now_ms();
         for entry in &mut entries {
             // Only old entries are renewed, because each renewal is a request to the store.
@@ -83,8 +101,27 @@ impl ResponseStore {
             let message = "An earlier response of this conversation has expired.";
             documents.push(document?.ok_or_else(|| state_failure(param, message))?);
         }
-        Ok(History { entries, documents })
+        Ok(History {
+            entries,
+            documents,
+            _permit: permit,
+        })
     }
+}
+
+/// Bytes of all documents.
+pub(super) fn history_bytes(entries: &[HistoryEntry]) -> u64 {
+    let sizes = entries.iter().map(|entry| entry.content.size());
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// The conversation has no room for another response.
+pub(super) fn full_failure(param: &str) -> RequestFailure {
+    let limit = ByteSize::bytes(MAX_HISTORY_BYTES);
+    let message = format!(
+        "The conversation is full: it has {MAX_HISTORY} responses or more than {limit}. Start a new one."
+    );
+    state_failure(param, message)
 }
 
 fn state_failure(param: &str, message: impl Into<String>) -> RequestFailure {

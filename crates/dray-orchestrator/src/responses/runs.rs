@@ -4,8 +4,9 @@
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 
+use super::conversation_ends::is_lasting;
 use super::{ResponseRecord, ResponseStatus, ResponseStore, missing_failure};
-use crate::records::{CallerRecords, RecordChange, RecordKind, StoredValue};
+use crate::records::{CallerRecords, RecordChange, RecordKind, RevisedRecord, StoredValue};
 
 /// Owner of the records of all runs. Ids of responses are random, so callers cannot collide.
 const RUN_OWNER: &str = "responses in the background";
@@ -128,11 +129,20 @@ impl ResponseStore {
         let found = self
             .records
             .find::<ResponseRecord>(RecordKind::Response, principal, id);
-        let record = match found.await?.map(|found| found.value) {
+        let (record, revision) = match found.await?.map(|found| (found.value, found.revision)) {
             None => return Ok(RunState::Gone),
-            Some(StoredValue::Unreadable) => return Ok(RunState::Unreadable),
-            Some(StoredValue::Readable(record)) => record,
+            Some((StoredValue::Unreadable, _)) => return Ok(RunState::Unreadable),
+            Some((StoredValue::Readable(record), revision)) => (record, revision),
         };
+        let mut found = RevisedRecord {
+            value: record,
+            revision,
+        };
+        match self.add_to_conversation(principal, id, &mut found).await {
+            Err(failure) if !is_lasting(&failure) => return Err(failure),
+            _ => {}
+        }
+        let record = found.value;
         let now_ms = self.records.now_ms();
         let grace_ms = if waits { self.lease.as_millis() } else { 0 };
         let until_ms = record.lease_ms.saturating_add(grace_ms);

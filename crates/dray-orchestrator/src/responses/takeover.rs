@@ -5,6 +5,7 @@ use dray_agent::failure::RequestFailure;
 use super::{
     History, ResponseDocument, ResponseRecord, ResponseStatus, ResponseStore, RunningResponse,
 };
+use crate::progress::ProgressStore;
 use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord, StoredValue};
 
 /// Most times that a response is taken over: one of its calls may be what ends the processes.
@@ -21,6 +22,15 @@ pub(crate) struct TakenResponse {
     pub(crate) created: u64,
     /// How often it was taken over, this time included.
     pub(crate) takeovers: u32,
+    /// The checkpoint to finish it from; `None` when its process removed it before the takeover.
+    pub(crate) checkpoint: Option<String>,
+}
+
+impl TakenResponse {
+    /// Gives the response up, so that it is reported.
+    pub(crate) async fn release(mut self) {
+        self.running.release().await;
+    }
 }
 
 /// Whether no process makes a response now or later: it has ended, it no longer exists, or it was taken over too often.
@@ -81,7 +91,8 @@ impl ResponseStore {
     }
 
     /// Takes over a response whose process has ended; `None` when another replica was first, or it cannot be taken
-    /// over.
+    /// over. Afterwards that process cannot change the checkpoint, and so makes no call that must not be repeated. Not
+    /// cancellation safe: when the future is dropped after the takeover was stored, no process makes the response.
     ///
     /// # Errors
     ///
@@ -116,6 +127,10 @@ impl ResponseStore {
             Err(error) => return Err(error.into()),
         };
         let (created, takeovers) = (record.value.created_ms / 1000, record.value.takeovers);
+        // The checkpoint is read after the takeover: the process may have removed it in between, for a call that it
+        // makes now.
+        let progress = ProgressStore::new(self.records.clone());
+        let checkpoint = progress.take_over(principal, id, takeovers).await?;
         Ok(Some(TakenResponse {
             running: RunningResponse {
                 store: self.clone(),
@@ -128,6 +143,7 @@ impl ResponseStore {
             history,
             created,
             takeovers,
+            checkpoint,
         }))
     }
 }

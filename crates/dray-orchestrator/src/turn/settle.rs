@@ -269,27 +269,27 @@ impl Settlement<'_> {
     }
 
     /// Records the decisions. Returns the calls that they permit; the other calls have their results.
+    ///
+    /// # Errors
+    ///
+    /// A decision is invalid, or the bus fails. No call is made then, and the same request can be repeated.
     pub(super) async fn record(
         self,
         mut decided: Vec<DecidedCall>,
         messages: &mut [Message],
     ) -> Result<Vec<DueCall>, LoopError> {
         for call in &mut decided {
-            let id = &call.paused.approval.id;
-            let (principal, record) = (self.principal, &mut call.record);
-            let recorded = match &record.value.decision {
-                None => {
-                    let decision = call.decision.clone();
-                    self.approvals.decide(principal, id, record, decision).await
-                }
-                // A chat has decided. A tool that asked continues with every answer, and only once.
-                Some(decision) if decision.permits() || record.value.questions.is_some() => {
-                    self.approvals.use_decision(principal, id, record).await
-                }
-                Some(_) => Ok(()),
-            };
-            recorded.map_err(LoopError::Failed)?;
+            let (id, record) = (&call.paused.approval.id, &mut call.record);
+            // A chat that was asked as well may decide until the use.
+            if record.value.chat.is_none() && record.value.is_undecided() {
+                let decision = call.decision.clone();
+                let noted = self
+                    .approvals
+                    .note_decision(self.principal, id, record, decision);
+                noted.await.map_err(LoopError::Failed)?;
+            }
         }
+        self.use_all(&mut decided).await?;
         let mut due = Vec::with_capacity(decided.len());
         for call in decided {
             let waiting = call.paused.waiting;
@@ -308,6 +308,39 @@ impl Settlement<'_> {
             });
         }
         Ok(due)
+    }
+
+    /// Uses the decisions that permit something. After an error none is used.
+    async fn use_all(self, decided: &mut [DecidedCall]) -> Result<(), LoopError> {
+        let (approvals, principal) = (self.approvals, self.principal);
+        let mut used = Vec::new();
+        for call in decided {
+            let previous = call.record.value.clone();
+            let (id, record) = (&call.paused.approval.id, &mut call.record);
+            let result = match &record.value.decision {
+                None => {
+                    let decision = call.decision.clone();
+                    approvals.decide(principal, id, record, decision).await
+                }
+                // A tool that asked continues with every answer, and only once.
+                Some(decision) if decision.permits() || record.value.questions.is_some() => {
+                    approvals.use_decision(principal, id, record).await
+                }
+                Some(_) => continue,
+            };
+            if let Err(failure) = result {
+                for (call, previous) in used {
+                    let call: &DecidedCall = call;
+                    let id = &call.paused.approval.id;
+                    approvals
+                        .take_back(principal, id, &call.record, previous)
+                        .await;
+                }
+                return Err(LoopError::Failed(failure));
+            }
+            used.push((call, previous));
+        }
+        Ok(())
     }
 }
 

@@ -145,6 +145,22 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_budget_of_a_client_counts_all_of_many_concurrent_turns() {
+    const TURNS: u64 = 100;
+    let endpoint = CountingEndpoint::start().await;
+    let fixture = busy(&endpoint.url(), Value::Null, |config| {
+        config.clients = [("one".to_owned(), Secret::new("k-1"))].into();
+        config.budgets.caller.max_calls = Some(TURNS);
+    })
+    .await;
+    let turns = (0..TURNS).map(|_| ask_as(&fixture, "k-1", "hello"));
+    for result in futures_util::future::join_all(turns).await {
+        assert_eq!(result.text(), "Hi.", "{result:?}");
+    }
+    assert_eq!(ask_as(&fixture, "k-1", "hello").await.status, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_budget_of_a_conversation_counts_all_its_turns() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = busy(&endpoint.url(), Value::Null, |config| {

@@ -94,8 +94,8 @@ pub(in crate::http) async fn list_items(
     let listed = async {
         let principal = surface.principal(&headers)?;
         let responses = &surface.state.responses;
-        let history = responses.conversation_history(&principal, &id).await?;
-        item_page(conversation_items(history), &uri)
+        let mut history = responses.conversation_items(&principal, &id).await?;
+        item_page(conversation_items(&mut history), &uri)
     };
     respond(listed.await)
 }
@@ -136,8 +136,8 @@ pub(in crate::http) async fn get_item(
     let found = async {
         let principal = surface.principal(&headers)?;
         let responses = &surface.state.responses;
-        let history = responses.conversation_history(&principal, &id).await?;
-        let mut items = conversation_items(history).into_iter();
+        let mut history = responses.conversation_items(&principal, &id).await?;
+        let mut items = conversation_items(&mut history).into_iter();
         let item = items.find(|item| item["id"] == item_id.as_str());
         item.ok_or_else(|| missing_failure("item", &item_id))
     };
@@ -159,8 +159,8 @@ pub(in crate::http) async fn delete_item(
     respond(deleted.await)
 }
 
-/// All items of a conversation, oldest first.
-fn conversation_items(history: History) -> Vec<Value> {
+/// All items of a conversation, oldest first. The history keeps its part of the memory for stored documents.
+fn conversation_items(history: &mut History) -> Vec<Value> {
     let of_document = |document: ResponseDocument| {
         let output = document
             .response
@@ -172,7 +172,7 @@ fn conversation_items(history: History) -> Vec<Value> {
         items.extend(output.unwrap_or_default());
         items
     };
-    let documents = history.documents.into_iter();
+    let documents = std::mem::take(&mut history.documents).into_iter();
     documents.flat_map(of_document).collect()
 }
 

@@ -12,6 +12,7 @@ use dray_agent::wire::DONE_LINE;
 use dray_bus::KeyWatch;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -80,7 +81,7 @@ enum Outcome {
     Ended(Result<AnswerEnd, RequestFailure>),
     /// The client cancelled the response or disconnected.
     Cancelled,
-    /// Another request has ended it.
+    /// Another request has ended it, or another replica makes it.
     Superseded,
 }
 
@@ -117,6 +118,14 @@ impl RunningResponses {
             }
         });
         guard
+    }
+
+    /// Runs a task that the service waits for when it ends. It continues when the handle is dropped.
+    pub(super) fn spawn_task<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn(task)
     }
 
     /// Runs a response to its end.
@@ -308,7 +317,11 @@ impl ResponseDriver {
         let ended = match outcome {
             Outcome::Ended(ended) => ended,
             Outcome::Cancelled | Outcome::Superseded => {
-                let failure = RequestFailure::new(409, "The response was cancelled.");
+                let message = match outcome {
+                    Outcome::Cancelled => "The response was cancelled.",
+                    _ => "Another request or another replica has ended the response.",
+                };
+                let failure = RequestFailure::new(409, message);
                 self.writer.fail(&failure);
                 if matches!(outcome, Outcome::Cancelled) {
                     // Another request may have ended it first.

@@ -237,8 +237,8 @@ impl EventReader {
                 Ok(Some(ReadResult::Nothing))
             }
             RunState::Ended { .. } => {
-                let (response, _) = responses.get(principal, &self.id).await?;
-                let last = last_event(&response, log.next().saturating_add(TAKEOVER_GAP));
+                let stored = responses.get(principal, &self.id).await?;
+                let last = last_event(&stored.response, log.next().saturating_add(TAKEOVER_GAP));
                 Ok(Some(self.frame(&[last])))
             }
         }

@@ -218,7 +218,7 @@ impl KnownRun {
             None => match Abandonment::of(surface, principal, id).await? {
                 Abandonment::None => false,
                 Abandonment::Lost => true,
-                Abandonment::Finishable(_) => {
+                Abandonment::Finishable => {
                     tracing::info!(
                         response = id,
                         "a response waits for a request of its client"

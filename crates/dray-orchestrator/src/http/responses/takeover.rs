@@ -8,6 +8,7 @@ use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use dray_types::{Clock, TraceContext};
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::create::chat_request;
 use super::driver::{Listener, ResponseDriver};
@@ -50,8 +51,8 @@ pub(super) enum Abandonment {
     None,
     /// Report it: it has no checkpoint, or was taken over too often.
     Lost,
-    /// Finish it from this checkpoint.
-    Finishable(String),
+    /// Finish it from its checkpoint.
+    Finishable,
 }
 
 impl Abandonment {
@@ -69,64 +70,121 @@ impl Abandonment {
             Some(false) => Self::Lost,
             Some(true) => {
                 let checkpoint = state.progress.checkpoint(principal, id).await?;
-                checkpoint.map_or(Self::Lost, Self::Finishable)
+                checkpoint.map_or(Self::Lost, |_| Self::Finishable)
             }
         })
     }
 }
 
 /// Finishes a response whose process has ended, if it has a checkpoint. Returns whether it has to be reported instead.
+///
+/// # Errors
+///
+/// 503 while the store or the bus fails, or this replica has no room for another turn.
 pub(super) async fn finish_abandoned(
     surface: &Arc<HttpSurface>,
     caller: ResponseCaller,
     id: &str,
 ) -> Result<bool, RequestFailure> {
-    let principal = &caller.principal.clone();
-    let checkpoint = match Abandonment::of(surface, principal, id).await? {
+    match Abandonment::of(surface, &caller.principal, id).await? {
         Abandonment::None => return Ok(false),
         Abandonment::Lost => return Ok(true),
-        Abandonment::Finishable(checkpoint) => checkpoint,
-    };
+        Abandonment::Finishable => {}
+    }
     // The permit is acquired before the response is taken over: a replica that is busy leaves it to another one.
-    let permit = surface.chat_permit().await?;
-    let mut takeover = match surface.state.responses.take_over(principal, id).await {
-        Ok(Some(takeover)) => takeover,
-        // Another replica took it over first.
-        Ok(None) => return Ok(false),
-        Err(failure) if failure.status < 500 => {
-            tracing::warn!(%failure, response = id, "the conversation that a response continues no longer exists");
-            return Ok(true);
-        }
-        Err(failure) => return Err(failure),
+    let takeover = Takeover {
+        permit: surface.chat_permit().await?,
+        surface: Arc::clone(surface),
+        caller,
+        id: id.to_owned(),
     };
-    tracing::info!(
-        response = id,
-        "a response of a process that is gone is finished here"
-    );
-    let mut writer = resumed_writer(id, &takeover, surface.clock.clone());
-    let recorder = resumed_recorder(surface, principal, id, &mut writer).await;
-    match asked_again(surface, caller, id, &mut takeover, &checkpoint) {
-        Ok((asked, places)) => {
-            let driver = ResponseDriver {
-                id: id.to_owned(),
-                run: AnswerRun::begin(Arc::clone(&surface.agent), asked, permit),
-                writer,
-                running: Some(takeover.running),
-                recorder,
-                unrecorded: None,
-                input: takeover.document.input,
-                places,
-                drain: surface.options.drain,
-                stop: surface.stop.clone(),
-            };
-            surface.running.spawn(driver, Listener::Detached);
-        }
-        Err(failure) => {
-            tracing::warn!(%failure, response = id, "a response cannot be finished here");
-            // The response stays in progress until its lease ends, and is then reported.
+    // A separate task, because this future is dropped when the client leaves, and a takeover must not stop halfway.
+    let begun = surface.running.spawn_task(takeover.begin());
+    begun
+        .await
+        .unwrap_or_else(|_| Err(RequestFailure::unexpected()))
+}
+
+/// The takeover of a response by this process.
+struct Takeover {
+    surface: Arc<HttpSurface>,
+    caller: ResponseCaller,
+    id: String,
+    /// One of the concurrent turns.
+    permit: OwnedSemaphorePermit,
+}
+
+impl Takeover {
+    /// Takes the response over, and finishes it in another task. Returns whether it has to be reported instead.
+    async fn begin(self) -> Result<bool, RequestFailure> {
+        let responses = &self.surface.state.responses;
+        let mut taken = match responses.take_over(&self.caller.principal, &self.id).await {
+            Ok(Some(taken)) => taken,
+            // Another replica took it over first.
+            Ok(None) => return Ok(false),
+            Err(failure) if failure.status < 500 => {
+                tracing::warn!(%failure, response = self.id, "a response cannot be taken over");
+                return Ok(true);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let Some(checkpoint) = taken.checkpoint.take() else {
+            tracing::info!(
+                response = self.id,
+                "a response has lost its checkpoint, because its process began another call"
+            );
+            taken.release().await;
+            return Ok(true);
+        };
+        tracing::info!(
+            response = self.id,
+            "a response of a process that is gone is finished here"
+        );
+        let surface = Arc::clone(&self.surface);
+        surface.running.spawn_task(self.finish(taken, checkpoint));
+        Ok(false)
+    }
+
+    /// Reads the events of the response, which may take long, and continues its turn.
+    async fn finish(self, mut taken: TakenResponse, checkpoint: String) {
+        let Self {
+            surface,
+            caller,
+            id,
+            permit,
+        } = self;
+        let mut writer = resumed_writer(&id, &taken, surface.clock.clone());
+        let principal = caller.principal.clone();
+        let resumed = resumed_recorder(&surface, &principal, &id, &mut writer);
+        let Ok(recorder) = taken.running.renew_during(resumed).await else {
+            tracing::info!(
+                response = id,
+                "a response was ended while it was taken over"
+            );
+            return;
+        };
+        match asked_again(&surface, caller, &id, &mut taken, &checkpoint) {
+            Ok((asked, places)) => {
+                let driver = ResponseDriver {
+                    id,
+                    run: AnswerRun::begin(Arc::clone(&surface.agent), asked, permit),
+                    writer,
+                    running: Some(taken.running),
+                    recorder,
+                    unrecorded: None,
+                    input: taken.document.input,
+                    places,
+                    drain: surface.options.drain,
+                    stop: surface.stop.clone(),
+                };
+                surface.running.spawn(driver, Listener::Detached);
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, response = id, "a response cannot be finished here");
+                // The response stays in progress until its lease ends, and is then reported.
+            }
         }
     }
-    Ok(false)
 }
 
 /// Continues the events of a response that was taken over, if it has any.

@@ -21,14 +21,14 @@ use crate::records::RECORD_BUCKET;
 const ABANDONED_AFTER: Duration = Duration::from_secs(61);
 
 /// A record as it is stored.
-struct StoredRecord {
+pub(super) struct StoredRecord {
     key: String,
-    value: Bytes,
+    pub(super) value: Bytes,
     revision: u64,
 }
 
 /// All records of a kind.
-async fn records(fixture: &TestSurface, kind: &str) -> Vec<StoredRecord> {
+pub(super) async fn records(fixture: &TestSurface, kind: &str) -> Vec<StoredRecord> {
     let keys = fixture.shared.bus.key_value(RECORD_BUCKET);
     let listing = keys.list(kind, 100).await.unwrap();
     let mut records = Vec::new();
@@ -43,31 +43,31 @@ async fn records(fixture: &TestSurface, kind: &str) -> Vec<StoredRecord> {
 }
 
 /// The record of a response, by the path of the response.
-async fn record(fixture: &TestSurface, path: &str) -> StoredRecord {
+pub(super) async fn record(fixture: &TestSurface, path: &str) -> StoredRecord {
     let id = id_of(path);
     let mut found = records(fixture, "response").await.into_iter();
     found.find(|record| record.key.ends_with(id)).unwrap()
 }
 
-async fn status(fixture: &TestSurface, path: &str) -> Value {
+pub(super) async fn status(fixture: &TestSurface, path: &str) -> Value {
     let stored = record(fixture, path).await;
     let record: Value = serde_json::from_slice(&stored.value).unwrap();
     record["status"].clone()
 }
 
-fn id_of(path: &str) -> &str {
+pub(super) fn id_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
 /// Replaces the value of a record, as another version would.
-async fn write(fixture: &TestSurface, record: StoredRecord, value: &str) {
+pub(super) async fn write(fixture: &TestSurface, record: StoredRecord, value: &str) {
     let keys = fixture.shared.bus.key_value(RECORD_BUCKET);
     let written = keys.update(&record.key, value.to_owned().into(), record.revision);
     written.await.unwrap();
 }
 
 /// Says that the response can be finished from a checkpoint.
-async fn set_checkpoint(fixture: &TestSurface, path: &str) {
+pub(super) async fn set_checkpoint(fixture: &TestSurface, path: &str) {
     let run = ResponseRun {
         id: id_of(path).to_owned(),
         ..ResponseRun::default()
@@ -146,7 +146,7 @@ async fn a_sweep_reads_no_response_that_has_ended_before_its_events_are_due() {
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 0);
 }
 
-async fn replica_that_hangs(fixture: &TestSurface) -> TestSurface {
+pub(super) async fn replica_that_hangs(fixture: &TestSurface) -> TestSurface {
     let change = |options: &mut crate::http::SurfaceOptions| {
         options.clients = super::scripted::keys(&["one"]);
     };

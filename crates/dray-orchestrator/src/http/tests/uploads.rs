@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::MultipartForm;
+use dray_types::ByteSize;
 use dray_types::hex::hex_digits;
 use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::scripted::{TestSurface, keys, read};
+use crate::records::{RecordFault, RecordKind};
 
 async fn start() -> TestSurface {
     TestSurface::with(Vec::new(), |options| {
@@ -225,14 +227,51 @@ async fn concurrent_requests_to_complete_make_one_file() {
     let part = upload.part(b"x,y\n").await;
     let body = json!({"part_ids": [part]});
     let done = join_all((0..4).map(|_| upload.complete(body.clone()))).await;
-    // Those that come too late may be refused.
-    let completed: Vec<_> = done.iter().filter(|(status, _)| *status == 200).collect();
-    assert!(!completed.is_empty(), "{done:?}");
+    let list = files(&fixture).await;
+    assert_eq!(list["data"].as_array().unwrap().len(), 1, "{list}");
+    for (status, upload) in done {
+        assert_eq!((status, &upload["file"]), (200, &list["data"][0]));
+    }
+}
+
+async fn files(fixture: &TestSurface) -> Value {
     let request = fixture.request(Method::GET, "/v1/files");
     let request = request.header("authorization", "Bearer one");
-    let (_, list) = read(request.send(&|_| ()).await.unwrap()).await;
-    assert_eq!(list["data"].as_array().unwrap().len(), 1, "{list}");
-    for (_, upload) in completed {
-        assert_eq!(upload["file"], list["data"][0]);
+    read(request.send(&|_| ()).await.unwrap()).await.1
+}
+
+#[tokio::test]
+async fn an_upload_that_was_completed_without_a_reply_of_the_bus_names_a_file_that_exists() {
+    let fixture = start().await;
+    for fault in [RecordFault::LoseResponse, RecordFault::LoseRequest] {
+        let upload = ClientUpload::create(&fixture, 4).await;
+        let part = upload.part(b"x,y\n").await;
+        let faults = fixture.surface.state.files.records().faults();
+        faults.add(RecordKind::Upload, 1, fault.clone());
+        let body = json!({"part_ids": [part]});
+        // A client repeats a request that got no success.
+        let first = upload.complete(body.clone()).await;
+        let (status, done) = upload.complete(body).await;
+        assert_eq!(status, 200, "{fault:?}: {first:?} {done}");
+        assert_eq!(content(&fixture, &done["file"]).await, "x,y\n", "{fault:?}");
+        let list = files(&fixture).await;
+        assert_eq!(list["data"], json!([done["file"]]), "{fault:?}");
+        let path = format!("/v1/files/{}", done["file"]["id"].as_str().unwrap());
+        let request = fixture.request(Method::DELETE, &path);
+        let request = request.header("authorization", "Bearer one");
+        assert_eq!(request.send(&|_| ()).await.unwrap().status(), 200);
     }
+}
+
+#[tokio::test]
+async fn a_request_without_content_is_small() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.clients = keys(&["one"]);
+        options.max_body = ByteSize::mib(1);
+    })
+    .await;
+    let mut body = announce_upload(4);
+    body["filename"] = "x".repeat(300 << 10).into();
+    let (status, refused) = post(&fixture, "one", "/v1/uploads", &body).await;
+    assert_eq!(status, 413, "{refused}");
 }

@@ -24,6 +24,7 @@ use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
 
 mod leases;
+mod lost_decisions;
 mod lost_responses;
 
 struct RecordFixture {
