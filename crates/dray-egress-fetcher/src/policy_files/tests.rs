@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::audit::PolicyStatus;
 use crate::tests::fake_network::FetcherFixture;
 
 const ALLOW_ALL: &str = "default = \"allow\"\n";
@@ -12,6 +13,7 @@ struct WatchedPolicy {
     directory: tempfile::TempDir,
     fetcher: Fetcher,
     watcher: PolicyWatcher,
+    status: PolicyStatus,
 }
 
 impl WatchedPolicy {
@@ -19,11 +21,13 @@ impl WatchedPolicy {
         let directory = tempfile::tempdir().unwrap();
         make(directory.path());
         let fetcher = FetcherFixture::default().fetcher();
+        let status = PolicyStatus::of_instance("i-1");
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
         let watcher = PolicyWatcher::open(
             PolicySource::Path(directory.path().join(name)),
             &fetcher,
             metrics,
+            PolicyReporter::new(None, status.clone()),
         )
         .await
         .unwrap();
@@ -31,6 +35,7 @@ impl WatchedPolicy {
             directory,
             fetcher,
             watcher,
+            status,
         }
     }
 
@@ -150,7 +155,9 @@ async fn an_invalid_policy_stops_the_start_and_the_error_names_the_line() {
     let fetcher = FetcherFixture::default().fetcher();
     let open = async || {
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
-        let opened = PolicyWatcher::open(PolicySource::Path(path.clone()), &fetcher, metrics).await;
+        let reporter = PolicyReporter::new(None, PolicyStatus::default());
+        let source = PolicySource::Path(path.clone());
+        let opened = PolicyWatcher::open(source, &fetcher, metrics, reporter).await;
         error_text(&opened.unwrap_err())
     };
     assert!(open().await.contains("could not read the policy file"));
@@ -188,6 +195,7 @@ async fn the_files_are_read_again_until_the_service_stops() {
         directory,
         fetcher,
         watcher,
+        ..
     } = policy;
     let fetcher = Arc::new(fetcher);
     let stop = CancellationToken::new();
