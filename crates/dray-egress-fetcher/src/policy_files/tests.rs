@@ -92,6 +92,9 @@ async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_valid_again(
         policy.reload_until_stable().await;
         assert!(policy.watcher.state.is_rejected());
         assert_eq!(policy.digest(), digest_of(DENY_ALL));
+        let shown = policy.status.show();
+        assert_eq!(shown.rules_digest, digest_of(DENY_ALL));
+        assert!(!shown.refused.unwrap().problem.is_empty());
     }
     fs::remove_file(policy.directory.path().join("policy.toml")).unwrap();
     policy.reload_until_stable().await;
