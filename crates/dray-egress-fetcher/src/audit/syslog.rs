@@ -126,7 +126,8 @@ impl SyslogWriter {
 }
 
 impl EventWriter for SyslogWriter {
-    /// Severity in one byte, then time, kind and JSON with a blank between them. The parts that all events share are added later.
+    /// Severity in one byte, then time, kind and JSON with a blank between them. The parts that all events share are
+    /// added later.
     fn frame(event: &dyn PlacedEvent, text: &str) -> Vec<u8> {
         let severity = if event.is_refusal() {
             REFUSED_SEVERITY
