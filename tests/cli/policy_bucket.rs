@@ -65,11 +65,21 @@ impl PolicyBucketFixture {
 
     /// Starts egress-fetcher with these values of `policy_bucket` and `policy_path`.
     async fn start_fetcher(&self, uses_bucket: &str, files: Option<&Path>) -> ServiceProcess {
+        self.start_replica("state", uses_bucket, files).await
+    }
+
+    /// Starts a replica with a state directory of this name.
+    async fn start_replica(
+        &self,
+        state: &str,
+        uses_bucket: &str,
+        files: Option<&Path>,
+    ) -> ServiceProcess {
         let mut command = self
             .home
             .dray(&["up", "--json", "--only", "egress-fetcher"]);
         command
-            .env("DRAY_STATE__DIRECTORY", self.home.0.path().join("state"))
+            .env("DRAY_STATE__DIRECTORY", self.home.0.path().join(state))
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
             .env("DRAY_EGRESS_FETCHER__ENABLED", "true")
             .env("DRAY_EGRESS_FETCHER__POLICY_BUCKET", uses_bucket)
@@ -310,4 +320,58 @@ async fn a_test_and_a_difference_read_the_bucket() {
     let path = fixture.path().display().to_string();
     let compared = fixture.run(&["diff", "bucket", &path]);
     assert!(compared.status.success(), "{compared:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_replica_that_has_another_policy_than_the_others() {
+    let fixture = PolicyBucketFixture::start().await;
+    let url = fixture.server.url();
+    fixture.write("10-base.toml", DENY_ALL);
+    assert!(fixture.put(0).status.success());
+    let _one = fixture.start_replica("one", "true", None).await;
+    let _two = fixture.start_replica("two", "true", None).await;
+    let options = ["doctor", "--timeout", "5", "--nats", &url];
+    let doctor = |set: &str| {
+        let report = fixture.home.run(&[&options[..], &["--set", set]].concat());
+        String::from_utf8_lossy(&report.stdout).into_owned()
+    };
+    let of_bucket = "egress-fetcher.policy_bucket=true";
+    let text = doctor(of_bucket);
+    assert!(text.contains("is in force in 2 replicas"), "{text}");
+    // A replica that follows files of its own, which become invalid.
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("10-base.toml");
+    std::fs::write(&file, ALLOW_ALL).unwrap();
+    let other = fixture
+        .start_replica("three", "false", Some(files.path()))
+        .await;
+    std::fs::write(&file, "default = \"maybe\"\n").unwrap();
+    other.wait_for_metric("dray_egress_policy_stale", "1").await;
+    let allow = dray_types::Sha256Digest::of(ALLOW_ALL.as_bytes()).to_hex();
+    let text = doctor(of_bucket);
+    assert!(
+        text.contains("is not in force in 1 of 3 replicas"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("has {allow} in force")), "{text}");
+    assert!(
+        text.contains("refuses the present files: 10-base.toml:1: "),
+        "{text}"
+    );
+    // Without the bucket, the replicas are compared with each other.
+    std::fs::write(&file, ALLOW_ALL).unwrap();
+    other.wait_for_metric("dray_egress_policy_stale", "0").await;
+    let of_files = format!("egress-fetcher.policy_path={}", files.path().display());
+    let text = doctor(&of_files);
+    assert!(
+        text.contains("the replicas of `egress-fetcher` differ"),
+        "{text}"
+    );
+    drop((_one, _two));
+    let text = dray_testkit::eventually("one replica", async || {
+        let text = doctor(&of_files);
+        text.contains("1 replica with the digest").then_some(text)
+    })
+    .await;
+    assert!(text.contains(&allow), "{text}");
 }

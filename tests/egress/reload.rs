@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dray_bus::topology::EGRESS_POLICY_STREAM;
-use dray_bus::{NatsOptions, Topology, test_bus};
+use dray_bus::{EventFilter, NatsOptions, Topology, test_bus};
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::port::unassigned_address;
 use dray_types::{Clock, Secret, SessionId, Sha256Digest, TenantId};
@@ -229,6 +230,7 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
     service.process.wait_for_metric(stale, "1").await;
     service.nats.restart();
     service.process.wait_for_metric(stale, "0").await;
+    check_policy_events(&service.nats.url()).await;
     let third = third.unwrap();
     dray_testkit::eventually("the bucket is writable again", async || {
         keys.update(POLICY_FILE, deny.into(), third).await.ok()
@@ -238,4 +240,31 @@ async fn the_policy_of_the_bucket_is_followed_over_invalid_contents_and_a_restar
         (service.digest() == digest_of(deny)).then_some(())
     })
     .await;
+}
+
+/// Checks the audit events so far: a start without a policy, the first policy, an invalid one, and the next one.
+async fn check_policy_events(url: &str) {
+    let bus = test_bus::connect(&NatsOptions::at(url)).await;
+    let filter = EventFilter::new("dray.audit.policy.v1.checked.*").from_start();
+    let mut events = bus.events(filter).await.unwrap();
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        let event: v1::EgressPolicyAudit = events.next().await.unwrap().decode().unwrap();
+        assert_eq!(event.source, "bucket");
+        let line = event.refused.as_ref().map(|refusal| refusal.line);
+        found.push((event.outcome(), event.revision, line));
+    }
+    let (in_force, refused) = (
+        v1::EgressPolicyOutcome::InForce,
+        v1::EgressPolicyOutcome::Refused,
+    );
+    assert_eq!(
+        found,
+        [
+            (refused, 0, Some(0)),
+            (in_force, 1, None),
+            (refused, 2, Some(1)),
+            (in_force, 3, None)
+        ]
+    );
 }

@@ -15,13 +15,14 @@ use crate::{
 };
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 13] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 14] = [
     ("Approvals", "approval"),
     ("Artifacts", "artifact"),
     ("ClientFiles", "clientfile"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("EgressQuestions", "question"),
+    ("EgressPolicies", "policy"),
     ("Files", "file"),
     ("Previews", "preview"),
     ("Reading", "reading"),

@@ -1,13 +1,15 @@
 //! The operations of the handle that services hold. Each operation is implemented in a module that depends only on the
 //! core.
 
+use std::time::Duration;
+
 use dray_proto::{Call, StreamingCall};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
 pub use crate::bus_core::Bus;
-use crate::call::{CallMode, call_streaming, call_with_retries};
+use crate::call::{CallMode, call_each, call_streaming, call_with_retries};
 use crate::dead::DeadLetters;
 use crate::error::{CallError, ProbeError, SubscribeError, WorkError};
 use crate::events::{EventError, EventFilter, EventStream};
@@ -107,7 +109,31 @@ impl Bus {
         subject: &str,
         group: &str,
     ) -> Result<Responder, SubscribeError> {
-        Responder::open(self, subject, group).await
+        Responder::open(self, subject, Some(group)).await
+    }
+
+    /// Listens for every request on a call subject, with or without other listeners, and for cancellations of its area:
+    /// the requests of [`Bus::call_each`].
+    ///
+    /// # Errors
+    /// The transport's refusal.
+    pub async fn respond_to_each(&self, subject: &str) -> Result<Responder, SubscribeError> {
+        Responder::open(self, subject, None).await
+    }
+
+    /// Sends one request to every replica that listens without a queue group, and collects the replies, in the order of
+    /// their arrival, until none has come for `quiet_time` or until the deadline. A replica that is slower is not seen, so
+    /// the list is no proof that no other replica exists. It is never retried.
+    ///
+    /// # Errors
+    /// No replica listens, none replied in time, or the request was not sent. A fault of one replica is in the list.
+    pub async fn call_each<C: Call>(
+        &self,
+        meta: &Meta,
+        request: &C,
+        quiet_time: Duration,
+    ) -> Result<Vec<Result<C::Reply, CallError>>, CallError> {
+        call_each(self, meta, request, quiet_time).await
     }
 
     /// Runs `handler` for every message of the durable consumer on the work stream until `stop`, then drains

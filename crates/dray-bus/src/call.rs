@@ -2,6 +2,7 @@
 
 pub(crate) mod area;
 mod cancel;
+mod each;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use tracing::Instrument as _;
 
 use self::area::CircuitBreaker;
 use self::cancel::CancelGuard;
+pub(crate) use self::each::call_each;
 use self::stream::ReceivedChunks;
 pub(crate) use self::stream::call_streaming;
 use crate::backend::{CONNECTION_LOST, CoreMessage, Inbox, NO_RESPONDERS, OutgoingMessage};

@@ -127,6 +127,17 @@ impl Permissions {
         self
     }
 
+    /// Responds to a call in every replica: the subscription has no queue group.
+    #[must_use]
+    pub fn responds_in_every_replica_to(mut self, call_subject: &str) -> Self {
+        self.allow_subscribe(call_subject.to_owned(), None);
+        if let Some(area) = subject::call_area(call_subject) {
+            self.allow_subscribe(subject::cancel_subject(area), None);
+        }
+        self.responds = true;
+        self
+    }
+
     /// Responds to a call with any number of replies.
     #[must_use]
     pub fn responds_streaming_to(mut self, call_subject: &str) -> Self {

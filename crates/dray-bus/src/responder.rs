@@ -28,7 +28,7 @@ pub const RESPONDER_MARGIN: Duration = Duration::from_millis(250);
 /// Longest wait to hand a reply to the connection.
 const REPLY_WAIT: Duration = Duration::from_secs(5);
 
-/// Requests on one call subject, shared with the other members of the queue group.
+/// Requests on one call subject, shared with the other members of the queue group where there is one.
 ///
 /// The reading task must only admit requests (C-5). If it also handled them, the subscription would fill up.
 #[derive(Debug)]
@@ -40,7 +40,11 @@ pub struct Responder {
 }
 
 impl Responder {
-    pub(crate) async fn open(bus: &Bus, name: &str, group: &str) -> Result<Self, SubscribeError> {
+    pub(crate) async fn open(
+        bus: &Bus,
+        name: &str,
+        group: Option<&str>,
+    ) -> Result<Self, SubscribeError> {
         let backend = &bus.inner.backend;
         let failed = |source| SubscribeError {
             subject: name.to_owned(),
@@ -53,7 +57,7 @@ impl Responder {
             .subscribe(&subject::cancel_subject(area), None)
             .await
             .map_err(failed)?;
-        let requests = backend.subscribe(name, Some(group)).await.map_err(failed)?;
+        let requests = backend.subscribe(name, group).await.map_err(failed)?;
         Ok(Self {
             bus: bus.clone(),
             requests,

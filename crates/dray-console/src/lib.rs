@@ -43,6 +43,7 @@ mod policy;
 mod previews;
 mod questions;
 mod replay;
+mod replica_policies;
 mod respond;
 mod rights;
 mod rules_in_force;

@@ -11,6 +11,7 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
         .observes()
         .publishes_audit::<v1::ConsoleAudit>()
         .calls::<v1::ExplainRequest>()
+        .calls::<v1::ShowEgressPolicyRequest>()
         .calls::<v1::ListReceiptsRequest>()
         .calls::<v1::DeliveryOutcomeRequest>()
         .calls::<v1::ToolCallOutcomeRequest>()

@@ -7,6 +7,7 @@ use dray_proto::v1;
 use futures_util::future::BoxFuture;
 use maud::{Markup, html};
 
+use crate::replica_policies::{ReplicaPolicies, replicas_list};
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
 
@@ -45,9 +46,11 @@ struct RulesInForce {
     setting: String,
     /// The policy in the bucket, where the rules come from it and it can be read.
     bucket: Option<Result<BucketPolicy, String>>,
+    /// The policies of all replicas that replied.
+    replicas: ReplicaPolicies,
 }
 
-/// A section with the rules in force, as one replica of `egress-fetcher` reports them.
+/// A section with the rules in force, as one replica of `egress-fetcher` reports them, and with the replicas that differ.
 pub(crate) async fn rules_section(state: &ConsoleState) -> Markup {
     let request = v1::ExplainRequest {
         // The URL is judged without a lookup: no query leaves the service.
@@ -77,23 +80,30 @@ async fn rules_of(state: &ConsoleState, reply: &v1::ExplainReply) -> RulesInForc
     let mut steps = reply.steps.iter();
     let step = steps.find(|step| step.step() == v1::PolicyStep::PolicyRules);
     let setting = step.map(|step| step.setting.clone()).unwrap_or_default();
-    let bucket = match &state.policy_bucket {
-        Some(reader) if setting == BUCKET_SETTING => {
-            let read = tokio::time::timeout(RULES_TIMEOUT, reader.read()).await;
-            Some(read.unwrap_or_else(|_| Err("the bus did not respond in time".to_owned())))
+    let reading = async {
+        match &state.policy_bucket {
+            Some(reader) if setting == BUCKET_SETTING => {
+                let read = tokio::time::timeout(RULES_TIMEOUT, reader.read()).await;
+                Some(read.unwrap_or_else(|_| Err("the bus did not respond in time".to_owned())))
+            }
+            _ => None,
         }
-        _ => None,
     };
+    let (bucket, replicas) = tokio::join!(reading, ReplicaPolicies::ask(state, RULES_TIMEOUT));
     RulesInForce {
         digest: reply.rules_digest.clone(),
         setting,
         bucket,
+        replicas,
     }
 }
 
 fn rules_list(rules: &RulesInForce) -> Markup {
     if rules.digest.is_empty() {
-        return html! { dt { "Policy files" } dd { "none: only the configuration and the guard judge" } };
+        return html! {
+            dt { "Policy files" } dd { "none: only the configuration and the guard judge" }
+            (replicas_list(&rules.replicas))
+        };
     }
     html! {
         dt { "Policy files" }
@@ -107,7 +117,25 @@ fn rules_list(rules: &RulesInForce) -> Markup {
             Some(Err(reason)) => { dt { "Revision" } dd { "not known: " (shown(reason)) } }
             Some(Ok(policy)) => { (revision(policy, &rules.digest)) }
         }
+        (replicas_list(&rules.replicas))
     }
+}
+
+/// The first problem of a policy that a replica refuses, and what removes it.
+pub(crate) fn refusal_text(refusal: &v1::EgressPolicyRefusal) -> String {
+    let mut text = String::new();
+    if !refusal.file.is_empty() {
+        text.push_str(&refusal.file);
+        if refusal.line > 0 {
+            text = format!("{text}:{}", refusal.line);
+        }
+        text.push_str(": ");
+    }
+    text.push_str(&refusal.problem);
+    if !refusal.remedy.is_empty() {
+        text = format!("{text}. {}", refusal.remedy);
+    }
+    text
 }
 
 /// The revision in the bucket, and whether it is the one in force.

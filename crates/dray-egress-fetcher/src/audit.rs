@@ -8,6 +8,7 @@ mod event;
 mod file;
 mod line;
 mod ocsf;
+mod policy;
 mod queue;
 mod replay;
 mod syslog;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
 use dray_guard::Code;
-use dray_proto::v1;
+use dray_proto::{Audit, v1};
 use dray_types::Clock;
 use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
@@ -28,10 +29,11 @@ use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
 pub use connection::{AuditedConnection, ProxyProtocol, TunnelAuditor};
+pub use policy::{PolicyReporter, PolicyStatus, ReadPolicy};
 pub use queue::AuditQueue;
 pub use replay::replay_event;
 
-use queue::QueueOutcome;
+use queue::{PlacedEvent, QueueOutcome};
 
 /// Longest wait for the acknowledgement of the stream.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,7 +109,7 @@ impl Auditor {
 
     /// Passes the event, of which `text` is the JSON, to every destination in addition to log and stream. Returns the
     /// result for the file; [`QueueOutcome::LeftOut`] without a file.
-    fn record_in_destinations(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
+    fn record_in_destinations(&self, event: &dyn PlacedEvent, text: &str) -> QueueOutcome {
         let mut of_file = QueueOutcome::LeftOut;
         for place in &self.inner.places {
             let outcome = place.record(event, text);
@@ -135,7 +137,11 @@ impl Auditor {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return PendingPublish::Known(false);
         };
-        let mut publishing = Box::pin(self.clone().publish(meta.clone(), event));
+        let mut publishing = Box::pin(self.clone().publish(
+            meta.clone(),
+            event.event_id.clone(),
+            event,
+        ));
         // Most of the work is before the first wait: no other thread needs to be woken for it.
         match publishing.as_mut().now_or_never() {
             Some(published) => PendingPublish::Known(published),
@@ -148,12 +154,14 @@ impl Auditor {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return PendingPublish::Known(false);
         };
-        let publishing = self.clone().publish(meta.clone(), event);
+        let publishing = self
+            .clone()
+            .publish(meta.clone(), event.event_id.clone(), event);
         PendingPublish::Running(self.inner.tasks.spawn_on(publishing, &runtime))
     }
 
     /// Publishes within [`PUBLISH_TIMEOUT`]; counts a failure. Returns whether the stream has the event.
-    async fn publish(self, meta: Meta, event: v1::EgressAudit) -> bool {
+    async fn publish<A: Audit>(self, meta: Meta, event_id: String, event: A) -> bool {
         let published =
             tokio::time::timeout(PUBLISH_TIMEOUT, self.inner.bus.publish_audit(&meta, &event))
                 .await;
@@ -163,11 +171,7 @@ impl Auditor {
             Err(_) => "not acknowledged in time".to_owned(),
         };
         self.inner.metrics.audit_failed();
-        tracing::warn!(
-            event_id = event.event_id,
-            problem,
-            "the audit event was not published"
-        );
+        tracing::warn!(event_id, problem, "the audit event was not published");
         false
     }
 }

@@ -5,7 +5,6 @@
 //! times make no difference; `reload` decides when a change counts. Files that cannot be read or are invalid
 //! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -14,14 +13,18 @@ use std::time::Duration;
 
 use dray_bus::KeyError;
 use dray_guard::RuleSet;
-use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText};
+use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyFileProblem, PolicyText, policy_files_digest};
 use dray_types::reload::{ReloadState, ReloadStep};
 use dray_types::{ErrorChain, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::PolicyReporter;
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
-use crate::policy_bucket::{POLICY_BUCKET, PolicyBucket};
+
+mod source;
+
+pub use source::PolicySource;
 
 /// Time between two reads.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -112,12 +115,19 @@ impl PolicyBytes {
     ///
     /// Every problem of every file.
     pub fn rules(&self) -> Result<RuleSet, PolicyReadError> {
-        let texts: Vec<PolicyText<'_>> = self
-            .0
-            .iter()
+        RuleSet::parse(&self.texts()).map_err(PolicyReadError::Invalid)
+    }
+
+    /// The digest of the files, also of those that are invalid.
+    fn digest(&self) -> String {
+        policy_files_digest(&self.texts())
+    }
+
+    fn texts(&self) -> Vec<PolicyText<'_>> {
+        let files = self.0.iter();
+        files
             .map(|(name, bytes)| PolicyText::new(name, bytes))
-            .collect();
-        RuleSet::parse(&texts).map_err(PolicyReadError::Invalid)
+            .collect()
     }
 
     fn fingerprint(&self) -> Sha256Digest {
@@ -191,53 +201,6 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
     Ok(bytes)
 }
 
-/// The place of the policy files.
-#[derive(Debug)]
-pub enum PolicySource {
-    /// A file, or a directory of files.
-    Path(PathBuf),
-    /// The bucket of the bus.
-    Bucket(PolicyBucket),
-}
-
-impl PolicySource {
-    async fn read(&mut self) -> Result<PolicyBytes, PolicyReadError> {
-        match self {
-            Self::Path(path) => read_policy(path).await,
-            Self::Bucket(bucket) => bucket.read().await,
-        }
-    }
-}
-
-/// The revision of the bucket for the log; empty for files.
-#[derive(Debug, Default)]
-struct LoggedRevision {
-    number: Option<u64>,
-    written_by: Option<String>,
-}
-
-impl PolicySource {
-    fn logged_revision(&self) -> LoggedRevision {
-        let revision = match self {
-            Self::Path(_) => None,
-            Self::Bucket(bucket) => bucket.revision(),
-        };
-        revision.map_or_else(LoggedRevision::default, |revision| LoggedRevision {
-            number: Some(revision.number),
-            written_by: revision.written_by,
-        })
-    }
-}
-
-impl fmt::Display for PolicySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => path.display().fmt(f),
-            Self::Bucket(_) => write!(f, "bucket {POLICY_BUCKET}"),
-        }
-    }
-}
-
 /// Updates the rules of a [`Fetcher`] when the files change.
 #[derive(Debug)]
 pub struct PolicyWatcher {
@@ -245,6 +208,7 @@ pub struct PolicyWatcher {
     metrics: EgressMetrics,
     state: ReloadState<Sha256Digest>,
     digest: String,
+    reporter: PolicyReporter,
 }
 
 impl PolicyWatcher {
@@ -257,14 +221,28 @@ impl PolicyWatcher {
         mut source: PolicySource,
         fetcher: &Fetcher,
         metrics: EgressMetrics,
+        mut reporter: PolicyReporter,
     ) -> Result<Self, PolicyReadError> {
-        let files = source.read().await?;
-        let rules = Arc::new(files.rules()?);
+        let (files, rules) = match read_rules(source.read().await) {
+            Ok(read) => read,
+            Err((digest, error)) => {
+                reporter.refused(&source.read_policy(digest), error.refusal());
+                // The process ends, and with it everything that is not published yet.
+                reporter.finish().await;
+                return Err(error);
+            }
+        };
+        let rules = Arc::new(rules);
+        reporter.in_force(
+            &source.read_policy(rules.digest().to_owned()),
+            rules.rule_count(),
+        );
         let watcher = Self {
             source,
             metrics,
             state: ReloadState::new(files.fingerprint()),
             digest: rules.digest().to_owned(),
+            reporter,
         };
         watcher.metrics.rules_in_force(&watcher.digest, true);
         watcher.metrics.rules_stale(false);
@@ -303,14 +281,21 @@ impl PolicyWatcher {
                 if was_rejected {
                     tracing::info!("the egress policy files equal those in force again");
                 }
+                let policy = self.source.read_policy(self.digest.clone());
+                self.reporter.still_in_force(&policy);
                 return self.metrics.rules_stale(false);
             }
             ReloadStep::Wait => return,
             ReloadStep::Apply => {}
         }
-        match read.and_then(|files| Ok((files.rules()?, files.fingerprint()))) {
-            Ok((rules, fingerprint)) => self.apply(fetcher, rules, fingerprint),
-            Err(error) => {
+        match read_rules(read) {
+            Ok((files, rules)) => self.apply(fetcher, rules, files.fingerprint()),
+            Err((digest, error)) => {
+                // A bus that is away says nothing about the policy, and could not take the event.
+                if !matches!(error, PolicyReadError::Bus(_)) {
+                    let policy = self.source.read_policy(digest);
+                    self.reporter.refused(&policy, error.refusal());
+                }
                 self.state.rejected();
                 self.metrics.rules_reloaded(false);
                 self.metrics.rules_stale(true);
@@ -339,6 +324,8 @@ impl PolicyWatcher {
         self.metrics.rules_in_force(&self.digest, true);
         self.metrics.rules_reloaded(true);
         self.metrics.rules_stale(false);
+        let policy = self.source.read_policy(self.digest.clone());
+        self.reporter.in_force(&policy, rules.rule_count());
         let revision = self.source.logged_revision();
         tracing::info!(
             digest = self.digest,
@@ -349,6 +336,17 @@ impl PolicyWatcher {
             "new egress policy files are in force"
         );
         fetcher.set_rules(Arc::new(rules));
+    }
+}
+
+/// The rules of files that were read. The error has the digest of the files, where they could be read.
+fn read_rules(
+    read: Result<PolicyBytes, PolicyReadError>,
+) -> Result<(PolicyBytes, RuleSet), (String, PolicyReadError)> {
+    let files = read.map_err(|error| (String::new(), error))?;
+    match files.rules() {
+        Ok(rules) => Ok((files, rules)),
+        Err(error) => Err((files.digest(), error)),
     }
 }
 

@@ -11,7 +11,7 @@ use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
-use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
+use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT, PolicyStatus};
 use crate::config::{
     CacheSettings, ClientTlsSettings, CompiledConfig, Config, CredentialConfig,
     InterceptionSettings, ProxySettings,
@@ -58,6 +58,7 @@ pub struct EgressFetcher {
     audit_queues: Vec<AuditQueue>,
     proxy: Option<RunningProxy>,
     policy_setting: &'static str,
+    policy_status: PolicyStatus,
 }
 
 impl Service for EgressFetcher {
@@ -92,6 +93,7 @@ impl Service for EgressFetcher {
             .answer(Self::purge)
             .answer(Self::list_questions)
             .answer(Self::answer_question)
+            .answer_in_every_replica(Self::show_policy)
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
@@ -99,6 +101,7 @@ impl Service for EgressFetcher {
             .about("Fetches addresses that others chose. It publishes what it did and calls no other service.")
             .publishes_audit::<v1::EgressAudit>()
             .publishes_audit::<v1::EgressQuestionAudit>()
+            .publishes_audit::<v1::EgressPolicyAudit>()
             .lists_keys(QUESTION_BUCKET)
             .uses_keys(CACHE_BUCKET)
     }
@@ -190,7 +193,7 @@ impl EgressFetcher {
         let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
             .spawn(own_addresses.watch(Arc::clone(&fetcher), cx.stop.clone()));
-        watch_policy(config, &fetcher, metrics, cx).await?;
+        let policy_status = watch_policy(config, &fetcher, metrics, &auditor, cx).await?;
         let proxy = match compiled.proxy {
             Some(settings) => {
                 Some(start_proxy(settings, &fetcher, &auditor, cx, config.audit_required).await?)
@@ -211,6 +214,7 @@ impl EgressFetcher {
             cache,
             audit_queues,
             policy_setting: policy::setting_name(config),
+            policy_status,
         })
     }
 

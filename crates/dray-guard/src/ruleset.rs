@@ -52,7 +52,7 @@ mod pattern;
 pub mod replay;
 pub mod source;
 
-pub use compile::{PolicyFileProblem, RoleLimits};
+pub use compile::{PolicyFileProblem, RoleLimits, policy_files_digest};
 pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, UnrecordedPart};
 pub use path::ReadablePath;
 pub use pattern::matches_name;

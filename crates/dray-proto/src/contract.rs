@@ -362,6 +362,11 @@ impl Audit for v1::EgressAudit {
     const PAST_PARTICIPLE: &'static str = "fetched";
 }
 
+impl Audit for v1::EgressPolicyAudit {
+    const AREA: &'static str = "policy";
+    const PAST_PARTICIPLE: &'static str = "checked";
+}
+
 impl Audit for v1::EgressQuestionAudit {
     const AREA: &'static str = "question";
     const PAST_PARTICIPLE: &'static str = "changed";

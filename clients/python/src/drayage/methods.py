@@ -113,6 +113,9 @@ EGRESS_QUESTIONS_LIST: Final[Method[v1.ListEgressQuestionsRequest, v1.ListEgress
 EGRESS_QUESTIONS_ANSWER: Final[Method[v1.AnswerEgressQuestionRequest, v1.AnswerEgressQuestionReply]] = Method(
     "/dray.v1.EgressQuestions/Answer", "dray.question.v1.answer", v1.AnswerEgressQuestionRequest, v1.AnswerEgressQuestionReply
 )
+EGRESS_POLICIES_SHOW: Final[Method[v1.ShowEgressPolicyRequest, v1.ShowEgressPolicyReply]] = Method(
+    "/dray.v1.EgressPolicies/Show", "dray.policy.v1.show", v1.ShowEgressPolicyRequest, v1.ShowEgressPolicyReply
+)
 FILES_RESOLVE: Final[Method[v1.ResolveRequest, v1.ResolveReply]] = Method(
     "/dray.v1.Files/Resolve", "dray.file.v1.resolve", v1.ResolveRequest, v1.ResolveReply
 )

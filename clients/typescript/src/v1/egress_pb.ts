@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/egress.proto.
  */
 export const file_dray_v1_egress: GenFile = /*@__PURE__*/
-  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJ4Cg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgSGgoSY2xpZW50X2NlcnRpZmljYXRlGAQgASgJIiAKEVB1cmdlRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCSIiCg9QdXJnZUZldGNoUmVwbHkSDwoHcmVtb3ZlZBgBIAEoCCK4AQoMRXhwbGFpblJlcGx5EiUKBXN0ZXBzGAEgAygLMhYuZHJheS52MS5KdWRnZW1lbnRTdGVwEiUKB3ZlcmRpY3QYAiABKA4yFC5kcmF5LnYxLlN0ZXBWZXJkaWN0Eh0KBWZhdWx0GAMgASgLMg4uZHJheS52MS5GYXVsdBIQCghjb21wbGV0ZRgEIAEoCBIUCgxydWxlc19kaWdlc3QYBSABKAkSEwoLcmVwb3J0ZWRfYnkYBiABKAkiqgEKDUp1ZGdlbWVudFN0ZXASIQoEc3RlcBgBIAEoDjITLmRyYXkudjEuUG9saWN5U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIMCgRjb2RlGAMgASgJEgwKBHJ1bGUYBCABKAkSDwoHc2V0dGluZxgFIAEoCRIOCgZvcmlnaW4YBiABKAkSEgoKZGVjaWRlZF9ieRgHIAEoCSJdCglBcHBQb2xpY3kSFAoHZW5hYmxlZBgBIAEoCEgAiAEBEi4KDmhvc3RfYWxsb3dsaXN0GAIgASgLMhYuZHJheS52MS5Ib3N0QWxsb3dsaXN0QgoKCF9lbmFibGVkIiEKDUhvc3RBbGxvd2xpc3QSEAoIcGF0dGVybnMYASADKAkirAIKCkZldGNoUmVwbHkSIQoHY29udGVudBgBIAEoCzIQLmRyYXkudjEuQ29udGVudBIOCgZzaGEyNTYYAiABKAwSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEhoKEnNuaWZmZWRfbWVkaWFfdHlwZRgFIAEoCRIMCgRuYW1lGAYgASgJEhcKD2xlbmd0aF92ZXJpZmllZBgHIAEoCBIRCgl3aXJlX3NpemUYCCABKAQSDgoGY29kaW5nGAkgASgJEhEKCWZpbmFsX3VybBgKIAEoCRIWCg5yZWRpcmVjdF9jb3VudBgLIAEoDRIMCgRldGFnGAwgASgJEhUKDWxhc3RfbW9kaWZpZWQYDSABKAkSEwoLaHR0cF9zdGF0dXMYDiABKA0i2ggKC0VncmVzc0F1ZGl0EhAKCGV2ZW50X2lkGAEgASgJEg8KB3RpbWVfbXMYAiABKAQSFAoMb3BlcmF0aW9uX2lkGAMgASgJEg4KBmFwcF9pZBgEIAEoCRIQCgh0cmFjZV9pZBgFIAEoCRIVCg1wb2xpY3lfZGlnZXN0GAYgASgJEhUKDWFkbWluX2VuYWJsZWQYByABKAgSGAoLYXBwX2VuYWJsZWQYCCABKAhIAIgBARISCgp1cmxfc2NoZW1lGAkgASgJEhAKCHVybF9ob3N0GAogASgJEhAKCHVybF9wb3J0GAsgASgNEhUKDXVybF9wYXRoX2hhc2gYDCABKAkSDwoHdmVyZGljdBgNIAEoCRIMCgRjb2RlGA4gASgJEg0KBXBoYXNlGA8gASgJEh8KBGhvcHMYECADKAsyES5kcmF5LnYxLkF1ZGl0SG9wEhYKDnJlZGlyZWN0X2NvdW50GBEgASgNEhIKCmZpbmFsX2hvc3QYEiABKAkSEwoLaHR0cF9zdGF0dXMYEyABKA0SFAoMY29udGVudF90eXBlGBQgASgJEhQKDHN0b3JlZF9ieXRlcxgVIAEoBBISCgp3aXJlX2J5dGVzGBYgASgEEg4KBmNvZGluZxgXIAEoCRIOCgZzaGEyNTYYGCABKAkSFwoPbGVuZ3RoX3ZlcmlmaWVkGBkgASgIEhMKC2R1cmF0aW9uX21zGBogASgEEg4KBmRuc19tcxgbIAEoBBISCgpjb25uZWN0X21zGBwgASgEEg4KBnRsc19tcxgdIAEoBBIPCgdoZWFkX21zGB4gASgEEg8KB2JvZHlfbXMYHyABKAQSFQoNcHJpdmF0ZV9jaWRycxggIAMoCRIXCg9mZXRjaGVyX3ZlcnNpb24YISABKAkSFQoNdGFibGVfZWRpdGlvbhgiIAEoCRITCgtsb29rdXBfb25seRgjIAEoCBIWCg5wcm94eV9wcm90b2NvbBgkIAEoCRITCgtwcm94eV9zdGFnZRglIAEoCRIRCgl0ZW5hbnRfaWQYJiABKAkSEgoKc2Vzc2lvbl9pZBgnIAEoCRIMCgRydWxlGCggASgJEhMKC3NlcnZlcl9uYW1lGCkgASgJEhAKCHVwX2J5dGVzGCogASgEEhIKCmRvd25fYnl0ZXMYKyABKAQSFAoMcnVsZXNfZGlnZXN0GCwgASgJEhIKCmRlY2lkZWRfYnkYLSABKAkSEwoLcmVwb3J0ZWRfYnkYLiABKAkSDgoGbWV0aG9kGC8gASgJEhMKC2NyZWRlbnRpYWxzGDAgAygJEhMKC3F1ZXN0aW9uX2lkGDEgASgJEhMKC2ludGVyY2VwdGVkGDIgASgIEg0KBWNhY2hlGDMgASgJEg4KBnJvYm90cxg0IAEoCRITCgtyb2JvdHNfbGluZRg1IAEoDRIaChJjbGllbnRfY2VydGlmaWNhdGUYNiABKAlCDgoMX2FwcF9lbmFibGVkIkUKGkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXF1ZXN0EhgKEGluY2x1ZGVfYW5zd2VyZWQYASABKAgSDQoFYWZ0ZXIYAiABKAkiZwoYTGlzdEVncmVzc1F1ZXN0aW9uc1JlcGx5EioKCXF1ZXN0aW9ucxgBIAMoCzIXLmRyYXkudjEuRWdyZXNzUXVlc3Rpb24SEQoJdHJ1bmNhdGVkGAIgASgIEgwKBG5leHQYAyABKAki5AEKDkVncmVzc1F1ZXN0aW9uEgoKAmlkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSCwoDYXBwGAMgASgJEgwKBGhvc3QYBCABKAkSDAoEcG9ydBgFIAEoDRIMCgRydWxlGAYgASgJEhMKC2Fza2VkX2F0X21zGAcgASgEEhUKDWV4cGlyZXNfYXRfbXMYCCABKAQSJQoGYW5zd2VyGAkgASgOMhUuZHJheS52MS5FZ3Jlc3NBbnN3ZXISEwoLYW5zd2VyZWRfYnkYCiABKAkSFgoOYW5zd2VyZWRfYXRfbXMYCyABKAQiiwEKG0Fuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBIKCgJpZBgBIAEoCRIlCgZhbnN3ZXIYAiABKA4yFS5kcmF5LnYxLkVncmVzc0Fuc3dlchIQCgh2YWxpZF9tcxgDIAEoBBIRCglwcmluY2lwYWwYBCABKAkSFAoMb25seV93YWl0aW5nGAUgASgIIkYKGUFuc3dlckVncmVzc1F1ZXN0aW9uUmVwbHkSKQoIcXVlc3Rpb24YASABKAsyFy5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uIm0KE0VncmVzc1F1ZXN0aW9uQXVkaXQSKwoFc3RhZ2UYASABKA4yHC5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uU3RhZ2USKQoIcXVlc3Rpb24YAiABKAsyFy5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uIuACCghBdWRpdEhvcBINCgVpbmRleBgBIAEoDRIOCgZzY2hlbWUYAiABKAkSDAoEaG9zdBgDIAEoCRIMCgRwb3J0GAQgASgNEhMKC2NuYW1lX2NoYWluGAUgAygJEiUKB2Fuc3dlcnMYBiADKAsyFC5kcmF5LnYxLkF1ZGl0QW5zd2VyEhYKDmNob3Nlbl9hZGRyZXNzGAcgASgJEhQKDHBlZXJfYWRkcmVzcxgIIAEoCRISCgpsb2NhbF9wb3J0GAkgASgNEhMKC3Rsc192ZXJzaW9uGAogASgJEhoKEmNlcnRpZmljYXRlX3NoYTI1NhgLIAEoCRIOCgZzdGF0dXMYDCABKA0SDAoEY29kZRgNIAEoCRIWCg51cHN0cmVhbV9wcm94eRgOIAEoCRIUCgxodHRwX3ZlcnNpb24YDyABKAkSDgoGZG5zc2VjGBAgASgJEg4KBnJvYm90cxgRIAEoCCItCgtBdWRpdEFuc3dlchIPCgdhZGRyZXNzGAEgASgJEg0KBWNsYXNzGAIgASgJKqEDCgpQb2xpY3lTdGVwEhsKF1BPTElDWV9TVEVQX1VOU1BFQ0lGSUVEEAASHwobUE9MSUNZX1NURVBfT1BFUkFUT1JfU1dJVENIEAESGgoWUE9MSUNZX1NURVBfQVBQX1NXSVRDSBACEhwKGFBPTElDWV9TVEVQX0FQUF9QQVRURVJOUxADEhMKD1BPTElDWV9TVEVQX1VSTBAEEhYKElBPTElDWV9TVEVQX1NDSEVNRRAFEh4KGlBPTElDWV9TVEVQX09QRVJBVE9SX0hPU1RTEAYSGQoVUE9MSUNZX1NURVBfQVBQX0hPU1RTEAcSFAoQUE9MSUNZX1NURVBfUE9SVBAIEhkKFVBPTElDWV9TVEVQX0hPU1RfTkFNRRAJEhoKFlBPTElDWV9TVEVQX1JFU09MVVRJT04QChIZChVQT0xJQ1lfU1RFUF9BRERSRVNTRVMQCxIcChhQT0xJQ1lfU1RFUF9QT0xJQ1lfUlVMRVMQDBIVChFQT0xJQ1lfU1RFUF9RVU9UQRANEhYKElBPTElDWV9TVEVQX1JPQk9UUxAOKnwKC1N0ZXBWZXJkaWN0EhwKGFNURVBfVkVSRElDVF9VTlNQRUNJRklFRBAAEhgKFFNURVBfVkVSRElDVF9BTExPV0VEEAESGAoUU1RFUF9WRVJESUNUX1JFRlVTRUQQAhIbChdTVEVQX1ZFUkRJQ1RfTk9UX0pVREdFRBADKjEKBFNpbmsSFAoQU0lOS19VTlNQRUNJRklFRBAAEhMKD1NJTktfQ0xBSU1fT05MWRABKl4KDEVncmVzc0Fuc3dlchIdChlFR1JFU1NfQU5TV0VSX1VOU1BFQ0lGSUVEEAASFwoTRUdSRVNTX0FOU1dFUl9BTExPVxABEhYKEkVHUkVTU19BTlNXRVJfREVOWRACKoEBChNFZ3Jlc3NRdWVzdGlvblN0YWdlEiUKIUVHUkVTU19RVUVTVElPTl9TVEFHRV9VTlNQRUNJRklFRBAAEh8KG0VHUkVTU19RVUVTVElPTl9TVEFHRV9BU0tFRBABEiIKHkVHUkVTU19RVUVTVElPTl9TVEFHRV9BTlNXRVJFRBACMrcBCgZFZ3Jlc3MSMwoFRmV0Y2gSFS5kcmF5LnYxLkZldGNoUmVxdWVzdBoTLmRyYXkudjEuRmV0Y2hSZXBseRI5CgdFeHBsYWluEhcuZHJheS52MS5FeHBsYWluUmVxdWVzdBoVLmRyYXkudjEuRXhwbGFpblJlcGx5Ej0KBVB1cmdlEhouZHJheS52MS5QdXJnZUZldGNoUmVxdWVzdBoYLmRyYXkudjEuUHVyZ2VGZXRjaFJlcGx5MrUBCg9FZ3Jlc3NRdWVzdGlvbnMSTgoETGlzdBIjLmRyYXkudjEuTGlzdEVncmVzc1F1ZXN0aW9uc1JlcXVlc3QaIS5kcmF5LnYxLkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXBseRJSCgZBbnN3ZXISJC5kcmF5LnYxLkFuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBoiLmRyYXkudjEuQW5zd2VyRWdyZXNzUXVlc3Rpb25SZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
+  fileDesc("ChRkcmF5L3YxL2VncmVzcy5wcm90bxIHZHJheS52MSKTAQoMRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCRImCgphcHBfcG9saWN5GAIgASgLMhIuZHJheS52MS5BcHBQb2xpY3kSGAoQc2l6ZV9saW1pdF9ieXRlcxgDIAEoBBIXCg90b29sX3RpbWVvdXRfbXMYBCABKAQSGwoEc2luaxgFIAEoDjINLmRyYXkudjEuU2luayJ4Cg5FeHBsYWluUmVxdWVzdBILCgN1cmwYASABKAkSJgoKYXBwX3BvbGljeRgCIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhUKDXJlc29sdmVfbmFtZXMYAyABKAgSGgoSY2xpZW50X2NlcnRpZmljYXRlGAQgASgJIiAKEVB1cmdlRmV0Y2hSZXF1ZXN0EgsKA3VybBgBIAEoCSIiCg9QdXJnZUZldGNoUmVwbHkSDwoHcmVtb3ZlZBgBIAEoCCK4AQoMRXhwbGFpblJlcGx5EiUKBXN0ZXBzGAEgAygLMhYuZHJheS52MS5KdWRnZW1lbnRTdGVwEiUKB3ZlcmRpY3QYAiABKA4yFC5kcmF5LnYxLlN0ZXBWZXJkaWN0Eh0KBWZhdWx0GAMgASgLMg4uZHJheS52MS5GYXVsdBIQCghjb21wbGV0ZRgEIAEoCBIUCgxydWxlc19kaWdlc3QYBSABKAkSEwoLcmVwb3J0ZWRfYnkYBiABKAkiqgEKDUp1ZGdlbWVudFN0ZXASIQoEc3RlcBgBIAEoDjITLmRyYXkudjEuUG9saWN5U3RlcBIlCgd2ZXJkaWN0GAIgASgOMhQuZHJheS52MS5TdGVwVmVyZGljdBIMCgRjb2RlGAMgASgJEgwKBHJ1bGUYBCABKAkSDwoHc2V0dGluZxgFIAEoCRIOCgZvcmlnaW4YBiABKAkSEgoKZGVjaWRlZF9ieRgHIAEoCSJdCglBcHBQb2xpY3kSFAoHZW5hYmxlZBgBIAEoCEgAiAEBEi4KDmhvc3RfYWxsb3dsaXN0GAIgASgLMhYuZHJheS52MS5Ib3N0QWxsb3dsaXN0QgoKCF9lbmFibGVkIiEKDUhvc3RBbGxvd2xpc3QSEAoIcGF0dGVybnMYASADKAkirAIKCkZldGNoUmVwbHkSIQoHY29udGVudBgBIAEoCzIQLmRyYXkudjEuQ29udGVudBIOCgZzaGEyNTYYAiABKAwSDAoEc2l6ZRgDIAEoBBISCgptZWRpYV90eXBlGAQgASgJEhoKEnNuaWZmZWRfbWVkaWFfdHlwZRgFIAEoCRIMCgRuYW1lGAYgASgJEhcKD2xlbmd0aF92ZXJpZmllZBgHIAEoCBIRCgl3aXJlX3NpemUYCCABKAQSDgoGY29kaW5nGAkgASgJEhEKCWZpbmFsX3VybBgKIAEoCRIWCg5yZWRpcmVjdF9jb3VudBgLIAEoDRIMCgRldGFnGAwgASgJEhUKDWxhc3RfbW9kaWZpZWQYDSABKAkSEwoLaHR0cF9zdGF0dXMYDiABKA0i2ggKC0VncmVzc0F1ZGl0EhAKCGV2ZW50X2lkGAEgASgJEg8KB3RpbWVfbXMYAiABKAQSFAoMb3BlcmF0aW9uX2lkGAMgASgJEg4KBmFwcF9pZBgEIAEoCRIQCgh0cmFjZV9pZBgFIAEoCRIVCg1wb2xpY3lfZGlnZXN0GAYgASgJEhUKDWFkbWluX2VuYWJsZWQYByABKAgSGAoLYXBwX2VuYWJsZWQYCCABKAhIAIgBARISCgp1cmxfc2NoZW1lGAkgASgJEhAKCHVybF9ob3N0GAogASgJEhAKCHVybF9wb3J0GAsgASgNEhUKDXVybF9wYXRoX2hhc2gYDCABKAkSDwoHdmVyZGljdBgNIAEoCRIMCgRjb2RlGA4gASgJEg0KBXBoYXNlGA8gASgJEh8KBGhvcHMYECADKAsyES5kcmF5LnYxLkF1ZGl0SG9wEhYKDnJlZGlyZWN0X2NvdW50GBEgASgNEhIKCmZpbmFsX2hvc3QYEiABKAkSEwoLaHR0cF9zdGF0dXMYEyABKA0SFAoMY29udGVudF90eXBlGBQgASgJEhQKDHN0b3JlZF9ieXRlcxgVIAEoBBISCgp3aXJlX2J5dGVzGBYgASgEEg4KBmNvZGluZxgXIAEoCRIOCgZzaGEyNTYYGCABKAkSFwoPbGVuZ3RoX3ZlcmlmaWVkGBkgASgIEhMKC2R1cmF0aW9uX21zGBogASgEEg4KBmRuc19tcxgbIAEoBBISCgpjb25uZWN0X21zGBwgASgEEg4KBnRsc19tcxgdIAEoBBIPCgdoZWFkX21zGB4gASgEEg8KB2JvZHlfbXMYHyABKAQSFQoNcHJpdmF0ZV9jaWRycxggIAMoCRIXCg9mZXRjaGVyX3ZlcnNpb24YISABKAkSFQoNdGFibGVfZWRpdGlvbhgiIAEoCRITCgtsb29rdXBfb25seRgjIAEoCBIWCg5wcm94eV9wcm90b2NvbBgkIAEoCRITCgtwcm94eV9zdGFnZRglIAEoCRIRCgl0ZW5hbnRfaWQYJiABKAkSEgoKc2Vzc2lvbl9pZBgnIAEoCRIMCgRydWxlGCggASgJEhMKC3NlcnZlcl9uYW1lGCkgASgJEhAKCHVwX2J5dGVzGCogASgEEhIKCmRvd25fYnl0ZXMYKyABKAQSFAoMcnVsZXNfZGlnZXN0GCwgASgJEhIKCmRlY2lkZWRfYnkYLSABKAkSEwoLcmVwb3J0ZWRfYnkYLiABKAkSDgoGbWV0aG9kGC8gASgJEhMKC2NyZWRlbnRpYWxzGDAgAygJEhMKC3F1ZXN0aW9uX2lkGDEgASgJEhMKC2ludGVyY2VwdGVkGDIgASgIEg0KBWNhY2hlGDMgASgJEg4KBnJvYm90cxg0IAEoCRITCgtyb2JvdHNfbGluZRg1IAEoDRIaChJjbGllbnRfY2VydGlmaWNhdGUYNiABKAlCDgoMX2FwcF9lbmFibGVkIkUKGkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXF1ZXN0EhgKEGluY2x1ZGVfYW5zd2VyZWQYASABKAgSDQoFYWZ0ZXIYAiABKAkiZwoYTGlzdEVncmVzc1F1ZXN0aW9uc1JlcGx5EioKCXF1ZXN0aW9ucxgBIAMoCzIXLmRyYXkudjEuRWdyZXNzUXVlc3Rpb24SEQoJdHJ1bmNhdGVkGAIgASgIEgwKBG5leHQYAyABKAki5AEKDkVncmVzc1F1ZXN0aW9uEgoKAmlkGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSCwoDYXBwGAMgASgJEgwKBGhvc3QYBCABKAkSDAoEcG9ydBgFIAEoDRIMCgRydWxlGAYgASgJEhMKC2Fza2VkX2F0X21zGAcgASgEEhUKDWV4cGlyZXNfYXRfbXMYCCABKAQSJQoGYW5zd2VyGAkgASgOMhUuZHJheS52MS5FZ3Jlc3NBbnN3ZXISEwoLYW5zd2VyZWRfYnkYCiABKAkSFgoOYW5zd2VyZWRfYXRfbXMYCyABKAQiiwEKG0Fuc3dlckVncmVzc1F1ZXN0aW9uUmVxdWVzdBIKCgJpZBgBIAEoCRIlCgZhbnN3ZXIYAiABKA4yFS5kcmF5LnYxLkVncmVzc0Fuc3dlchIQCgh2YWxpZF9tcxgDIAEoBBIRCglwcmluY2lwYWwYBCABKAkSFAoMb25seV93YWl0aW5nGAUgASgIIkYKGUFuc3dlckVncmVzc1F1ZXN0aW9uUmVwbHkSKQoIcXVlc3Rpb24YASABKAsyFy5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uIm0KE0VncmVzc1F1ZXN0aW9uQXVkaXQSKwoFc3RhZ2UYASABKA4yHC5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uU3RhZ2USKQoIcXVlc3Rpb24YAiABKAsyFy5kcmF5LnYxLkVncmVzc1F1ZXN0aW9uIuACCghBdWRpdEhvcBINCgVpbmRleBgBIAEoDRIOCgZzY2hlbWUYAiABKAkSDAoEaG9zdBgDIAEoCRIMCgRwb3J0GAQgASgNEhMKC2NuYW1lX2NoYWluGAUgAygJEiUKB2Fuc3dlcnMYBiADKAsyFC5kcmF5LnYxLkF1ZGl0QW5zd2VyEhYKDmNob3Nlbl9hZGRyZXNzGAcgASgJEhQKDHBlZXJfYWRkcmVzcxgIIAEoCRISCgpsb2NhbF9wb3J0GAkgASgNEhMKC3Rsc192ZXJzaW9uGAogASgJEhoKEmNlcnRpZmljYXRlX3NoYTI1NhgLIAEoCRIOCgZzdGF0dXMYDCABKA0SDAoEY29kZRgNIAEoCRIWCg51cHN0cmVhbV9wcm94eRgOIAEoCRIUCgxodHRwX3ZlcnNpb24YDyABKAkSDgoGZG5zc2VjGBAgASgJEg4KBnJvYm90cxgRIAEoCCItCgtBdWRpdEFuc3dlchIPCgdhZGRyZXNzGAEgASgJEg0KBWNsYXNzGAIgASgJIhkKF1Nob3dFZ3Jlc3NQb2xpY3lSZXF1ZXN0IssBChVTaG93RWdyZXNzUG9saWN5UmVwbHkSEAoIaW5zdGFuY2UYASABKAkSFAoMcnVsZXNfZGlnZXN0GAIgASgJEg4KBnNvdXJjZRgDIAEoCRIQCghyZXZpc2lvbhgEIAEoBBISCgpydWxlX2NvdW50GAUgASgNEi0KB3JlZnVzZWQYBiABKAsyHC5kcmF5LnYxLkVncmVzc1BvbGljeVJlZnVzYWwSFwoPZmV0Y2hlcl92ZXJzaW9uGAcgASgJEgwKBGhvc3QYCCABKAkikQEKE0VncmVzc1BvbGljeVJlZnVzYWwSFAoMcnVsZXNfZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEgwKBGZpbGUYAyABKAkSDAoEbGluZRgEIAEoDRIPCgdwcm9ibGVtGAUgASgJEg4KBnJlbWVkeRgGIAEoCRIVCg1wcm9ibGVtX2NvdW50GAcgASgNIsYCChFFZ3Jlc3NQb2xpY3lBdWRpdBIQCghldmVudF9pZBgBIAEoCRIPCgd0aW1lX21zGAIgASgEEhAKCGluc3RhbmNlGAMgASgJEi0KB291dGNvbWUYBCABKA4yHC5kcmF5LnYxLkVncmVzc1BvbGljeU91dGNvbWUSDgoGc291cmNlGAUgASgJEhQKDHJ1bGVzX2RpZ2VzdBgGIAEoCRIQCghyZXZpc2lvbhgHIAEoBBISCgp3cml0dGVuX2J5GAggASgJEhIKCnJ1bGVfY291bnQYCSABKA0SFwoPcHJldmlvdXNfZGlnZXN0GAogASgJEi0KB3JlZnVzZWQYCyABKAsyHC5kcmF5LnYxLkVncmVzc1BvbGljeVJlZnVzYWwSFwoPZmV0Y2hlcl92ZXJzaW9uGAwgASgJEgwKBGhvc3QYDSABKAkqoQMKClBvbGljeVN0ZXASGwoXUE9MSUNZX1NURVBfVU5TUEVDSUZJRUQQABIfChtQT0xJQ1lfU1RFUF9PUEVSQVRPUl9TV0lUQ0gQARIaChZQT0xJQ1lfU1RFUF9BUFBfU1dJVENIEAISHAoYUE9MSUNZX1NURVBfQVBQX1BBVFRFUk5TEAMSEwoPUE9MSUNZX1NURVBfVVJMEAQSFgoSUE9MSUNZX1NURVBfU0NIRU1FEAUSHgoaUE9MSUNZX1NURVBfT1BFUkFUT1JfSE9TVFMQBhIZChVQT0xJQ1lfU1RFUF9BUFBfSE9TVFMQBxIUChBQT0xJQ1lfU1RFUF9QT1JUEAgSGQoVUE9MSUNZX1NURVBfSE9TVF9OQU1FEAkSGgoWUE9MSUNZX1NURVBfUkVTT0xVVElPThAKEhkKFVBPTElDWV9TVEVQX0FERFJFU1NFUxALEhwKGFBPTElDWV9TVEVQX1BPTElDWV9SVUxFUxAMEhUKEVBPTElDWV9TVEVQX1FVT1RBEA0SFgoSUE9MSUNZX1NURVBfUk9CT1RTEA4qfAoLU3RlcFZlcmRpY3QSHAoYU1RFUF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASGAoUU1RFUF9WRVJESUNUX0FMTE9XRUQQARIYChRTVEVQX1ZFUkRJQ1RfUkVGVVNFRBACEhsKF1NURVBfVkVSRElDVF9OT1RfSlVER0VEEAMqMQoEU2luaxIUChBTSU5LX1VOU1BFQ0lGSUVEEAASEwoPU0lOS19DTEFJTV9PTkxZEAEqXgoMRWdyZXNzQW5zd2VyEh0KGUVHUkVTU19BTlNXRVJfVU5TUEVDSUZJRUQQABIXChNFR1JFU1NfQU5TV0VSX0FMTE9XEAESFgoSRUdSRVNTX0FOU1dFUl9ERU5ZEAIqgQEKE0VncmVzc1F1ZXN0aW9uU3RhZ2USJQohRUdSRVNTX1FVRVNUSU9OX1NUQUdFX1VOU1BFQ0lGSUVEEAASHwobRUdSRVNTX1FVRVNUSU9OX1NUQUdFX0FTS0VEEAESIgoeRUdSRVNTX1FVRVNUSU9OX1NUQUdFX0FOU1dFUkVEEAIqgwEKE0VncmVzc1BvbGljeU91dGNvbWUSJQohRUdSRVNTX1BPTElDWV9PVVRDT01FX1VOU1BFQ0lGSUVEEAASIgoeRUdSRVNTX1BPTElDWV9PVVRDT01FX0lOX0ZPUkNFEAESIQodRUdSRVNTX1BPTElDWV9PVVRDT01FX1JFRlVTRUQQAjK3AQoGRWdyZXNzEjMKBUZldGNoEhUuZHJheS52MS5GZXRjaFJlcXVlc3QaEy5kcmF5LnYxLkZldGNoUmVwbHkSOQoHRXhwbGFpbhIXLmRyYXkudjEuRXhwbGFpblJlcXVlc3QaFS5kcmF5LnYxLkV4cGxhaW5SZXBseRI9CgVQdXJnZRIaLmRyYXkudjEuUHVyZ2VGZXRjaFJlcXVlc3QaGC5kcmF5LnYxLlB1cmdlRmV0Y2hSZXBseTK1AQoPRWdyZXNzUXVlc3Rpb25zEk4KBExpc3QSIy5kcmF5LnYxLkxpc3RFZ3Jlc3NRdWVzdGlvbnNSZXF1ZXN0GiEuZHJheS52MS5MaXN0RWdyZXNzUXVlc3Rpb25zUmVwbHkSUgoGQW5zd2VyEiQuZHJheS52MS5BbnN3ZXJFZ3Jlc3NRdWVzdGlvblJlcXVlc3QaIi5kcmF5LnYxLkFuc3dlckVncmVzc1F1ZXN0aW9uUmVwbHkyWgoORWdyZXNzUG9saWNpZXMSSAoEU2hvdxIgLmRyYXkudjEuU2hvd0VncmVzc1BvbGljeVJlcXVlc3QaHi5kcmF5LnYxLlNob3dFZ3Jlc3NQb2xpY3lSZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_common]);
 
 /**
  * A request to fetch a URL. It cannot set a method, headers, a body, credentials, a proxy or an address.
@@ -1253,6 +1253,260 @@ export const AuditAnswerSchema: GenMessage<AuditAnswer> = /*@__PURE__*/
   messageDesc(file_dray_v1_egress, 17);
 
 /**
+ * A request to show the policy of a replica.
+ *
+ * @generated from message dray.v1.ShowEgressPolicyRequest
+ */
+export type ShowEgressPolicyRequest = Message<"dray.v1.ShowEgressPolicyRequest"> & {
+};
+
+/**
+ * Describes the message dray.v1.ShowEgressPolicyRequest.
+ * Use `create(ShowEgressPolicyRequestSchema)` to create a new message.
+ */
+export const ShowEgressPolicyRequestSchema: GenMessage<ShowEgressPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 18);
+
+/**
+ * The policy of one replica.
+ *
+ * @generated from message dray.v1.ShowEgressPolicyReply
+ */
+export type ShowEgressPolicyReply = Message<"dray.v1.ShowEgressPolicyReply"> & {
+  /**
+   * Id of the replica: the instance of its process.
+   *
+   * @generated from field: string instance = 1;
+   */
+  instance: string;
+
+  /**
+   * SHA-256 (hex) of the policy files in force; empty without them.
+   *
+   * @generated from field: string rules_digest = 2;
+   */
+  rulesDigest: string;
+
+  /**
+   * Where they come from: `path` or `bucket`; empty without policy files.
+   *
+   * @generated from field: string source = 3;
+   */
+  source: string;
+
+  /**
+   * Revision of the bucket that is in force; 0 for files at a path.
+   *
+   * @generated from field: uint64 revision = 4;
+   */
+  revision: bigint;
+
+  /**
+   * Number of rules in force.
+   *
+   * @generated from field: uint32 rule_count = 5;
+   */
+  ruleCount: number;
+
+  /**
+   * The policy that was read last, while it is refused and the earlier one stays in force; absent otherwise.
+   *
+   * @generated from field: dray.v1.EgressPolicyRefusal refused = 6;
+   */
+  refused?: EgressPolicyRefusal | undefined;
+
+  /**
+   * Version of the fetcher.
+   *
+   * @generated from field: string fetcher_version = 7;
+   */
+  fetcherVersion: string;
+
+  /**
+   * Name of the host or pod on which the replica runs; empty where it is not known.
+   *
+   * @generated from field: string host = 8;
+   */
+  host: string;
+};
+
+/**
+ * Describes the message dray.v1.ShowEgressPolicyReply.
+ * Use `create(ShowEgressPolicyReplySchema)` to create a new message.
+ */
+export const ShowEgressPolicyReplySchema: GenMessage<ShowEgressPolicyReply> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 19);
+
+/**
+ * A policy that a replica refuses to put in force.
+ *
+ * @generated from message dray.v1.EgressPolicyRefusal
+ */
+export type EgressPolicyRefusal = Message<"dray.v1.EgressPolicyRefusal"> & {
+  /**
+   * SHA-256 (hex) of the refused files; empty where they could not be read.
+   *
+   * @generated from field: string rules_digest = 1;
+   */
+  rulesDigest: string;
+
+  /**
+   * Revision of the bucket that was read; 0 for files at a path.
+   *
+   * @generated from field: uint64 revision = 2;
+   */
+  revision: bigint;
+
+  /**
+   * Name of the file with the first problem; empty for a problem of all files.
+   *
+   * @generated from field: string file = 3;
+   */
+  file: string;
+
+  /**
+   * Line of the first problem, from 1; 0 for a problem of a whole file.
+   *
+   * @generated from field: uint32 line = 4;
+   */
+  line: number;
+
+  /**
+   * The first problem.
+   *
+   * @generated from field: string problem = 5;
+   */
+  problem: string;
+
+  /**
+   * What removes it; empty where the problem says it.
+   *
+   * @generated from field: string remedy = 6;
+   */
+  remedy: string;
+
+  /**
+   * Number of all problems.
+   *
+   * @generated from field: uint32 problem_count = 7;
+   */
+  problemCount: number;
+};
+
+/**
+ * Describes the message dray.v1.EgressPolicyRefusal.
+ * Use `create(EgressPolicyRefusalSchema)` to create a new message.
+ */
+export const EgressPolicyRefusalSchema: GenMessage<EgressPolicyRefusal> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 20);
+
+/**
+ * Audit event `dray.audit.policy.v1.checked.<tenant>` of a process of egress-fetcher: it put a policy in force or refused
+ * one. One for each revision and process. The policy is that of all tenants, and the tenant of the subject is `default`.
+ *
+ * @generated from message dray.v1.EgressPolicyAudit
+ */
+export type EgressPolicyAudit = Message<"dray.v1.EgressPolicyAudit"> & {
+  /**
+   * Unique id of this event.
+   *
+   * @generated from field: string event_id = 1;
+   */
+  eventId: string;
+
+  /**
+   * Unix milliseconds of the decision.
+   *
+   * @generated from field: uint64 time_ms = 2;
+   */
+  timeMs: bigint;
+
+  /**
+   * Id of the replica: the instance of its process.
+   *
+   * @generated from field: string instance = 3;
+   */
+  instance: string;
+
+  /**
+   * The decision.
+   *
+   * @generated from field: dray.v1.EgressPolicyOutcome outcome = 4;
+   */
+  outcome: EgressPolicyOutcome;
+
+  /**
+   * Where the policy comes from: `path` or `bucket`.
+   *
+   * @generated from field: string source = 5;
+   */
+  source: string;
+
+  /**
+   * SHA-256 (hex) of the policy files that were read; empty where they could not be read.
+   *
+   * @generated from field: string rules_digest = 6;
+   */
+  rulesDigest: string;
+
+  /**
+   * Revision of the bucket; 0 for files at a path.
+   *
+   * @generated from field: uint64 revision = 7;
+   */
+  revision: bigint;
+
+  /**
+   * The name that the writer of the revision stated, which is not verified; empty for files at a path.
+   *
+   * @generated from field: string written_by = 8;
+   */
+  writtenBy: string;
+
+  /**
+   * Number of rules; 0 where the policy is refused.
+   *
+   * @generated from field: uint32 rule_count = 9;
+   */
+  ruleCount: number;
+
+  /**
+   * SHA-256 (hex) of the policy files that were in force before; empty at the start.
+   *
+   * @generated from field: string previous_digest = 10;
+   */
+  previousDigest: string;
+
+  /**
+   * Why the policy is refused; absent where it is in force.
+   *
+   * @generated from field: dray.v1.EgressPolicyRefusal refused = 11;
+   */
+  refused?: EgressPolicyRefusal | undefined;
+
+  /**
+   * Version of the fetcher.
+   *
+   * @generated from field: string fetcher_version = 12;
+   */
+  fetcherVersion: string;
+
+  /**
+   * Name of the host or pod on which the replica runs; empty where it is not known.
+   *
+   * @generated from field: string host = 13;
+   */
+  host: string;
+};
+
+/**
+ * Describes the message dray.v1.EgressPolicyAudit.
+ * Use `create(EgressPolicyAuditSchema)` to create a new message.
+ */
+export const EgressPolicyAuditSchema: GenMessage<EgressPolicyAudit> = /*@__PURE__*/
+  messageDesc(file_dray_v1_egress, 21);
+
+/**
  * The steps of a judgement, in their order.
  *
  * @generated from enum dray.v1.PolicyStep
@@ -1507,6 +1761,40 @@ export const EgressQuestionStageSchema: GenEnum<EgressQuestionStage> = /*@__PURE
   enumDesc(file_dray_v1_egress, 4);
 
 /**
+ * What a replica did with a policy.
+ *
+ * @generated from enum dray.v1.EgressPolicyOutcome
+ */
+export enum EgressPolicyOutcome {
+  /**
+   * An outcome of a newer service.
+   *
+   * @generated from enum value: EGRESS_POLICY_OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The policy is in force: `in_force`.
+   *
+   * @generated from enum value: EGRESS_POLICY_OUTCOME_IN_FORCE = 1;
+   */
+  IN_FORCE = 1,
+
+  /**
+   * The policy is refused, and the earlier one stays in force: `refused`. At its start, the service ends.
+   *
+   * @generated from enum value: EGRESS_POLICY_OUTCOME_REFUSED = 2;
+   */
+  REFUSED = 2,
+}
+
+/**
+ * Describes the enum dray.v1.EgressPolicyOutcome.
+ */
+export const EgressPolicyOutcomeSchema: GenEnum<EgressPolicyOutcome> = /*@__PURE__*/
+  enumDesc(file_dray_v1_egress, 5);
+
+/**
  * Served by egress-fetcher, over the bus as `dray.egress.v1.<verb>` and over gRPC.
  *
  * @generated from service dray.v1.Egress
@@ -1575,4 +1863,24 @@ export const EgressQuestions: GenService<{
   },
 }> = /*@__PURE__*/
   serviceDesc(file_dray_v1_egress, 1);
+
+/**
+ * The policy files of egress-fetcher. Served by egress-fetcher, over the bus as `dray.policy.v1.<verb>` and over gRPC.
+ * Every replica replies to a request over the bus, so that a caller that waits for all replies knows all replicas.
+ *
+ * @generated from service dray.v1.EgressPolicies
+ */
+export const EgressPolicies: GenService<{
+  /**
+   * Shows the policy that one replica has in force, and the one that it refuses.
+   *
+   * @generated from rpc dray.v1.EgressPolicies.Show
+   */
+  show: {
+    methodKind: "unary";
+    input: typeof ShowEgressPolicyRequestSchema;
+    output: typeof ShowEgressPolicyReplySchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_dray_v1_egress, 2);
 

@@ -15,6 +15,8 @@ use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 on_both!(
     a_call_is_answered_by_one_of_its_group,
+    a_call_to_each_gets_the_reply_or_fault_of_every_replica,
+    a_call_to_each_ends_without_replicas_and_without_replies,
     a_call_without_a_responder_fails_before_its_deadline,
     the_bus_reports_a_missing_responder_immediately,
     a_call_is_retried_when_its_responder_dies,
@@ -99,6 +101,71 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
     let [one, two] = counts.map(|count| count.load(Ordering::SeqCst));
     assert_eq!(one + two, 60, "each request reaches one member");
     assert!(one > 5 && two > 5, "{one} {two}");
+}
+
+async fn a_call_to_each_gets_the_reply_or_fault_of_every_replica(fixture: BusFixture) {
+    let other = fixture.another().await;
+    let mut serving = Vec::new();
+    for (bus, name) in [
+        (&fixture.bus, Ok("one")),
+        (&other, Ok("two")),
+        (&other, Err(FaultCode::Denied)),
+    ] {
+        let responder = bus.respond_to_each(FETCH_SUBJECT).await.unwrap();
+        serving.push(serve_in_background(responder, move |incoming| async move {
+            let reply = name.map(fetch_reply);
+            incoming
+                .answer(reply.map_err(|code| Fault::new(code, "No.")))
+                .await;
+        }));
+    }
+    let request = fetch_request("");
+    let quiet_time = Duration::from_secs(1);
+    let started = Instant::now();
+    let replies = fixture
+        .bus
+        .call_each(&meta_within(&fixture, 20_000), &request, quiet_time)
+        .await
+        .unwrap();
+    // The wait ends soon after the last reply, and not at the deadline.
+    assert!(started.elapsed() < Duration::from_secs(15));
+    let mut names: Vec<String> = replies
+        .into_iter()
+        .map(|reply| match reply {
+            Ok(reply) => reply.name,
+            Err(error) => Fault::from(error).code.to_string(),
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, ["denied", "one", "two"]);
+    // A call of one responder gets one of the replies, and ignores the others.
+    let answer = fixture
+        .bus
+        .call_once(&meta_within(&fixture, 20_000), &request)
+        .await;
+    assert!(
+        answer.is_ok() || matches!(answer, Err(CallError::Fault(_))),
+        "{answer:?}"
+    );
+}
+
+async fn a_call_to_each_ends_without_replicas_and_without_replies(fixture: BusFixture) {
+    let request = fetch_request("");
+    let quiet_time = Duration::from_millis(100);
+    let error = fixture
+        .bus
+        .call_each(&meta_within(&fixture, 20_000), &request, quiet_time)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CallError::NoResponder(_)), "{error}");
+    let responder = fixture.bus.respond_to_each(FETCH_SUBJECT).await.unwrap();
+    let _serving = serve_in_background(responder, |incoming| async move { incoming.abandon() });
+    let error = fixture
+        .bus
+        .call_each(&meta_within(&fixture, 300), &request, quiet_time)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CallError::Timeout(_)), "{error}");
 }
 
 async fn a_call_without_a_responder_fails_before_its_deadline(fixture: BusFixture) {

@@ -57,6 +57,7 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
         event::<v1::TurnCallEnded>(),
         audit::<v1::EgressAudit>(),
         audit::<v1::EgressQuestionAudit>(),
+        audit::<v1::EgressPolicyAudit>(),
         audit::<v1::DeliveryAudit>(),
         audit::<v1::ApprovalAudit>(),
         audit::<v1::TicketAudit>(),

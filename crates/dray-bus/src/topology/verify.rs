@@ -66,6 +66,7 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::PurgeFetchRequest>(),
         call_subject::<v1::ListEgressQuestionsRequest>(),
         call_subject::<v1::AnswerEgressQuestionRequest>(),
+        call_subject::<v1::ShowEgressPolicyRequest>(),
         call_subject::<v1::ReadAttachmentRequest>(),
         call_subject::<v1::BuildContextRequest>(),
         call_subject::<v1::ReadFilesRequest>(),

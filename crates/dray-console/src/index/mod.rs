@@ -5,6 +5,7 @@
 
 mod filter;
 mod minutes;
+mod policy;
 mod read;
 mod reader;
 mod row;

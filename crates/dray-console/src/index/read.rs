@@ -16,7 +16,7 @@ use dray_types::hex::hex_digits;
 use prost::{Message, Name};
 
 use super::row::{EventRow, EventSource, RowOutcome};
-use super::turns;
+use super::{policy, turns};
 use crate::text::shown;
 
 /// Files of one event that are named.
@@ -57,7 +57,7 @@ pub(super) fn read_row(event: &ObservedEvent, source: EventSource) -> EventRow {
 fn service_of(area: &str) -> &'static str {
     match area {
         "toolcall" => "file-resolver",
-        "egress" | "question" => "egress-fetcher",
+        "egress" | "question" | "policy" => "egress-fetcher",
         "sandbox" | "preview" => "sandbox-transfer",
         "console" => "console",
         "approval" | "turn" | "turncall" => "orchestrator",
@@ -132,6 +132,8 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         ticket_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::EgressQuestionAudit>(event, schema) {
         question_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::EgressPolicyAudit>(event, schema) {
+        policy::policy_audit(row, &audit);
     } else {
         return false;
     }

@@ -336,6 +336,53 @@ async fn check_rules_in_force(
 }
 
 #[tokio::test]
+async fn replicas_are_counted_and_those_that_differ_are_shown_with_what_they_refuse() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ExplainRequest>(|_| Ok(v1::ExplainReply::default()))
+        .await;
+    let subject = call_subject::<v1::ShowEgressPolicyRequest>();
+    let bus = console.bus.clone();
+    for (host, digest) in [("pod-a", "d1"), ("pod-b", "d1"), ("pod-c", "d2")] {
+        let mut responder = bus.respond_to_each(&subject).await.unwrap();
+        console.responders.spawn(async move {
+            while let Some(incoming) = responder.next().await {
+                let refused = (digest == "d2").then(|| v1::EgressPolicyRefusal {
+                    file: "a.toml".to_owned(),
+                    line: 2,
+                    problem: "<unknown>".to_owned(),
+                    revision: 43,
+                    ..v1::EgressPolicyRefusal::default()
+                });
+                let reply = v1::ShowEgressPolicyReply {
+                    host: host.to_owned(),
+                    rules_digest: digest.to_owned(),
+                    refused,
+                    ..v1::ShowEgressPolicyReply::default()
+                };
+                incoming.answer(Ok(reply)).await;
+            }
+        });
+        let login = console.log_in(ConsoleRole::Look).await;
+        let page = console.get("/policy", Some(&login)).await;
+        let parts: &[&str] = match host {
+            "pod-a" => &["1 replied, with the same rules"],
+            "pod-b" => &["2 replied, with the same rules"],
+            _ => &[
+                "3 replied: ",
+                "they differ",
+                "pod-b",
+                "<code>d2</code>",
+                "It refuses revision 43: a.toml:2: &lt;unknown&gt;",
+            ],
+        };
+        for part in parts {
+            assert!(page.body.contains(part), "{part} in {page:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn rules_of_the_bucket_are_shown_with_their_revision_and_whether_it_is_in_force() {
     let bucket = "egress-fetcher.policy_bucket";
     let in_force = [

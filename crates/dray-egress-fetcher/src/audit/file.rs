@@ -11,10 +11,9 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_proto::v1;
 use dray_types::file_lock::{FileLockError, lock_within};
 
-use super::queue::{AuditQueue, EventWriter, QueueTerms, UnwrittenFrames};
+use super::queue::{AuditQueue, EventWriter, PlacedEvent, QueueTerms, UnwrittenFrames};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
@@ -50,7 +49,7 @@ impl AuditQueue {
 }
 
 impl EventWriter for RotatedFile {
-    fn frame(_event: &v1::EgressAudit, text: &str) -> Vec<u8> {
+    fn frame(_event: &dyn PlacedEvent, text: &str) -> Vec<u8> {
         let mut line = Vec::with_capacity(text.len() + 1);
         line.extend_from_slice(text.as_bytes());
         line.push(b'\n');

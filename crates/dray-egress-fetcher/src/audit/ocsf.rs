@@ -7,8 +7,9 @@ use dray_proto::v1;
 use serde_json::{Map, Value, json};
 
 use super::line::event_json;
+use super::queue::PlacedEvent;
 
-const SCHEMA_VERSION: &str = "1.3.0";
+pub(super) const SCHEMA_VERSION: &str = "1.3.0";
 const NETWORK_CATEGORY: u32 = 4;
 const NETWORK_ACTIVITY: u32 = 4001;
 const HTTP_ACTIVITY: u32 = 4002;
@@ -36,8 +37,30 @@ const MAPPED_NAMES: [&str; 16] = [
     "up_bytes",
 ];
 
+impl PlacedEvent for v1::EgressAudit {
+    fn is_refusal(&self) -> bool {
+        self.verdict == "deny"
+    }
+
+    fn sampled_operation(&self) -> Option<&str> {
+        Some(&self.operation_id)
+    }
+
+    fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    fn kind(&self) -> &'static str {
+        "EgressAudit"
+    }
+
+    fn ocsf_json(&self) -> Value {
+        ocsf_json(self)
+    }
+}
+
 /// Converts the event.
-pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
+fn ocsf_json(event: &v1::EgressAudit) -> Value {
     let (class, activity) = class_of(event);
     let is_allowed = event.verdict != "deny";
     let Value::Object(mut unmapped) = event_json(event) else {

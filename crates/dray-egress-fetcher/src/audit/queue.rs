@@ -13,13 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_proto::v1;
 use dray_types::Sha256Digest;
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
-use super::ocsf::ocsf_json;
 use crate::config::AuditFormat;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
@@ -34,10 +33,28 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Wait for a flush after which the place counts as stalled: the longest wait of a caller.
 const STALL_TIMEOUT: Duration = super::PUBLISH_TIMEOUT;
 
+/// An event, as the places beside log and stream need it.
+pub(super) trait PlacedEvent {
+    /// Whether it refuses something. Such an event is never left out by sampling.
+    fn is_refusal(&self) -> bool;
+
+    /// The operation by which sampling chooses; `None` for an event that every place gets.
+    fn sampled_operation(&self) -> Option<&str>;
+
+    /// Unix milliseconds of the event.
+    fn time_ms(&self) -> u64;
+
+    /// Name of its kind, as `MSGID` of syslog.
+    fn kind(&self) -> &'static str;
+
+    /// The event in the Open Cybersecurity Schema Framework.
+    fn ocsf_json(&self) -> Value;
+}
+
 /// Writes events to a place.
 pub(super) trait EventWriter: Send + 'static {
     /// Returns the bytes to write for an event; `text` is its JSON.
-    fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8>;
+    fn frame(event: &dyn PlacedEvent, text: &str) -> Vec<u8>;
 
     /// Writes a whole frame or nothing.
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()>;
@@ -107,7 +124,7 @@ pub struct AuditQueue {
     pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
     pub(super) sample_percent: u32,
-    pub(super) frame: fn(&v1::EgressAudit, &str) -> Vec<u8>,
+    pub(super) frame: fn(&dyn PlacedEvent, &str) -> Vec<u8>,
     pub(super) tasks: SyncSender<QueueTask>,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     pub(super) metrics: EgressMetrics,
@@ -177,13 +194,16 @@ impl AuditQueue {
 
     /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals are never left out by
     /// sampling.
-    pub(super) fn record(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
-        if event.verdict != "deny" && !is_sampled(&event.operation_id, self.sample_percent) {
+    pub(super) fn record(&self, event: &dyn PlacedEvent, text: &str) -> QueueOutcome {
+        if let Some(operation) = event.sampled_operation()
+            && !event.is_refusal()
+            && !is_sampled(operation, self.sample_percent)
+        {
             return QueueOutcome::LeftOut;
         }
         let frame = match self.format {
             AuditFormat::Json => (self.frame)(event, text),
-            AuditFormat::Ocsf => (self.frame)(event, &ocsf_json(event).to_string()),
+            AuditFormat::Ocsf => (self.frame)(event, &event.ocsf_json().to_string()),
         };
         let size = frame.len();
         // The event is counted before the check, so that two threads cannot both take the last place.

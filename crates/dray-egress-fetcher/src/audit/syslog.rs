@@ -10,9 +10,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use dray_proto::v1;
-
-use super::queue::{AuditQueue, EventWriter, QueueTerms};
+use super::queue::{AuditQueue, EventWriter, PlacedEvent, QueueTerms};
 use crate::config::{AuditSyslogSettings, SyslogAddress};
 use crate::metrics::{AuditDestination, EgressMetrics};
 
@@ -24,8 +22,6 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// `APP-NAME` of every message.
 const APP_NAME: &str = "egress-fetcher";
-/// `MSGID` of every message.
-const MESSAGE_ID: &str = "EgressAudit";
 /// Severity of refusals: notice (RFC 5424, section 6.2.1).
 const REFUSED_SEVERITY: u8 = 5;
 /// Severity of everything else: informational (RFC 5424, section 6.2.1).
@@ -117,30 +113,32 @@ impl SyslogWriter {
     fn message(&self, frame: &[u8]) -> Vec<u8> {
         let (severity, rest) = frame.split_first().unwrap_or((&ALLOWED_SEVERITY, &[]));
         let priority = u32::from(self.facility) * 8 + u32::from(*severity);
-        let time_length = rest
-            .iter()
-            .position(|byte| *byte == b' ')
-            .unwrap_or_default();
-        let (time, text) = rest.split_at(time_length);
-        let time = String::from_utf8_lossy(time);
+        let mut parts = rest.splitn(3, |byte| *byte == b' ');
+        let mut part = || parts.next().unwrap_or_default();
+        let (time, kind, text) = (part(), part(), part());
+        let (time, kind) = (String::from_utf8_lossy(time), String::from_utf8_lossy(kind));
         let (host, process) = (&self.host_name, std::process::id());
         let mut message =
-            format!("<{priority}>1 {time} {host} {APP_NAME} {process} {MESSAGE_ID} -").into_bytes();
+            format!("<{priority}>1 {time} {host} {APP_NAME} {process} {kind} - ").into_bytes();
         message.extend_from_slice(text);
         message
     }
 }
 
 impl EventWriter for SyslogWriter {
-    /// Severity in one byte, time, and the JSON after a blank. The parts that all events share are added later.
-    fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8> {
-        let severity = match event.verdict.as_str() {
-            "deny" => REFUSED_SEVERITY,
-            _ => ALLOWED_SEVERITY,
+    /// Severity in one byte, then time, kind and JSON with a blank between them. The parts that all events share are
+    /// added later.
+    fn frame(event: &dyn PlacedEvent, text: &str) -> Vec<u8> {
+        let severity = if event.is_refusal() {
+            REFUSED_SEVERITY
+        } else {
+            ALLOWED_SEVERITY
         };
         let mut frame = vec![severity];
-        frame.extend_from_slice(timestamp(event.time_ms).as_bytes());
-        frame.push(b' ');
+        for part in [timestamp(event.time_ms()).as_str(), event.kind()] {
+            frame.extend_from_slice(part.as_bytes());
+            frame.push(b' ');
+        }
         frame.extend_from_slice(text.as_bytes());
         frame
     }
@@ -200,8 +198,8 @@ fn timestamp(unix_ms: u64) -> String {
     time.map_or_else(|| "-".to_owned(), |time| format!("{time:.3}"))
 }
 
-/// `HOSTNAME`: printable ASCII without blanks, or the nil value.
-fn host_name() -> String {
+/// `HOSTNAME`: printable ASCII without blanks, or the nil value `-`.
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string(HOSTNAME_FILE).unwrap_or_default();
     let name = name.trim();
     let is_name = !name.is_empty()

@@ -16,7 +16,8 @@ pub struct AuditFileConfig {
     /// a machine. A new file after a rotation belongs to the owner of the file before it. The first file that root
     /// creates belongs to the owner of the directory.
     pub path: Option<PathBuf>,
-    /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
+    /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity, Network Activity and, for policies, Entity
+    /// Management of OCSF 1.3.0.
     pub format: AuditFormat,
     /// Size at which the file is rotated to `FILE.1`; at least `1MiB`.
     pub max_bytes: ByteSize,

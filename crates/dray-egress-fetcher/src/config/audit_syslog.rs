@@ -20,7 +20,8 @@ pub struct AuditSyslogConfig {
     /// The server: `udp://HOST:PORT`, `tcp://HOST:PORT` (RFC 6587, with octet counts) or `unix:///dev/log` (datagrams).
     /// Unset: none. The connection is not encrypted.
     pub address: Option<String>,
-    /// `json`: the event as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
+    /// `json`: the event as in the log. `ocsf`: HTTP Activity, Network Activity and, for policies, Entity
+    /// Management of OCSF 1.3.0.
     pub format: AuditFormat,
     /// Number of the facility, 0 to 23: 13 is `log audit`, 16 to 23 are `local0` to `local7`.
     pub facility: u8,

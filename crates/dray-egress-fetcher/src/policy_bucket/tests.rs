@@ -5,6 +5,7 @@ use dray_testkit::nats::NatsServer;
 use dray_types::Sha256Digest;
 
 use super::*;
+use crate::audit::{PolicyReporter, PolicyStatus};
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
 use crate::policy_files::{PolicySource, PolicyWatcher};
@@ -64,7 +65,8 @@ async fn open_watcher(bus: &Bus) -> (Fetcher, Result<PolicyWatcher, PolicyReadEr
     let fetcher = FetcherFixture::default().fetcher();
     let metrics = EgressMetrics::new(&test_bus::noop_meter());
     let source = PolicySource::Bucket(PolicyBucket::new(bus.key_value(POLICY_BUCKET)));
-    let opened = PolicyWatcher::open(source, &fetcher, metrics).await;
+    let reporter = PolicyReporter::new(None, PolicyStatus::default());
+    let opened = PolicyWatcher::open(source, &fetcher, metrics, reporter).await;
     (fetcher, opened)
 }
 

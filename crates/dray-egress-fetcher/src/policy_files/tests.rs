@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::audit::PolicyStatus;
 use crate::tests::fake_network::FetcherFixture;
 
 const ALLOW_ALL: &str = "default = \"allow\"\n";
@@ -12,6 +13,7 @@ struct WatchedPolicy {
     directory: tempfile::TempDir,
     fetcher: Fetcher,
     watcher: PolicyWatcher,
+    status: PolicyStatus,
 }
 
 impl WatchedPolicy {
@@ -19,11 +21,13 @@ impl WatchedPolicy {
         let directory = tempfile::tempdir().unwrap();
         make(directory.path());
         let fetcher = FetcherFixture::default().fetcher();
+        let status = PolicyStatus::of_instance("i-1");
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
         let watcher = PolicyWatcher::open(
             PolicySource::Path(directory.path().join(name)),
             &fetcher,
             metrics,
+            PolicyReporter::new(None, status.clone()),
         )
         .await
         .unwrap();
@@ -31,6 +35,7 @@ impl WatchedPolicy {
             directory,
             fetcher,
             watcher,
+            status,
         }
     }
 
@@ -87,6 +92,9 @@ async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_valid_again(
         policy.reload_until_stable().await;
         assert!(policy.watcher.state.is_rejected());
         assert_eq!(policy.digest(), digest_of(DENY_ALL));
+        let shown = policy.status.show();
+        assert_eq!(shown.rules_digest, digest_of(DENY_ALL));
+        assert!(!shown.refused.unwrap().problem.is_empty());
     }
     fs::remove_file(policy.directory.path().join("policy.toml")).unwrap();
     policy.reload_until_stable().await;
@@ -150,7 +158,9 @@ async fn an_invalid_policy_stops_the_start_and_the_error_names_the_line() {
     let fetcher = FetcherFixture::default().fetcher();
     let open = async || {
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
-        let opened = PolicyWatcher::open(PolicySource::Path(path.clone()), &fetcher, metrics).await;
+        let reporter = PolicyReporter::new(None, PolicyStatus::default());
+        let source = PolicySource::Path(path.clone());
+        let opened = PolicyWatcher::open(source, &fetcher, metrics, reporter).await;
         error_text(&opened.unwrap_err())
     };
     assert!(open().await.contains("could not read the policy file"));
@@ -188,6 +198,7 @@ async fn the_files_are_read_again_until_the_service_stops() {
         directory,
         fetcher,
         watcher,
+        ..
     } = policy;
     let fetcher = Arc::new(fetcher);
     let stop = CancellationToken::new();

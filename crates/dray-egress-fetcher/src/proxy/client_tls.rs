@@ -116,7 +116,11 @@ impl ClientTls {
 
 impl ForwardProxy {
     /// Serves a client of the listener, over TLS where the listener speaks it.
-    pub(super) async fn serve_accepted(&self, stream: TcpStream, permit: UnidentifiedPermit) {
+    pub(super) async fn serve_accepted(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        permit: UnidentifiedPermit,
+    ) {
         let Some(tls) = self.client_tls() else {
             let plain = ClientSocket::Left(stream);
             return self.serve_client(plain, Some(permit)).await;

@@ -7,6 +7,7 @@ mod head;
 #[cfg(feature = "service")]
 mod places;
 pub mod stream;
+mod tunnel;
 
 #[cfg(feature = "service")]
 pub(super) use places::{StreamSlot, StreamSlots};

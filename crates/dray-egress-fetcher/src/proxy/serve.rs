@@ -130,7 +130,7 @@ impl ForwardProxy {
     pub(super) fn enter_stream(
         &self,
         tenant: Option<TenantId>,
-    ) -> Result<StreamSlot<'_>, ProxyRefusal> {
+    ) -> Result<StreamSlot, ProxyRefusal> {
         let max_per_tenant = self.settings().sizes.per_tenant;
         self.streams.enter(tenant, max_per_tenant)
     }

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use dray_service::{ServiceContext, StartError};
+use dray_proto::v1;
+use dray_service::{Request, ServiceContext, StartError};
+use dray_types::Fault;
 
+use super::EgressFetcher;
+use crate::audit::{Auditor, PolicyReporter, PolicyStatus};
 use crate::config::Config;
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
@@ -27,17 +31,20 @@ pub(super) async fn watch_policy(
     config: &Config,
     fetcher: &Arc<Fetcher>,
     metrics: EgressMetrics,
+    auditor: &Auditor,
     cx: &ServiceContext,
-) -> Result<(), StartError> {
+) -> Result<PolicyStatus, StartError> {
+    let status = PolicyStatus::of_instance(&cx.instance);
     let source = match &config.policy_path {
         Some(path) => PolicySource::Path(path.clone()),
         None if config.policy_bucket => {
             verify_bucket(cx).await?;
             PolicySource::Bucket(PolicyBucket::new(cx.bus.key_value(POLICY_BUCKET)))
         }
-        None => return Ok(()),
+        None => return Ok(status),
     };
-    let watcher = PolicyWatcher::open(source, fetcher, metrics)
+    let reporter = PolicyReporter::new(Some(auditor.clone()), status.clone());
+    let watcher = PolicyWatcher::open(source, fetcher, metrics, reporter)
         .await
         .map_err(|error| {
             let setting = setting_name(config);
@@ -45,7 +52,17 @@ pub(super) async fn watch_policy(
         })?;
     cx.tasks
         .spawn(watcher.watch(Arc::clone(fetcher), cx.stop.clone()));
-    Ok(())
+    Ok(status)
+}
+
+impl EgressFetcher {
+    /// Answers `dray.policy.v1.show`: the policy of this replica.
+    pub async fn show_policy(
+        self: Arc<Self>,
+        _: Request<v1::ShowEgressPolicyRequest>,
+    ) -> Result<v1::ShowEgressPolicyReply, Fault> {
+        Ok(self.policy_status.show())
+    }
 }
 
 /// Checks that the bucket exists as it must be. The host verifies only what a service needs with every setting.

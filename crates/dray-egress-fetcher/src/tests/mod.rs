@@ -25,6 +25,7 @@ mod nginx;
 #[cfg(feature = "service")]
 mod origins;
 mod policy;
+mod policy_audit;
 mod redirect;
 mod resolution;
 mod retry;

@@ -133,10 +133,12 @@ pub(super) fn compile_files(files: &[PolicyText<'_>]) -> Result<RuleSet, Vec<Pol
             Err(problem) => compiler.problems.push(problem),
         }
     }
-    compiler.finish(policy_digest(files))
+    compiler.finish(policy_files_digest(files))
 }
 
-fn policy_digest(files: &[PolicyText<'_>]) -> String {
+/// The digest of policy files, valid or not: that of a single file, or that of the list of digests and names as
+/// `sha256sum` prints it.
+pub fn policy_files_digest(files: &[PolicyText<'_>]) -> String {
     let digest_of = |bytes: &[u8]| Sha256Digest::of(bytes).to_hex();
     match files {
         [file] => digest_of(file.bytes),

@@ -1,7 +1,7 @@
-//! Names of the codes of questions about hosts.
+//! Names of the codes of questions about hosts, and of policies.
 
 use super::NamedCode;
-use crate::v1::{EgressAnswer, EgressQuestionStage};
+use crate::v1::{EgressAnswer, EgressPolicyOutcome, EgressQuestionStage};
 
 names!(EgressAnswer {
     Allow => "allow",
@@ -11,4 +11,9 @@ names!(EgressAnswer {
 names!(EgressQuestionStage {
     Asked => "asked",
     Answered => "answered",
+});
+
+names!(EgressPolicyOutcome {
+    InForce => "in_force",
+    Refused => "refused",
 });

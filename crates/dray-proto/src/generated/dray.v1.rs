@@ -4341,6 +4341,123 @@ impl ::prost::Name for AuditAnswer {
 const NAME: &'static str = "AuditAnswer";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.AuditAnswer".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AuditAnswer".into() }}
+/// A request to show the policy of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowEgressPolicyRequest {
+}
+impl ::prost::Name for ShowEgressPolicyRequest {
+const NAME: &'static str = "ShowEgressPolicyRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ShowEgressPolicyRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ShowEgressPolicyRequest".into() }}
+/// The policy of one replica.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowEgressPolicyReply {
+    /// Id of the replica: the instance of its process.
+    #[prost(string, tag = "1")]
+    pub instance: ::prost::alloc::string::String,
+    /// SHA-256 (hex) of the policy files in force; empty without them.
+    #[prost(string, tag = "2")]
+    pub rules_digest: ::prost::alloc::string::String,
+    /// Where they come from: `path` or `bucket`; empty without policy files.
+    #[prost(string, tag = "3")]
+    pub source: ::prost::alloc::string::String,
+    /// Revision of the bucket that is in force; 0 for files at a path.
+    #[prost(uint64, tag = "4")]
+    pub revision: u64,
+    /// Number of rules in force.
+    #[prost(uint32, tag = "5")]
+    pub rule_count: u32,
+    /// The policy that was read last, while it is refused and the earlier one stays in force; absent otherwise.
+    #[prost(message, optional, tag = "6")]
+    pub refused: ::core::option::Option<EgressPolicyRefusal>,
+    /// Version of the fetcher.
+    #[prost(string, tag = "7")]
+    pub fetcher_version: ::prost::alloc::string::String,
+    /// Name of the host or pod on which the replica runs; empty where it is not known.
+    #[prost(string, tag = "8")]
+    pub host: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ShowEgressPolicyReply {
+const NAME: &'static str = "ShowEgressPolicyReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ShowEgressPolicyReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ShowEgressPolicyReply".into() }}
+/// A policy that a replica refuses to put in force.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EgressPolicyRefusal {
+    /// SHA-256 (hex) of the refused files; empty where they could not be read.
+    #[prost(string, tag = "1")]
+    pub rules_digest: ::prost::alloc::string::String,
+    /// Revision of the bucket that was read; 0 for files at a path.
+    #[prost(uint64, tag = "2")]
+    pub revision: u64,
+    /// Name of the file with the first problem; empty for a problem of all files.
+    #[prost(string, tag = "3")]
+    pub file: ::prost::alloc::string::String,
+    /// Line of the first problem, from 1; 0 for a problem of a whole file.
+    #[prost(uint32, tag = "4")]
+    pub line: u32,
+    /// The first problem.
+    #[prost(string, tag = "5")]
+    pub problem: ::prost::alloc::string::String,
+    /// What removes it; empty where the problem says it.
+    #[prost(string, tag = "6")]
+    pub remedy: ::prost::alloc::string::String,
+    /// Number of all problems.
+    #[prost(uint32, tag = "7")]
+    pub problem_count: u32,
+}
+impl ::prost::Name for EgressPolicyRefusal {
+const NAME: &'static str = "EgressPolicyRefusal";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressPolicyRefusal".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressPolicyRefusal".into() }}
+/// Audit event `dray.audit.policy.v1.checked.<tenant>` of a process of egress-fetcher: it put a policy in force or refused
+/// one. One for each revision and process. The policy is that of all tenants, and the tenant of the subject is `default`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EgressPolicyAudit {
+    /// Unique id of this event.
+    #[prost(string, tag = "1")]
+    pub event_id: ::prost::alloc::string::String,
+    /// Unix milliseconds of the decision.
+    #[prost(uint64, tag = "2")]
+    pub time_ms: u64,
+    /// Id of the replica: the instance of its process.
+    #[prost(string, tag = "3")]
+    pub instance: ::prost::alloc::string::String,
+    /// The decision.
+    #[prost(enumeration = "EgressPolicyOutcome", tag = "4")]
+    pub outcome: i32,
+    /// Where the policy comes from: `path` or `bucket`.
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+    /// SHA-256 (hex) of the policy files that were read; empty where they could not be read.
+    #[prost(string, tag = "6")]
+    pub rules_digest: ::prost::alloc::string::String,
+    /// Revision of the bucket; 0 for files at a path.
+    #[prost(uint64, tag = "7")]
+    pub revision: u64,
+    /// The name that the writer of the revision stated, which is not verified; empty for files at a path.
+    #[prost(string, tag = "8")]
+    pub written_by: ::prost::alloc::string::String,
+    /// Number of rules; 0 where the policy is refused.
+    #[prost(uint32, tag = "9")]
+    pub rule_count: u32,
+    /// SHA-256 (hex) of the policy files that were in force before; empty at the start.
+    #[prost(string, tag = "10")]
+    pub previous_digest: ::prost::alloc::string::String,
+    /// Why the policy is refused; absent where it is in force.
+    #[prost(message, optional, tag = "11")]
+    pub refused: ::core::option::Option<EgressPolicyRefusal>,
+    /// Version of the fetcher.
+    #[prost(string, tag = "12")]
+    pub fetcher_version: ::prost::alloc::string::String,
+    /// Name of the host or pod on which the replica runs; empty where it is not known.
+    #[prost(string, tag = "13")]
+    pub host: ::prost::alloc::string::String,
+}
+impl ::prost::Name for EgressPolicyAudit {
+const NAME: &'static str = "EgressPolicyAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressPolicyAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressPolicyAudit".into() }}
 /// The steps of a judgement, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -4554,6 +4671,39 @@ impl EgressQuestionStage {
         }
     }
 }
+/// What a replica did with a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EgressPolicyOutcome {
+    /// An outcome of a newer service.
+    Unspecified = 0,
+    /// The policy is in force: `in_force`.
+    InForce = 1,
+    /// The policy is refused, and the earlier one stays in force: `refused`. At its start, the service ends.
+    Refused = 2,
+}
+impl EgressPolicyOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EGRESS_POLICY_OUTCOME_UNSPECIFIED",
+            Self::InForce => "EGRESS_POLICY_OUTCOME_IN_FORCE",
+            Self::Refused => "EGRESS_POLICY_OUTCOME_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EGRESS_POLICY_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "EGRESS_POLICY_OUTCOME_IN_FORCE" => Some(Self::InForce),
+            "EGRESS_POLICY_OUTCOME_REFUSED" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for FetchRequest {
     type Reply = FetchReply;
     const AREA: &'static str = "egress";
@@ -4583,6 +4733,12 @@ impl crate::contract::Call for AnswerEgressQuestionRequest {
     const AREA: &'static str = "question";
     const VERB: &'static str = "answer";
     const GRPC_PATH: &'static str = "/dray.v1.EgressQuestions/Answer";
+}
+impl crate::contract::Call for ShowEgressPolicyRequest {
+    type Reply = ShowEgressPolicyReply;
+    const AREA: &'static str = "policy";
+    const VERB: &'static str = "show";
+    const GRPC_PATH: &'static str = "/dray.v1.EgressPolicies/Show";
 }
 /// The arguments of one tool call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -38,8 +38,12 @@ impl RunningHost {
             for call in &service.calls {
                 for subject in call.subjects() {
                     let bus = &self.context.bus;
-                    // The queue group has the service's name, so that replicas share the calls (C-2).
-                    let responder = bus.respond_to(&subject, service.name).await?;
+                    let responder = if call.in_every_replica {
+                        bus.respond_to_each(&subject).await?
+                    } else {
+                        // The queue group has the service's name, so that replicas share the calls (C-2).
+                        bus.respond_to(&subject, service.name).await?
+                    };
                     self.tasks.readers.spawn(read_requests(
                         responder,
                         Arc::clone(call),

@@ -45,6 +45,8 @@ pub(crate) struct BoundCall {
     shared: Arc<CallHandling>,
     /// Whether the call has a stream of replies.
     pub(crate) streams: bool,
+    /// Whether every replica handles each request over the bus.
+    pub(crate) in_every_replica: bool,
     run: Box<dyn Fn(Meta, Bytes, Option<ChunkSender>) -> Pending<CallOutcome> + Send + Sync>,
 }
 
@@ -94,6 +96,7 @@ impl BoundCall {
             admission: route.admission,
             shared: Arc::clone(shared),
             streams: route.streams,
+            in_every_replica: route.in_every_replica,
             run: Box::new(move |meta, payload, chunks| {
                 handler(Arc::clone(&service), meta, payload, chunks)
             }),

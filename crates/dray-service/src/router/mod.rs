@@ -84,6 +84,8 @@ pub(crate) struct CallRoute<S> {
     pub(crate) for_tenants: bool,
     /// Whether the call has a stream of replies.
     pub(crate) streams: bool,
+    /// Whether every replica handles each request over the bus.
+    pub(crate) in_every_replica: bool,
 }
 
 /// Collects the calls that a service handles and the work that it consumes.
@@ -155,6 +157,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             handler: erase_handler::<S, C, H, F, E>(handler),
             for_tenants: false,
             streams: false,
+            in_every_replica: false,
         });
         self
     }
@@ -178,6 +181,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             handler: stream::erase_streaming_handler::<S, C, H, F, E>(handler),
             for_tenants: false,
             streams: true,
+            in_every_replica: false,
         });
         self
     }
@@ -196,6 +200,23 @@ impl<S: Send + Sync + 'static> Router<S> {
         let mut router = self.answer(handler);
         if let Some(answer) = router.answers.last_mut() {
             answer.for_tenants = true;
+        }
+        router
+    }
+
+    /// Handles a call as [`Router::answer`] does, in every replica instead of one of them: callers collect the replies
+    /// ([`dray_bus::Bus::call_each`]). Over gRPC the replica that is connected replies alone.
+    #[must_use]
+    pub fn answer_in_every_replica<C, H, F, E>(self, handler: H) -> Self
+    where
+        C: Call,
+        H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        let mut router = self.answer(handler);
+        if let Some(answer) = router.answers.last_mut() {
+            answer.in_every_replica = true;
         }
         router
     }
@@ -239,6 +260,8 @@ impl<S: Send + Sync + 'static> Router<S> {
                 all.responds_for_tenants_to(&answer.subject)
             } else if answer.streams {
                 all.responds_streaming_to(&answer.subject)
+            } else if answer.in_every_replica {
+                all.responds_in_every_replica_to(&answer.subject)
             } else {
                 all.responds_to(&answer.subject)
             }

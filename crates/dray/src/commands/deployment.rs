@@ -112,6 +112,7 @@ fn command_line() -> Permissions {
     )
     .calls::<v1::FetchRequest>()
     .calls::<v1::ExplainRequest>()
+    .calls::<v1::ShowEgressPolicyRequest>()
     .calls::<v1::PurgeFetchRequest>()
     .calls::<v1::ListEgressQuestionsRequest>()
     .calls::<v1::AnswerEgressQuestionRequest>()
@@ -200,6 +201,7 @@ fn operator_permissions() -> Permissions {
     .operates()
     .lists_keys(POLICY_BUCKET)
     .calls::<v1::ExplainRequest>()
+    .calls::<v1::ShowEgressPolicyRequest>()
 }
 
 fn provisioner_permissions() -> Permissions {

@@ -13,6 +13,7 @@ mod listeners;
 mod machine;
 mod names;
 mod policy_bucket;
+mod policy_replicas;
 mod system;
 
 use std::time::Duration;

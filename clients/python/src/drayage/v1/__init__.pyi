@@ -2305,6 +2305,20 @@ EGRESS_QUESTION_STAGE_ASKED: EgressQuestionStage
 EGRESS_QUESTION_STAGE_ANSWERED: EgressQuestionStage
 """A person answered, and the answer is about to hold: `answered`."""
 
+class EgressPolicyOutcome(_int):
+    """What a replica did with a policy."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> EgressPolicyOutcome: ...
+
+EGRESS_POLICY_OUTCOME_UNSPECIFIED: EgressPolicyOutcome
+"""An outcome of a newer service."""
+EGRESS_POLICY_OUTCOME_IN_FORCE: EgressPolicyOutcome
+"""The policy is in force: `in_force`."""
+EGRESS_POLICY_OUTCOME_REFUSED: EgressPolicyOutcome
+"""The policy is refused, and the earlier one stays in force: `refused`. At its start, the service ends."""
+
 class FetchRequest(Message):
     """A request to fetch a URL. It cannot set a method, headers, a body, credentials, a proxy or an address."""
     url: _str
@@ -2681,6 +2695,82 @@ class AuditAnswer(Message):
     """The address, IPv4-mapped ones unwrapped."""
     # `class` is a keyword: getattr(message, "class")
     def __init__(self, *, address: _str | None = ...) -> None: ...
+
+class ShowEgressPolicyRequest(Message):
+    """A request to show the policy of a replica."""
+    def __init__(self) -> None: ...
+
+class ShowEgressPolicyReply(Message):
+    """The policy of one replica."""
+    instance: _str
+    """Id of the replica: the instance of its process."""
+    rules_digest: _str
+    """SHA-256 (hex) of the policy files in force; empty without them."""
+    source: _str
+    """Where they come from: `path` or `bucket`; empty without policy files."""
+    revision: _int
+    """Revision of the bucket that is in force; 0 for files at a path."""
+    rule_count: _int
+    """Number of rules in force."""
+    @property
+    def refused(self) -> EgressPolicyRefusal:
+        """The policy that was read last, while it is refused and the earlier one stays in force; absent otherwise."""
+        ...
+    fetcher_version: _str
+    """Version of the fetcher."""
+    host: _str
+    """Name of the host or pod on which the replica runs; empty where it is not known."""
+    def __init__(self, *, instance: _str | None = ..., rules_digest: _str | None = ..., source: _str | None = ..., revision: _int | None = ..., rule_count: _int | None = ..., refused: EgressPolicyRefusal | None = ..., fetcher_version: _str | None = ..., host: _str | None = ...) -> None: ...
+
+class EgressPolicyRefusal(Message):
+    """A policy that a replica refuses to put in force."""
+    rules_digest: _str
+    """SHA-256 (hex) of the refused files; empty where they could not be read."""
+    revision: _int
+    """Revision of the bucket that was read; 0 for files at a path."""
+    file: _str
+    """Name of the file with the first problem; empty for a problem of all files."""
+    line: _int
+    """Line of the first problem, from 1; 0 for a problem of a whole file."""
+    problem: _str
+    """The first problem."""
+    remedy: _str
+    """What removes it; empty where the problem says it."""
+    problem_count: _int
+    """Number of all problems."""
+    def __init__(self, *, rules_digest: _str | None = ..., revision: _int | None = ..., file: _str | None = ..., line: _int | None = ..., problem: _str | None = ..., remedy: _str | None = ..., problem_count: _int | None = ...) -> None: ...
+
+class EgressPolicyAudit(Message):
+    """Audit event `dray.audit.policy.v1.checked.<tenant>` of a process of egress-fetcher: it put a policy in force or refused one. One for each revision and process. The policy is that of all tenants, and the tenant of the subject is `default`."""
+    event_id: _str
+    """Unique id of this event."""
+    time_ms: _int
+    """Unix milliseconds of the decision."""
+    instance: _str
+    """Id of the replica: the instance of its process."""
+    outcome: EgressPolicyOutcome
+    """The decision."""
+    source: _str
+    """Where the policy comes from: `path` or `bucket`."""
+    rules_digest: _str
+    """SHA-256 (hex) of the policy files that were read; empty where they could not be read."""
+    revision: _int
+    """Revision of the bucket; 0 for files at a path."""
+    written_by: _str
+    """The name that the writer of the revision stated, which is not verified; empty for files at a path."""
+    rule_count: _int
+    """Number of rules; 0 where the policy is refused."""
+    previous_digest: _str
+    """SHA-256 (hex) of the policy files that were in force before; empty at the start."""
+    @property
+    def refused(self) -> EgressPolicyRefusal:
+        """Why the policy is refused; absent where it is in force."""
+        ...
+    fetcher_version: _str
+    """Version of the fetcher."""
+    host: _str
+    """Name of the host or pod on which the replica runs; empty where it is not known."""
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., instance: _str | None = ..., outcome: EgressPolicyOutcome | None = ..., source: _str | None = ..., rules_digest: _str | None = ..., revision: _int | None = ..., written_by: _str | None = ..., rule_count: _int | None = ..., previous_digest: _str | None = ..., refused: EgressPolicyRefusal | None = ..., fetcher_version: _str | None = ..., host: _str | None = ...) -> None: ...
 
 class ResolveRequest(Message):
     """The arguments of one tool call."""

@@ -70,6 +70,46 @@ fn every_event_of_the_contracts_has_a_service_and_a_row() {
 }
 
 #[test]
+fn a_policy_in_force_names_its_digest_and_a_refused_one_its_line_and_remedy() {
+    let mut audit = v1::EgressPolicyAudit {
+        instance: "i-1".to_owned(),
+        outcome: v1::EgressPolicyOutcome::InForce.into(),
+        rules_digest: "d1".to_owned(),
+        revision: 7,
+        rule_count: 3,
+        ..v1::EgressPolicyAudit::default()
+    };
+    let subject = "dray.audit.policy.v1.checked.default";
+    let in_force = row(subject, &audit);
+    assert_eq!(in_force.outcome, RowOutcome::Done);
+    assert_eq!(in_force.summary, "Policy in_force: 3 rules");
+    assert_eq!(in_force.service, "egress-fetcher");
+    let proofs = [
+        ("replica", "i-1"),
+        ("rules_digest", "d1"),
+        ("revision", "7"),
+    ];
+    for (name, value) in proofs {
+        assert!(
+            in_force.proofs.contains(&(name, value.to_owned())),
+            "{in_force:?}"
+        );
+    }
+    audit.outcome = v1::EgressPolicyOutcome::Refused.into();
+    audit.refused = Some(v1::EgressPolicyRefusal {
+        file: "a.toml".to_owned(),
+        line: 2,
+        problem: "the outcome is unknown".to_owned(),
+        remedy: "Use allow.".to_owned(),
+        ..v1::EgressPolicyRefusal::default()
+    });
+    let refused = row(subject, &audit);
+    assert_eq!(refused.outcome, RowOutcome::Refused);
+    let expected = "Policy refused: a.toml:2: the outcome is unknown. Use allow.";
+    assert_eq!(refused.summary, expected);
+}
+
+#[test]
 fn a_question_about_a_host_names_the_host_and_its_answer() {
     let mut audit = v1::EgressQuestionAudit {
         stage: EgressQuestionStage::Asked.into(),

@@ -1,5 +1,6 @@
 //! Files of audit events in a directory of the test.
 
+use dray_proto::v1;
 use dray_service::telemetry::InstrumentCatalogue;
 use serde_json::Value;
 
@@ -202,8 +203,8 @@ struct ScriptedWriter {
 impl EventWriter for ScriptedWriter {
     const KEEPS_UNWRITTEN: bool = true;
 
-    fn frame(event: &v1::EgressAudit, _text: &str) -> Vec<u8> {
-        event.operation_id.clone().into_bytes()
+    fn frame(event: &dyn PlacedEvent, _text: &str) -> Vec<u8> {
+        event.sampled_operation().unwrap_or_default().into()
     }
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
@@ -262,7 +263,7 @@ struct BatchRecorder(std::sync::mpsc::Sender<usize>);
 impl EventWriter for BatchRecorder {
     const KEEPS_UNWRITTEN: bool = true;
 
-    fn frame(_event: &v1::EgressAudit, text: &str) -> Vec<u8> {
+    fn frame(_event: &dyn PlacedEvent, text: &str) -> Vec<u8> {
         text.as_bytes().to_vec()
     }
 

@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::net::TcpListener;
 
+use dray_proto::v1;
 use dray_service::telemetry::InstrumentCatalogue;
 use serde_json::Value;
 

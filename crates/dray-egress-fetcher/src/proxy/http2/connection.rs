@@ -11,17 +11,17 @@
 //! client within the time for a head is closed.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_guard::proxy_token::token_of;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::header::{HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +70,7 @@ impl ForwardProxy {
     /// Serves the streams of a client until its connection ends. `permit` is given back once a request is identified.
     /// `replaced`: other files for TLS are in force, so the certificate may be revoked.
     pub(in crate::proxy) async fn serve_http2<S>(
-        &self,
+        self: &Arc<Self>,
         io: S,
         certificate: Option<ClientCertificate>,
         permit: UnidentifiedPermit,
@@ -119,7 +119,7 @@ impl ForwardProxy {
     /// Serves streams concurrently. `unidentified`: the place of the client, and the instant until which the client
     /// keeps it. After `last_stream` the streams that are open are served to their end, and no other.
     async fn serve_streams<S>(
-        &self,
+        self: &Arc<Self>,
         mut connection: Connection<S, Bytes>,
         certificate: Option<ClientCertificate>,
         mut unidentified: Option<(UnidentifiedPermit, Instant)>,
@@ -127,7 +127,8 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let mut streams = FuturesUnordered::new();
+        // Each stream has a task, so that several are served while the connection sends. The tasks end with this future.
+        let mut streams = JoinSet::new();
         let (mut stage, mut idle_since) = (ConnectionStage::Open, Instant::now());
         tokio::pin!(last_stream);
         loop {
@@ -145,7 +146,10 @@ impl ForwardProxy {
                     connection.graceful_shutdown();
                 }
                 () = sleep_until_some(identified_by) => return self.count_unidentified(),
-                Some(()) = streams.next() => idle_since = Instant::now(),
+                Some(served) = streams.join_next() => {
+                    log_panic(served);
+                    idle_since = Instant::now();
+                }
                 accepted = next_stream(&mut connection, has_room) => {
                     let Some((request, mut respond)) = accepted else {
                         break;
@@ -164,7 +168,8 @@ impl ForwardProxy {
                     match self.enter_stream(identity.map(|identity| identity.tenant)) {
                         Ok(place) => {
                             let certificate = certificate.clone();
-                            streams.push(self.serve_stream(request, respond, certificate, place));
+                            let proxy = Arc::clone(self);
+                            streams.spawn(proxy.serve_stream(request, respond, certificate, place));
                         }
                         Err(refusal) => self.refuse_stream(refusal, &mut respond),
                     }
@@ -180,7 +185,9 @@ impl ForwardProxy {
         }
         // Each stream then ends like a connection of its own that breaks off, with its event.
         drop(connection);
-        while streams.next().await.is_some() {}
+        while let Some(served) = streams.join_next().await {
+            log_panic(served);
+        }
     }
 
     /// Refuses a stream for which there is no place. The client of a tenant that holds its share gets a response, since
@@ -198,11 +205,11 @@ impl ForwardProxy {
 
     /// Serves one stream to its end, and then gives its place back.
     async fn serve_stream(
-        &self,
+        self: Arc<Self>,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         certificate: Option<ClientCertificate>,
-        _place: StreamSlot<'_>,
+        _place: StreamSlot,
     ) {
         let rest_timeout = REST_TIMEOUT.min(self.settings().idle_timeout);
         let serve = |io| self.serve_certified(io, certificate, None);
@@ -212,6 +219,13 @@ impl ForwardProxy {
     fn count_unidentified(&self) {
         let refusal = ProxyRefusal::SlowRequest;
         self.metrics().refused(UNKNOWN_PROTOCOL, refusal.code());
+    }
+}
+
+/// Logs a stream whose task panicked; no other stream is affected.
+fn log_panic(served: Result<(), JoinError>) {
+    if let Err(error) = served {
+        tracing::error!(%error, "a stream of the proxy failed");
     }
 }
 

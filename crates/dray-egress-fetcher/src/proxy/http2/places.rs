@@ -4,7 +4,7 @@
 //! finds one.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_types::TenantId;
 
@@ -16,7 +16,7 @@ use crate::proxy::refusal::ProxyRefusal;
 pub(in crate::proxy) struct StreamSlots {
     max_identified: usize,
     max_unidentified: usize,
-    counts: Mutex<StreamCounts>,
+    counts: Arc<Mutex<StreamCounts>>,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl StreamSlots {
         Self {
             max_identified: settings.sizes.global + settings.sizes.queue,
             max_unidentified: settings.max_unidentified,
-            counts: Mutex::default(),
+            counts: Arc::default(),
         }
     }
 
@@ -43,8 +43,8 @@ impl StreamSlots {
         &self,
         tenant: Option<TenantId>,
         max_per_tenant: usize,
-    ) -> Result<StreamSlot<'_>, ProxyRefusal> {
-        let mut counts = self.lock();
+    ) -> Result<StreamSlot, ProxyRefusal> {
+        let mut counts = lock(&self.counts);
         match &tenant {
             None if counts.unidentified >= self.max_unidentified => {
                 return Err(ProxyRefusal::TooManyStreams);
@@ -65,26 +65,26 @@ impl StreamSlots {
         }
         drop(counts);
         Ok(StreamSlot {
-            places: self,
+            counts: Arc::clone(&self.counts),
             tenant,
         })
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, StreamCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(counts: &Mutex<StreamCounts>) -> MutexGuard<'_, StreamCounts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The place of a stream; given back when it is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct StreamSlot<'a> {
-    places: &'a StreamSlots,
+pub(in crate::proxy) struct StreamSlot {
+    counts: Arc<Mutex<StreamCounts>>,
     tenant: Option<TenantId>,
 }
 
-impl Drop for StreamSlot<'_> {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let mut counts = self.places.lock();
+        let mut counts = lock(&self.counts);
         let Some(tenant) = &self.tenant else {
             counts.unidentified = counts.unidentified.saturating_sub(1);
             return;

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +13,14 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Method, Request, Response};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt as _, Either, Empty};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::head::{TranslationError, http1_head, remove_connection_fields};
+use super::tunnel::TunnelIo;
 use crate::proxy::response::client_builder;
 use crate::wire::pass_writes_on;
 
@@ -39,9 +39,6 @@ enum StreamError {
     /// A response that is not final, such as one that changes the protocol.
     #[error("the response is not final")]
     Interim,
-    /// A tunnel broke off.
-    #[error("the tunnel broke off")]
-    Tunnel(#[from] io::Error),
     /// The header fields cannot be written as a head of HTTP/1.1.
     #[error("the request has no form in HTTP/1.1")]
     Head(#[from] TranslationError),
@@ -51,12 +48,11 @@ enum StreamError {
 }
 
 impl StreamError {
-    /// The reason that the client gets (RFC 9113, sections 7 and 8.5).
+    /// The reason that the client gets (RFC 9113, section 7).
     const fn reason(&self) -> Reason {
         match self {
             Self::Http2(_) | Self::Slow => Reason::CANCEL,
             Self::Http1(_) | Self::Interim => Reason::INTERNAL_ERROR,
-            Self::Tunnel(_) => Reason::CONNECT_ERROR,
             Self::Head(_) => Reason::PROTOCOL_ERROR,
         }
     }
@@ -72,7 +68,8 @@ struct StreamEnds {
 }
 
 /// Serves one stream to its end. `serve` gets it as a connection of HTTP/1.1 that carries one request. Once it has
-/// finished, the client has `rest_timeout` to take the rest of the response: its window may stay closed for ever.
+/// finished, the client has `rest_timeout` to take the rest of the response: its window may stay closed for ever. A
+/// tunnel has no rest then.
 pub async fn serve_as_http1<F>(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -81,13 +78,20 @@ pub async fn serve_as_http1<F>(
 ) where
     F: Future<Output = ()>,
 {
+    if request.method() == Method::CONNECT {
+        match TunnelIo::new(request, respond) {
+            Ok(tunnel) => Box::pin(serve(StreamIo(StreamKind::Tunnel(tunnel)))).await,
+            Err(error) => tracing::debug!(%error, "a stream of the proxy is reset"),
+        }
+        return;
+    }
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let ends = Arc::new(StreamEnds::default());
     // The future is boxed, because a connection holds the states of many streams.
-    let serving = Box::pin(serve(StreamIo {
+    let serving = Box::pin(serve(StreamIo(StreamKind::Exchange(ExchangeIo {
         io: far,
         ends: Arc::clone(&ends),
-    }));
+    }))));
     let serving = async {
         serving.await;
         ends.served.cancel();
@@ -123,31 +127,20 @@ async fn exchange(
     let (mut sender, connection) = client_builder().handshake(TokioIo::new(io)).await?;
     let passing = async {
         let (parts, body) = request.into_parts();
-        let is_tunnel = parts.method == Method::CONNECT;
         let head = http1_head(parts, !body.is_end_stream())?;
-        let (inner_body, tunnel) = if is_tunnel {
-            (Either::Right(Empty::<Bytes>::new()), Some(body))
-        } else {
-            (Either::Left(RequestBody(body)), None)
-        };
-        let request = Request::from_parts(head, inner_body);
+        let request = Request::from_parts(head, RequestBody(body));
         let response = tokio::select! {
             biased;
             reset = poll_fn(|cx| respond.poll_reset(cx)) => return Err(given_up(reset)),
             response = sender.send_request(request) => response?,
         };
-        match tunnel {
-            Some(up) if response.status().is_success() => {
-                open_tunnel(response, up, respond, ends).await?;
-            }
-            _ => send_response(response, respond).await?,
-        }
+        send_response(response, respond).await?;
         ends.is_ended.store(true, Ordering::Release);
         Ok(())
     };
     let running = async {
         // Failures of the connection reach the request or the body that waits for it.
-        let _ = connection.with_upgrades().await;
+        let _ = connection.await;
         std::future::pending::<std::convert::Infallible>().await
     };
     tokio::select! {
@@ -157,63 +150,7 @@ async fn exchange(
     }
 }
 
-/// Grants a tunnel and moves its bytes until both sides have ended.
-async fn open_tunnel(
-    response: Response<Incoming>,
-    mut up: RecvStream,
-    respond: &mut SendResponse<Bytes>,
-    ends: &StreamEnds,
-) -> Result<(), StreamError> {
-    let upgraded = hyper::upgrade::on(response).await?;
-    let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
-    let mut down = respond.send_response(Response::new(()), false)?;
-    let upward = async {
-        // A client that keeps its side open does not keep a tunnel that has ended.
-        while let Some(chunk) = ends.served.run_until_cancelled(up.data()).await.flatten() {
-            let chunk = chunk?;
-            if writer.write_all(&chunk).await.is_err() {
-                // The tunnel has ended; what came down still reaches the client.
-                return Ok(());
-            }
-            // Only now may the client send more.
-            up.flow_control().release_capacity(chunk.len())?;
-        }
-        ends.is_ended.store(true, Ordering::Release);
-        // As above, a tunnel that has ended needs no end of this side.
-        let _ = writer.shutdown().await;
-        Ok::<(), StreamError>(())
-    };
-    let downward = async {
-        loop {
-            let chunk = tokio::select! {
-                biased;
-                reset = poll_fn(|cx| down.poll_reset(cx)) => return Err(given_up(reset)),
-                chunk = poll_fn(|cx| poll_chunk(&mut reader, cx)) => chunk?,
-            };
-            if chunk.is_empty() {
-                down.send_data(Bytes::new(), true)?;
-                return Ok(());
-            }
-            send_bytes(&mut down, chunk).await?;
-        }
-    };
-    tokio::try_join!(upward, downward)?;
-    Ok(())
-}
-
-/// Reads once; empty at the end. Bytes are read onto the stack, so that an idle tunnel holds no buffer, and a small
-/// message only its own size.
-fn poll_chunk<R>(reader: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>>
-where
-    R: AsyncRead + Unpin,
-{
-    let mut space = [const { MaybeUninit::uninit() }; PIPE_BYTES];
-    let mut chunk = ReadBuf::uninit(&mut space);
-    ready!(Pin::new(reader).poll_read(cx, &mut chunk))?;
-    Poll::Ready(Ok(Bytes::copy_from_slice(chunk.filled())))
-}
-
-/// Sends every response but the grant of a tunnel. A body that breaks off resets the stream, because an orderly end
+/// Sends a response. A body that breaks off resets the stream, because an orderly end
 /// would make it look complete.
 async fn send_response(
     response: Response<Incoming>,
@@ -266,17 +203,69 @@ async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<
     Ok(())
 }
 
-/// The connection of one stream to the rest of the proxy. A client that gives its stream up shows as a reset
-/// connection, as over TCP; otherwise it would look like one that has sent everything and still reads.
+/// The connection of one stream to the rest of the proxy.
 #[derive(Debug)]
-pub struct StreamIo {
+pub struct StreamIo(StreamKind);
+
+#[derive(Debug)]
+enum StreamKind {
+    /// A request with a response.
+    Exchange(ExchangeIo),
+    /// A request for a tunnel.
+    Tunnel(TunnelIo),
+}
+
+impl AsyncRead for StreamIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            StreamKind::Exchange(io) => Pin::new(io).poll_read(cx, buffer),
+            StreamKind::Tunnel(io) => Pin::new(io).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for StreamIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            StreamKind::Exchange(io) => Pin::new(io).poll_write(cx, bytes),
+            StreamKind::Tunnel(io) => Pin::new(io).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            StreamKind::Exchange(io) => Pin::new(io).poll_flush(cx),
+            StreamKind::Tunnel(io) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            StreamKind::Exchange(io) => Pin::new(io).poll_shutdown(cx),
+            StreamKind::Tunnel(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A client that gives its stream up shows as a reset connection, as over TCP; otherwise it would look like one that has
+/// sent everything and still reads.
+#[derive(Debug)]
+struct ExchangeIo {
     io: DuplexStream,
     ends: Arc<StreamEnds>,
 }
 
-pass_writes_on!(StreamIo);
+pass_writes_on!(ExchangeIo);
 
-impl AsyncRead for StreamIo {
+impl AsyncRead for ExchangeIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

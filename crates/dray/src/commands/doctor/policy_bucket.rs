@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use dray_bus::error::{CallError, TransportError};
-use dray_bus::{Bus, Meta};
+use dray_bus::Bus;
 use dray_egress_fetcher::policy_bucket::{BucketState, POLICY_BUCKET, bucket_topology};
 use dray_egress_fetcher::policy_files::PolicyReadError;
 use dray_guard::RuleSet;
 use dray_proto::v1;
-use dray_types::{Clock, Deadline, ErrorChain, TenantId};
+use dray_types::{ErrorChain, TenantId};
 
 use super::finding::Finding;
+use super::policy_replicas::{QUIET_TIME, ask_replicas, list, not_asked, replica_count};
 use super::system::is_denied;
 use crate::commands::policy_bucket::revision_text;
 
@@ -49,7 +49,7 @@ pub(super) async fn check_policy_bucket(bus: &Bus, tenant: &TenantId, limit: Dur
         compare_with_rules_in_force(bus, tenant, limit).await
     };
     // The comparison may wait for a policy that was just put.
-    let limit = limit + COMPARISON_INTERVAL * MAX_COMPARISONS;
+    let limit = limit + (COMPARISON_INTERVAL + QUIET_TIME) * MAX_COMPARISONS;
     tokio::time::timeout(limit, examined)
         .await
         .unwrap_or_else(|_| {
@@ -140,47 +140,57 @@ async fn compare_with_rules_in_force(bus: &Bus, tenant: &TenantId, limit: Durati
             Ok(policy) => policy,
             Err(finding) => return finding,
         };
-        let deadline = Deadline::after(Clock::system().now_ms(), limit);
-        let meta = Meta::new(tenant.clone(), deadline);
-        let explained = bus.call_once(&meta, &sample_explanation()).await;
+        let asked = ask_replicas(bus, tenant, limit).await;
         let (digest, count) = (rules.digest(), rules.rule_count());
-        finding = match explained {
-            Ok(reply) if reply.rules_digest == digest => {
-                let text = format!("{revision}, is in force: {count} rules, digest {digest}");
-                return Finding::good(POLICY_SUBJECT, text);
-            }
-            Ok(reply) => not_in_force(&revision, digest, &reply.rules_digest),
-            Err(error) => return not_compared(&revision, count, &error),
+        let replicas = match asked {
+            Ok(replicas) => replicas,
+            Err(error) => return not_compared(&revision, count, &not_asked(&error)),
         };
+        let is_other = |replica: &&v1::ShowEgressPolicyReply| replica.rules_digest != digest;
+        let others: Vec<_> = replicas.iter().filter(is_other).collect();
+        if others.is_empty() {
+            let replicas = replica_count(replicas.len());
+            let text =
+                format!("{revision}, is in force in {replicas}: {count} rules, digest {digest}");
+            return Finding::good(POLICY_SUBJECT, text);
+        }
+        finding = not_in_force(&revision, digest, &others, replicas.len());
     }
     finding
 }
 
-fn not_in_force(revision: &str, digest: &str, in_force: &str) -> Finding {
-    if in_force.is_empty() {
+/// The finding about `others`, the replicas among `count` that have another policy.
+fn not_in_force(
+    revision: &str,
+    digest: &str,
+    others: &[&v1::ShowEgressPolicyReply],
+    count: usize,
+) -> Finding {
+    let is_everywhere = others.len() == count;
+    if is_everywhere && others.iter().all(|other| other.rules_digest.is_empty()) {
         return Finding::problem(
             POLICY_SUBJECT,
             format!("{revision}, is not in force: `egress-fetcher` has no policy files"),
             "Set `egress-fetcher.policy_bucket = true` where the service runs, and restart it.",
         );
     }
+    let scope = if is_everywhere {
+        String::new()
+    } else {
+        format!(" in {} of {}", others.len(), replica_count(count))
+    };
     Finding::problem(
         POLICY_SUBJECT,
         format!(
-            "{revision}, is not in force: its digest is {digest}, and that of the rules in force is {in_force}"
+            "{revision}, is not in force{scope}: its digest is {digest}, and {}",
+            list(others)
         ),
         "Read the log of `egress-fetcher` for the reason why it does not use the policy. An earlier version has to be \
          upgraded, and the service needs `egress-fetcher.policy_bucket = true`.",
     )
 }
 
-fn not_compared(revision: &str, count: usize, error: &CallError) -> Finding {
-    let reason = match error {
-        CallError::Transport(TransportError::Denied(_)) => {
-            "this identity may not call `egress-fetcher`; `operator` may".to_owned()
-        }
-        error => error.to_string(),
-    };
+fn not_compared(revision: &str, count: usize, reason: &str) -> Finding {
     Finding::skipped(
         POLICY_SUBJECT,
         format!(

@@ -12,7 +12,7 @@ use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
-use super::{accounts, clock, policy_bucket};
+use super::{accounts, clock, policy_bucket, policy_replicas};
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
@@ -76,6 +76,8 @@ pub(super) async fn check_bus(
     findings.extend(check_services(&bus, &meta).await);
     if egress.policy_bucket {
         findings.push(policy_bucket::check_policy_bucket(&bus, tenant, limit).await);
+    } else if egress.policy_path.is_some() {
+        findings.push(policy_replicas::check_replicas(&bus, tenant, limit).await);
     }
     // The clocks are compared last, because an identity without the permission marks the connection as refused.
     findings.push(clock::compare_clocks(&bus, limit).await);
