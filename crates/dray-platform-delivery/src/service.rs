@@ -285,14 +285,13 @@ impl PlatformDelivery {
             meta,
             work,
             epoch,
-            attempt,
             cancel,
             ..
         } = delivery;
         self.deliveries
             .inbound
             .receiver
-            .receive(&meta, &work, (epoch, attempt), &cancel)
+            .receive(&meta, &work, epoch, &cancel)
             .await
     }
 

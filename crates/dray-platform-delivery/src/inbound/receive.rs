@@ -11,25 +11,27 @@ use dray_presentation::{name, size};
 use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
-use dray_store::{ArtifactLabel, ArtifactWriter, Store};
-use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId};
+use dray_store::{ArtifactLabel, ArtifactWriter, PutError, Store};
+use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, whole_millis};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
+use super::MESSAGE_TIMEOUT;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
-use crate::error::DeliveryError;
+use crate::deliver::ACCOUNT_GRACE_MS;
+use crate::error::{DeliveryError, left_to_other_replica};
 use crate::metrics::DeliveryMetrics;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
 const MAX_FETCH_ATTEMPTS: u32 = 3;
 
-/// Attempts for a chat without a session or an account: the service that answers the first message may be about to bind
-/// the session, and this replica may be about to read the account.
-const LATER_ATTEMPTS: u32 = 5;
-/// Time between two of these attempts.
-const LATER_DELAY: Duration = Duration::from_secs(20);
+/// How long a message waits for the session of its chat, in milliseconds after it was accepted: the service that answers
+/// the first message may be about to bind it.
+const BINDING_TIMEOUT_MS: u64 = 180_000;
+/// Time between two looks for the session.
+const BINDING_DELAY: Duration = Duration::from_secs(5);
 
 /// Notice to a user whose chat has no session.
 const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
@@ -60,7 +62,7 @@ impl MessageReceiver {
         &self,
         meta: &Meta,
         work: &v1::ReceiveMessage,
-        (epoch, attempt): (u64, u32),
+        epoch: u64,
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
         let chat = work.chat.clone().unwrap_or_default();
@@ -68,15 +70,14 @@ impl MessageReceiver {
             .accounts
             .find(&meta.tenant, &chat.platform, &chat.account);
         let account = found.map_err(|error| {
-            let fault = Fault::from(error);
             // The replica that took the message has the account, which this one may be about to read.
-            if attempt < LATER_ATTEMPTS {
-                return fault.retry_after(LATER_DELAY);
+            if self.is_younger(meta, ACCOUNT_GRACE_MS) {
+                return left_to_other_replica();
             }
-            fault
+            Fault::from(error)
         })?;
         let Some(session) = self.session_of(meta, &account, &chat).await? else {
-            return Err(self.handle_unbound_chat(meta, work, attempt).await);
+            return Err(self.handle_unbound_chat(meta, work).await);
         };
         let mut remaining_bytes = self.config.get().max_message.as_u64();
         let mut uploads = Vec::new();
@@ -118,6 +119,16 @@ impl MessageReceiver {
             names.push(String::new());
         }
         for (position, name) in names.into_iter().enumerate() {
+    /// Whether the message was accepted less than this time ago. An operator's restart of its work has a nearer deadline
+    /// and counts as old.
+    fn is_younger(&self, meta: &Meta, age_ms: u64) -> bool {
+        let accepted_ms = meta
+            .deadline
+            .unix_ms()
+            .saturating_sub(whole_millis(MESSAGE_TIMEOUT));
+        self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
+    }
+
             let find = v1::FindSessionRequest {
                 chat: Some(v1::ChatTarget {
                     account: name,
@@ -144,12 +155,7 @@ impl MessageReceiver {
 
     /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
     /// notice to the user.
-    async fn handle_unbound_chat(
-        &self,
-        meta: &Meta,
-        work: &v1::ReceiveMessage,
-        attempt: u32,
-    ) -> WorkFailure {
+    async fn handle_unbound_chat(&self, meta: &Meta, work: &v1::ReceiveMessage) -> WorkFailure {
         let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
             tracing::warn!(%error, "could not report a message without a session");
@@ -157,8 +163,10 @@ impl MessageReceiver {
         let fault = Fault::new(FaultCode::NotFound, "This chat belongs to no session.")
             .detail("no_session")
             .advice("Bind the chat to a session, then send the files again.");
-        if attempt < LATER_ATTEMPTS {
-            return fault.retry_after(LATER_DELAY).into();
+        if self.is_younger(meta, BINDING_TIMEOUT_MS) {
+            // This detail parks the work, so that the wait uses up no attempts.
+            let pending = fault.detail("binding_pending");
+            return pending.retry_after(BINDING_DELAY).into();
         }
         if !work.attachments.is_empty() {
             self.notify_user(meta, work).await;
