@@ -194,7 +194,16 @@ impl Gatherer {
             .position_of(&gather_request.meta.tenant, &key, &target)
             .await?;
         self.begin_gathering(gather_request).await?;
-        let files = self.fetch_all(gather_request).await;
+        let fetched = self.fetch_all(gather_request).await;
+        // The store or another service is away: the work is parked with that reason, and no attempt counts.
+        let away = fetched.iter().find_map(|file| file.parking_fault.clone());
+        if let Some(fault) = away {
+            return Err(DeliveryError::ServiceFault {
+                description: "a file",
+                fault: Box::new(fault),
+            });
+        }
+        let files: Vec<_> = fetched.into_iter().map(|fetched| fetched.file).collect();
         let is_transient = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
         // The whole request is tried again, because the result names all files. Files that were copied are in the
         // cache.

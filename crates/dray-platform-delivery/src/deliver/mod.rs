@@ -13,6 +13,7 @@ mod refused;
 mod run;
 mod send_delay;
 mod step;
+mod store;
 mod turns;
 mod web;
 

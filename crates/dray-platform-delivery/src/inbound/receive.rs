@@ -42,6 +42,18 @@ enum AttachmentResult {
     Unavailable(String),
 }
 
+/// The reason why an attachment was not stored.
+enum FetchFailure {
+    Platform(PlatformError),
+    Store(PutError),
+}
+
+impl From<PlatformError> for FetchFailure {
+    fn from(error: PlatformError) -> Self {
+        Self::Platform(error)
+    }
+}
+
 /// Handles messages of users.
 #[derive(Debug)]
 pub(crate) struct MessageReceiver {
@@ -90,7 +102,7 @@ impl MessageReceiver {
                 remaining_bytes,
             );
             let fetched = tokio::select! {
-                fetched = fetching => fetched,
+                fetched = fetching => fetched?,
                 () = cancel.cancelled() => return Err(Fault::from(DeliveryError::Interrupted).into()),
             };
             // All files of a message share one limit, in their order.
@@ -107,6 +119,16 @@ impl MessageReceiver {
         )))
     }
 
+    /// Whether the message was accepted less than this time ago. An operator's restart of its work has a nearer deadline
+    /// and counts as old.
+    fn is_younger(&self, meta: &Meta, age_ms: u64) -> bool {
+        let accepted_ms = meta
+            .deadline
+            .unix_ms()
+            .saturating_sub(whole_millis(MESSAGE_TIMEOUT));
+        self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
+    }
+
     /// Finds the session of a chat: bound with the account's name, or without it when the account is the only one.
     async fn session_of(
         &self,
@@ -119,16 +141,6 @@ impl MessageReceiver {
             names.push(String::new());
         }
         for (position, name) in names.into_iter().enumerate() {
-    /// Whether the message was accepted less than this time ago. An operator's restart of its work has a nearer deadline
-    /// and counts as old.
-    fn is_younger(&self, meta: &Meta, age_ms: u64) -> bool {
-        let accepted_ms = meta
-            .deadline
-            .unix_ms()
-            .saturating_sub(whole_millis(MESSAGE_TIMEOUT));
-        self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
-    }
-
             let find = v1::FindSessionRequest {
                 chat: Some(v1::ChatTarget {
                     account: name,
@@ -190,6 +202,10 @@ impl MessageReceiver {
         }
     }
 
+    /// Fetches one attachment into the store.
+    ///
+    /// # Errors
+    /// The store is away. The work is then parked, because the attachment is still on the platform.
     async fn fetch_attachment(
         &self,
         meta: &Meta,
@@ -197,9 +213,10 @@ impl MessageReceiver {
         attachment: &v1::ReceivedAttachment,
         (epoch, position): (u64, usize),
         remaining_bytes: u64,
-    ) -> AttachmentResult {
+    ) -> Result<AttachmentResult, Fault> {
+        let unavailable = |reason: &str| Ok(AttachmentResult::Unavailable(reason.to_owned()));
         if !attachment.unavailable.is_empty() {
-            return AttachmentResult::Unavailable(attachment.unavailable.clone());
+            return unavailable(&attachment.unavailable);
         }
         let max_bytes = self
             .config
@@ -209,10 +226,10 @@ impl MessageReceiver {
             .min(remaining_bytes);
         // The size is checked before any byte is fetched. A file that is larger than announced fails during the fetch.
         if attachment.size > max_bytes {
-            return too_large(attachment.size, max_bytes);
+            return Ok(too_large(attachment.size, max_bytes));
         }
         let Some(inbox) = &account.inbox else {
-            return AttachmentResult::Unavailable("this account takes no files".to_owned());
+            return unavailable("this account takes no files");
         };
         let inbound_attachment = to_inbound_attachment(attachment);
         let mut attempts = 0;
@@ -228,20 +245,32 @@ impl MessageReceiver {
                 .fetch_once(inbox.as_ref(), &inbound_attachment, writer, max_bytes)
                 .await
             {
-                Ok(claim) => return AttachmentResult::Stored(claim),
-                Err(error) => error,
+                Ok(claim) => return Ok(AttachmentResult::Stored(claim)),
+                Err(FetchFailure::Store(error)) if error.is_unavailable() => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "an attachment waits for the store"
+                    );
+                    return Err(error.into());
+                }
+                Err(FetchFailure::Store(error)) => {
+                    PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
+                        .caused_by(error)
+                }
+                Err(FetchFailure::Platform(error)) => error,
             };
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "an attachment was not fetched"
             );
             if error.kind() == ErrorKind::TooLarge {
-                return too_large(attachment.size.max(max_bytes.saturating_add(1)), max_bytes);
+                let size = attachment.size.max(max_bytes.saturating_add(1));
+                return Ok(too_large(size, max_bytes));
             }
             let is_temporary =
                 matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
             if !is_temporary || attempts >= MAX_FETCH_ATTEMPTS {
-                return AttachmentResult::Unavailable(kind_reason(error.kind()).to_owned());
+                return unavailable(kind_reason(error.kind()));
             }
             let wait = error
                 .retry_after()
@@ -257,14 +286,10 @@ impl MessageReceiver {
         attachment: &InboundAttachment,
         mut writer: ArtifactWriter,
         max_bytes: u64,
-    ) -> Result<Claim, PlatformError> {
+    ) -> Result<Claim, FetchFailure> {
         let idle = self.config.get().fetch_idle.as_duration();
         let stalled_error =
             || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
-        let store_error = |error| {
-            PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
-                .caused_by(error)
-        };
         let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
         let mut stream = opened.map_err(|_| stalled_error())??;
         let mut head: Vec<u8> = Vec::new();
@@ -276,19 +301,18 @@ impl MessageReceiver {
             // The bytes are counted as they arrive: the platform's size may be wrong or missing (platform-delivery
             // 11.2).
             if writer.size() + bytes.len() as u64 > max_bytes {
-                return Err(PlatformError::new(
-                    ErrorKind::TooLarge,
-                    "more bytes than allowed",
-                ));
+                return Err(
+                    PlatformError::new(ErrorKind::TooLarge, "more bytes than allowed").into(),
+                );
             }
             let head_bytes = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
             head.extend_from_slice(bytes.get(..head_bytes).unwrap_or_default());
-            writer.write(bytes).await.map_err(store_error)?;
+            writer.write(bytes).await.map_err(FetchFailure::Store)?;
         }
         let file_name = name::upload_name(&attachment.name);
         let detected = kind::detect_kind(&head, &file_name, writer.size());
         let label = ArtifactLabel::new(detected.media_type, file_name);
-        writer.finish(label).await.map_err(store_error)
+        writer.finish(label).await.map_err(FetchFailure::Store)
     }
 
     /// Publishes the work that places one attachment in the sandbox, or that reports to the agent why it is not
