@@ -337,6 +337,7 @@ type Files = HashMap<Vec<u8>, Result<(String, Option<v1::Claim>), Fault>>;
 struct SandboxState {
     files: Files,
     session: Option<v1::Session>,
+    session_fault: Option<Fault>,
 }
 
 /// Fake sessions and one fake sandbox.
@@ -352,7 +353,11 @@ impl FakeSandbox {
         let mut tasks = JoinSet::new();
         let state = Arc::clone(&shared);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
-            lock(&state).session.clone().ok_or_else(missing)
+            let state = lock(&state);
+            match state.session_fault.clone() {
+                Some(fault) => Err(fault),
+                None => state.session.clone().ok_or_else(missing),
+            }
         })
         .await;
         let state = Arc::clone(&shared);
@@ -421,6 +426,11 @@ impl FakeSandbox {
             chat: Some(chat),
             ..v1::Session::default()
         });
+    }
+
+    /// Makes every request for the session fail.
+    pub(crate) fn refuse_session(&self, fault: Fault) {
+        lock(&self.shared).session_fault = Some(fault);
     }
 
     /// Creates an entry of this kind (`file`, `dir`, `fifo` …) at a path.
