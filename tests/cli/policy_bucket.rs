@@ -155,6 +155,13 @@ async fn a_checked_policy_replaces_that_of_the_bucket_at_its_revision() {
         std::fs::read_to_string(copy.join("20-roles.toml")).unwrap(),
         ROLE_TEXT
     );
+    let mode = |path: &std::path::Path| {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode(&copy), 0o700);
+    assert_eq!(mode(&copy.join("20-roles.toml")), 0o600);
     let again = fixture.run(&["show", "--to", &copy.display().to_string()]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
 }

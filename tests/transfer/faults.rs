@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use dray_bus::LedgerKey;
 use dray_platform_discord::fake_server::InjectedFault as DiscordFault;
 use dray_platform_telegram::fake_server::InjectedFault;
-use dray_proto::v1::FileState;
+use dray_proto::v1::{FileState, SendFileRequested};
 use dray_testkit::eventually;
 use dray_testkit::s3::{FaultRule, S3Fault};
+use dray_types::{OperationId, TenantId};
 
 use super::transfer_fixture::{TransferFixture, target};
 
@@ -115,6 +117,36 @@ async fn a_restart_of_nats_during_deliveries_loses_and_repeats_nothing() {
         };
         assert!(is_truthful, "{id} is shown {copies} times: {file:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_outlasts_an_object_store_that_is_away() {
+    let fixture = TransferFixture::start().await;
+    let _transfer = fixture.up("sandbox-transfer").await;
+    let _delivery = fixture.up("platform-delivery").await;
+    let chat = fixture.platforms.telegram.chat();
+    let digest = fixture.write("a.txt", b"a file that waits for the store");
+    fixture.store.add(FaultRule::all(S3Fault::Down));
+    fixture
+        .submit("s-1", "a.txt", target("telegram", &chat))
+        .await;
+    let operation = OperationId::new("s-1").unwrap();
+    let key = LedgerKey::of::<SendFileRequested>(&TenantId::default(), &operation);
+    eventually("an attempt that names the store", async || {
+        let entry = fixture.bus.ledger().read(&key).await.ok()??;
+        let fault = entry.record.last_error?;
+        (fault.detail == "store_unreachable").then_some(())
+    })
+    .await;
+    fixture.store.clear_faults();
+    let file = fixture.wait_for_file("s-1", WAIT_TIMEOUT).await;
+    assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
+    assert_eq!(fixture.shown_in(chat, digest), 1);
+    assert_eq!(
+        fixture.attempts("s-1").await,
+        1,
+        "the outage was no attempt"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

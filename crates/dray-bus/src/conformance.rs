@@ -220,6 +220,10 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
         match delivery.work.tool.as_str() {
             "fails" => return Err(Fault::new(FaultCode::Denied, "no").into()),
             "fails-once" if run == 1 => return Err(temporary_fault().into()),
+            "passing-then-fails-once" if run == 1 => return Err(temporary_fault().into()),
+            "passing-then-fails-once" if run == 2 => {
+                return Err(Fault::new(FaultCode::Denied, "no").into());
+            }
             "always-passing" => return Err(temporary_fault().into()),
             "no-responder" => return Err(temporary_fault().detail("no_responder").into()),
             "no-responder-three-times" if run <= 3 => {

@@ -82,4 +82,4 @@ pub use publish::PublishReceipt;
 pub use responder::{CallerGone, IncomingRequest, RESPONDER_MARGIN, ReplyStream, Responder};
 pub use sweeper::{SweepReport, WorkSweeper};
 pub use topology::{Topology, TopologyError, TopologyMismatch};
-pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
+pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings, parks_work};

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::bus_core::Bus;
-use crate::dead::{LetterFilter, LetterState};
+use crate::dead::{DeadLetterSummary, LetterError, LetterFilter, LetterState};
 use crate::error::TransportError;
 use crate::ledger::record;
 use crate::topology::{
@@ -33,6 +33,8 @@ const MAX_CHECK_DELAY: Duration = Duration::from_secs(30);
 const PULL_BATCH: usize = 64;
 /// How long a pull waits for available messages.
 const PULL_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long the ledger keeps an entry after its last change; the age of its bucket in the topology.
+const LEDGER_RETENTION: Duration = Duration::from_hours(72);
 /// Most advisories that are remembered, so that a repeated one ends no work twice.
 const MAX_REMEMBERED_ADVISORIES: usize = 10_000;
 
@@ -46,6 +48,8 @@ pub struct WorkSweeper {
     exhausted: BTreeSet<u64>,
     /// Sequence before which no dead letter waits for an operator.
     first_open_letter: u64,
+    /// Sequence of a letter that this sweeper found waiting, so that it stays so when the ledger forgets its work.
+    waiting_letter: Option<u64>,
     service_version: String,
 }
 
@@ -70,6 +74,7 @@ impl WorkSweeper {
             rejections: Vec::new(),
             exhausted: BTreeSet::new(),
             first_open_letter: 0,
+            waiting_letter: None,
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
         // Every kind of work of the contracts. A kind that is missing here is still ended, with a general event.
@@ -157,20 +162,16 @@ impl WorkSweeper {
 
     /// Measures the age of the oldest dead letter that waits for an operator. A failure costs one measurement only.
     async fn measure_dead_letters(&mut self) {
-        let waiting = LetterFilter {
-            states: vec![LetterState::Open, LetterState::Unknown],
-            ..LetterFilter::default()
-        };
-        let letters = self.bus.dead_letters();
         // The sequence is read before the letters: a letter that arrives in between has a higher sequence and is not
         // skipped.
         let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
         };
-        match letters.find(&waiting, self.first_open_letter, 1).await {
-            Ok(found) => {
-                let oldest = found.first();
+        match self.find_waiting_letter().await {
+            Ok(oldest) => {
+                let oldest = oldest.as_ref();
+                self.waiting_letter = oldest.map(|letter| letter.sequence);
                 // Without this position each sweep would read every letter of two weeks and the ledger entry of each.
                 let next = oldest.map_or(last + 1, |letter| letter.sequence);
                 self.first_open_letter = self.first_open_letter.max(next);
@@ -185,6 +186,36 @@ impl WorkSweeper {
                 "the dead letters were not measured"
             ),
         }
+    }
+
+    /// The oldest dead letter that waits for an operator.
+    async fn find_waiting_letter(&self) -> Result<Option<DeadLetterSummary>, LetterError> {
+        let filter = LetterFilter {
+            states: vec![LetterState::Open, LetterState::Unknown],
+            ..LetterFilter::default()
+        };
+        let letters = self.bus.dead_letters();
+        let mut from = self.first_open_letter;
+        loop {
+            let found = letters.find(&filter, from, 1).await?;
+            let Some(letter) = found.into_iter().next() else {
+                return Ok(None);
+            };
+            if !self.may_be_resolved(&letter) {
+                return Ok(Some(letter));
+            }
+            from = letter.sequence + 1;
+        }
+    }
+
+    /// Whether the work of a letter may have been done: the ledger has forgotten it since. Letters that this sweeper
+    /// saw waiting are still open, and those about messages that were never work have no entry from the beginning.
+    fn may_be_resolved(&self, letter: &DeadLetterSummary) -> bool {
+        let age_ms = self.bus.now_ms().saturating_sub(letter.last_error_ms);
+        letter.state == LetterState::Unknown
+            && !letter.operation.is_empty()
+            && Duration::from_millis(age_ms) >= LEDGER_RETENTION
+            && self.waiting_letter != Some(letter.sequence)
     }
 
     /// Remembers which messages ran out of deliveries. Only a hint: without it they are found by their deadline.

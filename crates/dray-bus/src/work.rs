@@ -29,6 +29,7 @@ pub(crate) use self::delivery::RecordedEvent;
 pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
 use self::pull::WorkLoop;
+pub use self::retry::parks_work;
 use crate::bus_core::Bus;
 use crate::error::WorkError;
 use crate::topology::WORK_STREAM;

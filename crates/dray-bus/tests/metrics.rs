@@ -169,6 +169,73 @@ async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator(
     metrics.check("dray_dead_oldest_seconds", None, 100.0);
 }
 
+struct AcceptingHandler;
+
+impl WorkHandler<v1::ToolCallRequested> for AcceptingHandler {
+    async fn handle(
+        &self,
+        _: WorkDelivery<v1::ToolCallRequested>,
+    ) -> Result<WorkCompleted, WorkFailure> {
+        Ok(WorkCompleted::event(&v1::ToolCallResolved::default()))
+    }
+}
+
+/// A bus with one dead letter, and the sweeper that wrote it.
+async fn with_dead_letter(metrics: &MeterReader, clock: &Clock) -> (Bus, WorkSweeper) {
+    let bus = Bus::in_process(clock.clone(), &metrics.meter());
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    let mut sweeper = WorkSweeper::new(bus.clone());
+    let passed = meta(clock, "op", Duration::ZERO);
+    bus.publish_work(&passed, &v1::ToolCallRequested::default())
+        .await
+        .unwrap();
+    clock.advance(Duration::from_secs(61));
+    sweeper.sweep().await.unwrap();
+    (bus, sweeper)
+}
+
+#[tokio::test]
+async fn a_letter_whose_work_was_done_does_not_wait_after_the_ledger_has_forgotten_it() {
+    let metrics = MeterReader::new();
+    let clock = Clock::manual(1_700_000_000_000);
+    let (bus, _) = with_dead_letter(&metrics, &clock).await;
+    let letter = bus.dead_letters().list(1, 1).await.unwrap().remove(0);
+    bus.dead_letters()
+        .redrive(letter.sequence, None)
+        .await
+        .unwrap();
+    let stop = CancellationToken::new();
+    let settings = WorkSettings::default();
+    let working = bus.work("file-resolver", settings, AcceptingHandler, stop.clone());
+    let ending = async {
+        eventually("the restarted work to end", async || {
+            let done = metrics.count("dray_process_total", Some(("outcome", "done")));
+            (done > 0.5).then_some(())
+        })
+        .await;
+        stop.cancel();
+    };
+    let (result, ()) = tokio::join!(working, ending);
+    result.unwrap();
+    clock.advance(Duration::from_hours(73));
+    let state = bus.dead_letters().list(1, 1).await.unwrap().remove(0).state;
+    assert_eq!(state.as_str(), "unknown", "the ledger has forgotten it");
+    let mut restarted = WorkSweeper::new(bus);
+    restarted.sweep().await.unwrap();
+    metrics.check("dray_dead_oldest_seconds", None, 0.0);
+}
+
+#[tokio::test]
+async fn a_letter_that_was_seen_open_waits_after_the_ledger_has_forgotten_its_work() {
+    let metrics = MeterReader::new();
+    let clock = Clock::manual(1_700_000_000_000);
+    let (_bus, mut sweeper) = with_dead_letter(&metrics, &clock).await;
+    let days = Duration::from_hours(73);
+    clock.advance(days);
+    sweeper.sweep().await.unwrap();
+    metrics.check("dray_dead_oldest_seconds", None, days.as_secs_f64());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_connections_are_counted() {
     let metrics = MeterReader::new();

@@ -16,6 +16,7 @@ use dray_service::ReplaceableValue;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Fault, OperationId};
 use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
 
 use self::remote_images::SendableImages;
 use crate::accept::RequestIntake;
@@ -33,8 +34,17 @@ const MAX_STORED_TEXT: ByteSize = ByteSize::mib(8);
 /// How long the paths are stored that the tool sent in a turn.
 const TURN_RETENTION: Duration = Duration::from_hours(24);
 
-/// Delivery id and path of each file that the tool sent in a turn.
-type SentPaths = Vec<(String, String)>;
+/// Most requests of one turn that are remembered.
+const MAX_TURN_REQUESTS: usize = 200;
+
+/// The paths that one request of the tool sends in a turn. Each request has a key of its own, because the requests of a
+/// turn may be concurrent, on several replicas.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct SentPaths {
+    /// Id of the delivery.
+    delivery: String,
+    paths: Vec<String>,
+}
 
 /// Sends the files that final texts name.
 #[derive(Debug)]
@@ -244,23 +254,32 @@ impl TextSender {
         }
     }
 
-    /// Stores which paths a request of the tool sends in its turn.
-    pub(crate) async fn note_turn(&self, meta: &Meta, work: &v1::SendFileRequested) {
+    /// Stores which paths a request of the tool sends in its turn, before it is accepted: a text of the turn may follow
+    /// at any time afterwards. Returns whether the request is noted for the first time.
+    pub(crate) async fn note_turn(&self, meta: &Meta, work: &v1::SendFileRequested) -> bool {
         if work.turn.is_empty() || work.paths.is_empty() {
-            return;
+            return false;
         }
-        let key = turn_key(meta, &work.session, &work.turn);
-        let mut sent: SentPaths = self.platform_cache.get(&key).await.unwrap_or_default();
-        for path in &work.paths {
-            let entry = (
-                meta.operation.to_string(),
-                String::from_utf8_lossy(path).into_owned(),
-            );
-            if !sent.contains(&entry) {
-                sent.push(entry);
-            }
+        let key = request_key(meta, &work.session, &work.turn);
+        let is_known = self.platform_cache.get::<SentPaths>(&key).await.is_some();
+        if is_known {
+            return false;
         }
+        let paths = work.paths.iter();
+        let sent = SentPaths {
+            delivery: meta.operation.to_string(),
+            paths: paths
+                .map(|path| String::from_utf8_lossy(path).into_owned())
+                .collect(),
+        };
         self.platform_cache.set(&key, &sent, TURN_RETENTION).await;
+        true
+    }
+
+    /// Removes the note of a request that was not accepted.
+    pub(crate) async fn forget_request(&self, meta: &Meta, work: &v1::SendFileRequested) {
+        let key = request_key(meta, &work.session, &work.turn);
+        self.platform_cache.remove(&key).await;
     }
 
     /// Paths that the tool sent or is sending in this turn, as written and resolved. What failed may be sent again.
@@ -274,8 +293,12 @@ impl TextSender {
         if turn.is_empty() {
             return Ok(paths);
         }
-        let key = turn_key(meta, session, turn);
-        let sent: SentPaths = self.platform_cache.get(&key).await.unwrap_or_default();
+        let prefix = turn_prefix(meta, session, turn);
+        let requests = self.platform_cache.list(&prefix, MAX_TURN_REQUESTS).await;
+        let sent = requests.into_iter().flat_map(|request: SentPaths| {
+            let SentPaths { delivery, paths } = request;
+            paths.into_iter().map(move |path| (delivery.clone(), path))
+        });
         for (delivery, path) in sent {
             if delivery == meta.operation.as_str()
                 // A tag may send a file again that the tool could not send.
@@ -313,7 +336,14 @@ impl TextSender {
     }
 }
 
-fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
+/// The key of one request of a turn.
+fn request_key(meta: &Meta, session: &str, turn: &str) -> String {
+    let request = meta.operation.ledger_token();
+    format!("{}.{request}", turn_prefix(meta, session, turn))
+}
+
+/// The part of the keys that all requests of a turn share.
+fn turn_prefix(meta: &Meta, session: &str, turn: &str) -> String {
     // NUL separates session and turn, so that different pairs never give the same key.
     let digest = dray_types::Sha256Digest::of(format!("{session}\0{turn}").as_bytes());
     format!("turn.{}.{}", meta.tenant.token(), digest.to_hex())

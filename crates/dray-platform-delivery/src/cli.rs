@@ -20,6 +20,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 /// Most names that are tried for one file: `report.pdf`, `report (2).pdf` …
 const MAX_NUMBERED_NAMES: u32 = 1000;
 
+/// Mode bits of copies: only the user of the service may read them, as everything that Drayage writes.
+const COPY_MODE: u32 = 0o600;
+
 /// The only account of this platform.
 #[derive(Clone, Debug, Default)]
 pub struct CliAccount {
@@ -208,6 +211,7 @@ async fn write_part(
     let mut target = options
         .write(true)
         .create_new(true)
+        .mode(COPY_MODE)
         .open(part)
         .await
         .map_err(to_platform_error)?;
@@ -245,7 +249,8 @@ async fn publish_part(
 
 async fn claim_path(part: &Path, path: &Path) -> io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
-    options.write(true).create_new(true).open(path).await?;
+    let created = options.write(true).create_new(true).mode(COPY_MODE);
+    created.open(path).await?;
     let renamed = tokio::fs::rename(part, path).await;
     if renamed.is_err() {
         // Otherwise the user would find an empty file, and the next attempt would choose another name.

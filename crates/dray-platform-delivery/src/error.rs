@@ -29,6 +29,9 @@ pub enum DeliveryError {
     /// No account serves the target.
     #[error("no account serves {0}")]
     NoAccount(String),
+    /// No account serves the target on this replica, but another one may have it.
+    #[error("left to another replica: {0}")]
+    OtherReplica(Box<DeliveryError>),
     /// The delivery is unknown.
     #[error("the {0} does not exist")]
     NotFound(&'static str),
@@ -71,6 +74,7 @@ impl From<DeliveryError> for Fault {
             )
             .detail("no_account")
             .advice("Tell the operator to configure one."),
+            DeliveryError::OtherReplica(_) => left_to_other_replica(),
             DeliveryError::NotFound(description) => Self::new(
                 FaultCode::NotFound,
                 format!("The {description} does not exist."),
@@ -98,6 +102,18 @@ impl From<DeliveryError> for Fault {
             }
         }
     }
+}
+
+/// The fault of work that this replica cannot do, while others may. It parks the work, so that the message reaches
+/// them.
+pub(crate) fn left_to_other_replica() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "This part of the service cannot handle the request yet.",
+    )
+    .detail("left_to_other_replica")
+    .advice("Another part continues by itself.")
+    .retry_after(std::time::Duration::from_secs(2))
 }
 
 impl DeliveryError {

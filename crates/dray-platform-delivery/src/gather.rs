@@ -15,6 +15,7 @@ use dray_proto::v1::{self, DeliveryStage};
 use dray_types::{Fault, FaultCode};
 use tokio_util::sync::CancellationToken;
 
+use crate::accept::SESSION_TIMEOUT;
 use crate::cache::{ClaimKeeper, GatheringNotes};
 use crate::chat_positions::ChatPositions;
 use crate::deliver::conclude;
@@ -131,7 +132,10 @@ impl Gatherer {
                     .record(meta, &key, start, place)
                     .await
                     .map_err(|error| Fault::from(error).into()),
-                Err(error) => Err(self.refuse(&gather_request, &key, error).await),
+                Err(error) => {
+                    let is_last = attempt >= MAX_ATTEMPTS;
+                    Err(self.refuse(&gather_request, &key, error, is_last).await)
+                }
             };
             // The gathering ends after a failure too, because the next attempt writes its own note.
             if work.paths.len() > 1 {
@@ -194,7 +198,16 @@ impl Gatherer {
             .position_of(&gather_request.meta.tenant, &key, &target)
             .await?;
         self.begin_gathering(gather_request).await?;
-        let files = self.fetch_all(gather_request).await;
+        let fetched = self.fetch_all(gather_request).await;
+        // The store or another service is away: the work is parked with that reason, and no attempt counts.
+        let away = fetched.iter().find_map(|file| file.parking_fault.clone());
+        if let Some(fault) = away {
+            return Err(DeliveryError::ServiceFault {
+                description: "a file",
+                fault: Box::new(fault),
+            });
+        }
+        let files: Vec<_> = fetched.into_iter().map(|fetched| fetched.file).collect();
         let is_transient = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
         // The whole request is tried again, because the result names all files. Files that were copied are in the
         // cache.
@@ -298,19 +311,43 @@ impl Gatherer {
         }
     }
 
+    /// Releases the place that a request took in its chat when it was accepted. Later deliveries would wait for it.
+    async fn release_accepted_place(&self, gather_request: &GatherRequest<'_>, key: &str) {
+        let work = gather_request.work;
+        let mut target = work.target.clone();
+        if target.is_none() {
+            let session = self
+                .context
+                .session(gather_request, "place", SESSION_TIMEOUT);
+            let session = session.await.ok().flatten();
+            target = session.and_then(|session| session.chat);
+        }
+        let Some(target) = target else { return };
+        let tenant = &gather_request.meta.tenant;
+        if let Some((_, chat)) = self.places.chat_of(tenant, &target).await {
+            self.places.release_place(&chat, key).await;
+        }
+    }
+
     /// Ends a request that can never be delivered, with a record that later receipts show.
     async fn refuse(
         &self,
         gather_request: &GatherRequest<'_>,
         key: &str,
         error: DeliveryError,
+        is_last_attempt: bool,
     ) -> WorkFailure {
         error.log("files are not delivered");
         let is_unserved = matches!(error, DeliveryError::NoAccount(_));
         let fault = Fault::from(error);
         if fault.is_retryable() {
+            // The work becomes a dead letter, so no later attempt ends the delivery.
+            if is_last_attempt && !dray_bus::parks_work(&fault) {
+                self.release_accepted_place(gather_request, key).await;
+            }
             return fault.into();
         }
+        self.release_accepted_place(gather_request, key).await;
         let work = gather_request.work;
         let kind = if is_unserved {
             FileFailureKind::NoAccount

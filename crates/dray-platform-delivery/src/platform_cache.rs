@@ -225,6 +225,24 @@ impl PlatformCache {
             .map(|expiring| expiring.value))
     }
 
+    /// Reads the values of all keys below a prefix that have not expired, at most `limit`.
+    pub(crate) async fn list<T: DeserializeOwned>(&self, prefix: &str, limit: usize) -> Vec<T> {
+        let listing = match self.keys.list(prefix, limit).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                log_failure(&error);
+                return Vec::new();
+            }
+        };
+        let now_ms = self.clock.now_ms();
+        let values = listing.entries.into_iter();
+        values
+            .filter_map(|(_, entry)| decode_value::<T>(&entry.value))
+            .filter(|expiring| expiring.until_ms > now_ms)
+            .map(|expiring| expiring.value)
+            .collect()
+    }
+
     /// Writes a value, and replaces an earlier one. Failures are only logged.
     pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, lifetime: Duration) {
         for _ in 0..MAX_WRITE_ATTEMPTS {
@@ -284,7 +302,8 @@ impl PlatformCache {
         Err(KeyError::Stale)
     }
 
-    async fn remove(&self, key: &str) {
+    /// Removes a value. Failures are only logged.
+    pub(crate) async fn remove(&self, key: &str) {
         let removed = match self.keys.get(key).await {
             Ok(Some(entry)) => self.keys.delete(key, entry.revision).await,
             Ok(None) => Ok(()),

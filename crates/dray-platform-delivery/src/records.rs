@@ -10,6 +10,7 @@ use dray_proto::v1;
 use dray_types::{Fault, OperationId, TenantId};
 use prost::Message as _;
 
+use crate::error::left_to_other_replica;
 use crate::record::DeliveryRecord;
 
 /// Bucket of the records.
@@ -56,10 +57,10 @@ impl From<RecordError> for Fault {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Unreachable(key) => key.into(),
+            // During an upgrade, a replica of the newer version continues it.
+            RecordError::Newer(_) => left_to_other_replica(),
             // The caller cannot act on any of these; the log has the reason.
-            RecordError::Moved | RecordError::Corrupt(_) | RecordError::Newer(_) => {
-                Self::internal()
-            }
+            RecordError::Moved | RecordError::Corrupt(_) => Self::internal(),
         }
     }
 }

@@ -149,14 +149,12 @@ impl PlatformDelivery {
         // The request is checked here too, not only in the work, so that the caller of an invalid request gets the
         // error immediately.
         gather::check_request(&body, self.deliveries.inbound.config.get().max_files)?;
-        let accepted = self
-            .deliveries
-            .intake
-            .accept(&meta, &body)
-            .await
-            .map_err(report_error)?;
-        self.deliveries.texts.note_turn(&meta, &body).await;
-        Ok(accepted)
+        let is_noted = self.deliveries.texts.note_turn(&meta, &body).await;
+        let accepted = self.deliveries.intake.accept(&meta, &body).await;
+        if accepted.is_err() && is_noted {
+            self.deliveries.texts.forget_request(&meta, &body).await;
+        }
+        accepted.map_err(report_error)
     }
 
     /// Returns the state of a delivery.
@@ -285,14 +283,13 @@ impl PlatformDelivery {
             meta,
             work,
             epoch,
-            attempt,
             cancel,
             ..
         } = delivery;
         self.deliveries
             .inbound
             .receiver
-            .receive(&meta, &work, (epoch, attempt), &cancel)
+            .receive(&meta, &work, epoch, &cancel)
             .await
     }
 

@@ -26,7 +26,7 @@ pub struct StoredSource {
 #[async_trait]
 impl ByteSource for StoredSource {
     async fn open(&self) -> Result<ByteStream, PlatformError> {
-        let reader = self.reader().await?;
+        let reader = self.reader().await.map_err(to_platform_error)?;
         let stream = futures_util::stream::try_unfold(reader, |mut reader| async move {
             let next = reader.next().await.map_err(to_platform_error)?;
             Ok(next.map(|bytes| (bytes, reader)))
@@ -40,18 +40,17 @@ impl StoredSource {
     ///
     /// # Errors
     /// The failure to open or to read the file.
-    pub async fn head(&self, max_bytes: usize) -> Result<Bytes, PlatformError> {
-        let head = self.reader().await?.read_head(max_bytes).await;
-        head.map_err(to_platform_error)
+    pub async fn head(&self, max_bytes: usize) -> Result<Bytes, ReadError> {
+        self.reader().await?.read_head(max_bytes).await
     }
 
-    async fn reader(&self) -> Result<ArtifactReader, PlatformError> {
+    async fn reader(&self) -> Result<ArtifactReader, ReadError> {
         let deadline = Deadline::after(self.clock.now_ms(), READ_TIMEOUT);
-        let reader = self.store.read(&self.tenant, &self.claim, deadline).await;
-        reader.map_err(to_platform_error)
+        self.store.read(&self.tenant, &self.claim, deadline).await
     }
 }
 
-fn to_platform_error(error: ReadError) -> PlatformError {
+/// The error of a platform whose file was not read.
+pub(crate) fn to_platform_error(error: ReadError) -> PlatformError {
     PlatformError::new(ErrorKind::Source, "the stored file cannot be read").caused_by(error)
 }

@@ -1,9 +1,15 @@
 //! Replies of a submission server, and the meaning of their codes (RFC 5321, 4.2; RFC 3463).
 
+use std::time::Duration;
+
 use dray_platform::{ErrorKind, PlatformError};
 
 /// Longest text of a reply that is kept for the log, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 200;
+
+/// Delay before a mail is offered again after 450 or 451, the replies of greylisting (RFC 6647): servers refuse an unknown
+/// sender for one to five minutes, and each earlier offer may begin that time again.
+const GREYLISTING_DELAY: Duration = Duration::from_mins(5);
 
 /// A reply of one or more lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +86,13 @@ impl SmtpReply {
         } else {
             enhanced.to_owned()
         };
-        PlatformError::new(kind, format!("{} {printable}", self.code)).code(code)
+        let error = PlatformError::new(kind, format!("{} {printable}", self.code)).code(code);
+        let is_greylisting = matches!(self.code, 450 | 451)
+            && matches!(stage, SmtpStage::Mail | SmtpStage::Recipient);
+        if is_greylisting {
+            return error.with_retry_after(GREYLISTING_DELAY);
+        }
+        error
     }
 }
 
@@ -151,6 +163,26 @@ mod tests {
         (554, "no", SmtpStage::Mail, Unknown, "554"),
         (250, "5.7 no code", SmtpStage::Mail, Unknown, "250"),
     ];
+
+    #[test]
+    fn greylisting_is_waited_for_and_other_refusals_are_not() {
+        for (code, stage, expected) in [
+            (450, SmtpStage::Recipient, Some(GREYLISTING_DELAY)),
+            (451, SmtpStage::Recipient, Some(GREYLISTING_DELAY)),
+            (451, SmtpStage::Mail, Some(GREYLISTING_DELAY)),
+            (421, SmtpStage::Hello, None),
+            (454, SmtpStage::Login, None),
+            (452, SmtpStage::Mail, None),
+            (550, SmtpStage::Recipient, None),
+        ] {
+            let reply = SmtpReply {
+                code,
+                lines: vec!["4.7.1 come back later".to_owned()],
+            };
+            let error = reply.refusal_error(stage);
+            assert_eq!(error.retry_after(), expected, "{code}");
+        }
+    }
 
     #[test]
     fn codes_have_their_kinds() {

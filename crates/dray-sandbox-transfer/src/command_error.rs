@@ -4,6 +4,7 @@ use dray_sandbox::ErrorKind;
 use dray_types::{Fault, FaultCode, RetryAdvice};
 
 use crate::error::{Error, sandbox};
+use crate::store::store_fault;
 
 /// The reason for which a program was not run, or ended without a result.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,9 @@ impl From<CommandError> for Fault {
 
 /// The fault for a program that was not run. Kinds with the same meaning in transfers have the fault of transfers.
 fn refused_fault(error: &dray_sandbox::Error) -> Fault {
+    if store_fault(error).is_some() {
+        return sandbox(error);
+    }
     let (code, message, detail, advice) = match error.kind() {
         ErrorKind::NotFound => (
             FaultCode::NotFound,

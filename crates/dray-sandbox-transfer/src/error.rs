@@ -9,6 +9,7 @@ use dray_types::{Fault, FaultCode};
 use std::time::Duration;
 
 use crate::command_error::CommandError;
+use crate::store::store_fault;
 
 /// Delay after a temporary failure for which the provider named none.
 const SHORT_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -182,8 +183,12 @@ const fn advice(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Makes the fault of a sandbox error, with its kind as detail and without its context.
+/// Makes the fault of a sandbox error, with its kind as detail and without its context. If the store failed, this is
+/// the store's own fault: the sandbox is not to blame, and work that needs the store is parked.
 pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
+    if let Some(fault) = store_fault(error) {
+        return fault.clone();
+    }
     let kind = error.kind();
     let message = match error.numbers() {
         // A listing stops at its limit, so the number that was found is not the total.

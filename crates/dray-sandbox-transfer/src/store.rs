@@ -1,5 +1,7 @@
 //! Sinks and sources over the artifact store.
 
+use std::error::Error as StdError;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_media_type::kind;
@@ -7,7 +9,7 @@ use dray_presentation::name;
 use dray_sandbox::{Body, Error, ErrorKind, Metadata};
 use dray_store::{ArtifactLabel, ArtifactWriter, PutError, ReadError, Store};
 use dray_transfer_engine::{Sink, Source};
-use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
+use dray_types::{Claim, Deadline, Fault, FaultCode, OperationId, Sha256Digest, TenantId};
 
 /// The tenant and the operation of a transfer.
 #[derive(Clone, Debug)]
@@ -123,16 +125,35 @@ impl Sink for StoreSink<'_> {
     }
 }
 
+/// The error of a file that the store did not take. Its cause is the store's fault, which callers get
+/// ([`store_fault`]).
 pub(crate) fn put_failed(error: PutError) -> Error {
-    let fault = dray_types::Fault::from(error);
+    let context = format!("the store did not take the file: {}", cause_text(&error));
+    let fault = Fault::from(error);
     let kind = match fault.code {
         // A wait does not help when the store is full, unlike after its other failures.
         _ if fault.detail == "store_full" => ErrorKind::NoSpace,
-        dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
-        dray_types::FaultCode::Timeout => ErrorKind::Timeout,
+        FaultCode::TooLarge => ErrorKind::TooLarge,
+        FaultCode::Timeout => ErrorKind::Timeout,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, "the store did not take the file")
+    Error::new(kind, context).caused_by(fault)
+}
+
+/// The store's own fault, if the store caused an error and not the sandbox.
+pub(crate) fn store_fault(error: &Error) -> Option<&Fault> {
+    StdError::source(error)?.downcast_ref()
+}
+
+/// An error with its causes, for the operator's log.
+fn cause_text(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// A stored file as the source of a put.
@@ -199,13 +220,15 @@ impl Source for StoreSource {
     }
 }
 
+/// The error of a stored file that was not read. Its cause is the store's fault.
 fn read_failed(error: ReadError) -> Error {
-    let fault = dray_types::Fault::from(error);
+    let context = format!("the stored file cannot be read: {}", cause_text(&error));
+    let fault = Fault::from(error);
     let kind = match fault.code {
-        dray_types::FaultCode::NotFound => ErrorKind::NotFound,
-        dray_types::FaultCode::Denied => ErrorKind::PermissionDenied,
-        dray_types::FaultCode::Timeout => ErrorKind::Timeout,
+        FaultCode::NotFound => ErrorKind::NotFound,
+        FaultCode::Denied => ErrorKind::PermissionDenied,
+        FaultCode::Timeout => ErrorKind::Timeout,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, format!("the stored file: {}", fault.detail))
+    Error::new(kind, context).caused_by(fault)
 }

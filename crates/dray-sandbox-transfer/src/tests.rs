@@ -7,6 +7,7 @@ mod ending;
 mod previews;
 mod proxied_commands;
 mod sessions;
+mod store_outages;
 mod transfers;
 mod uploads;
 
@@ -19,6 +20,7 @@ use dray_proto::{Call, v1};
 use dray_service::{Host, RunningHost, Settings};
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
+use dray_testkit::s3::FaultyS3;
 use dray_types::{ByteSize, Claim, Clock, Deadline, Fault, OperationId, TenantId};
 use tempfile::TempDir;
 
@@ -39,11 +41,23 @@ impl TransferFixture {
     }
 
     async fn with(settings: &[(&str, &str)]) -> Self {
+        let (fixture, _) = Self::behind_proxy(settings, false).await;
+        fixture
+    }
+
+    /// A fixture whose store may be behind a proxy that injects faults.
+    async fn behind_proxy(settings: &[(&str, &str)], has_proxy: bool) -> (Self, Option<FaultyS3>) {
         let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let (s3, options) = EmbeddedS3::start(&directory.path().join("s3"))
+        let (s3, mut options) = EmbeddedS3::start(&directory.path().join("s3"))
             .await
             .unwrap();
+        let mut proxy = None;
+        if has_proxy {
+            let started = FaultyS3::start(s3.address()).await.unwrap();
+            options.endpoint = started.endpoint();
+            proxy = Some(started);
+        }
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
         let boxes = directory.path().join("boxes");
@@ -64,14 +78,15 @@ impl TransferFixture {
             .await
             .unwrap();
         running.ready().await;
-        Self {
+        let fixture = Self {
             bus,
             store,
             clock,
             directory,
             running,
             s3,
-        }
+        };
+        (fixture, proxy)
     }
 
     async fn end(self) {

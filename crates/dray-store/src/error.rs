@@ -157,6 +157,20 @@ pub enum ConfirmError {
     Request(#[from] RequestError),
 }
 
+impl ReadError {
+    /// See [`RequestError::is_unavailable`].
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Request(error) if error.is_unavailable())
+    }
+}
+
+impl PutError {
+    /// See [`RequestError::is_unavailable`].
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Request(error) if error.is_unavailable())
+    }
+}
+
 fn unavailable_fault(detail: &str, message: &str, seconds: u64) -> Fault {
     Fault::new(FaultCode::Unavailable, message)
         .detail(detail)

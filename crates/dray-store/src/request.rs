@@ -59,6 +59,25 @@ pub enum RequestError {
     InvalidResponse(String),
 }
 
+impl RequestError {
+    /// Whether the store was away, over its capacity or full, so that the request says nothing about its object. The
+    /// same request may succeed later.
+    pub const fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::TimedOut
+            | Self::Busy
+            | Self::ServerError { .. }
+            | Self::Full { .. } => true,
+            Self::Missing
+            | Self::Exists
+            | Self::Corrupted { .. }
+            | Self::Refused { .. }
+            | Self::InvalidResponse(_) => false,
+        }
+    }
+}
+
 /// Error codes of S3-compatible stores that mean "no room".
 const STORAGE_FULL_CODES: [&str; 5] = [
     "XMinioStorageFull",

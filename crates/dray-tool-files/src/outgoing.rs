@@ -60,7 +60,8 @@ pub struct FileDelivery {
     scope: Arc<TurnScope>,
     session: Arc<SessionBinding>,
     storage: Arc<TurnStorage>,
-    /// Paths that were sent to the user in this turn, both as the model wrote them and as the sandbox resolved them.
+    /// Paths that were or are being sent to the user in this turn, both as the model wrote them and as the sandbox
+    /// resolved them.
     sent: Mutex<BTreeSet<Vec<u8>>>,
 }
 
@@ -79,6 +80,21 @@ impl FileDelivery {
         }
     }
 
+    /// Records paths of an accepted delivery, and returns those that were not recorded before.
+    fn note_accepted(&self, paths: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let new_paths = paths.iter().filter(|path| sent.insert((*path).clone()));
+        new_paths.cloned().collect()
+    }
+
+    /// Removes paths whose files did not arrive and will not.
+    fn forget_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in paths {
+            sent.remove(&path);
+        }
+    }
+
     /// Records paths of files that a person has received.
     pub(super) fn note_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,13 +102,13 @@ impl FileDelivery {
         sent.extend(paths.into_iter().filter(|path| !path.is_empty()));
     }
 
-    /// Paths of files that a person has received in this turn.
+    /// Paths of files that a person has received, or may receive, in this turn.
     pub(super) fn sent_paths(&self) -> BTreeSet<Vec<u8>> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.clone()
     }
 
-    /// Whether a person has received the file at this path in this turn.
+    /// Whether a person has received the file at this path in this turn, or may receive it.
     pub(super) fn was_sent(&self, path: &[u8]) -> bool {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.contains(path)
@@ -143,6 +159,8 @@ impl FileDelivery {
             .meta(remaining().min(call_timeout))
             .with_operation(operation);
         let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
+        // From now on the files may arrive, even if their outcome is never learned.
+        let new_paths = self.note_accepted(&request.paths);
         let id = accepted.delivery_id;
         loop {
             // The last wait ends before the timeout of the tool, so that the model gets a result and not a timeout.
@@ -156,7 +174,13 @@ impl FileDelivery {
             let meta = self.scope.meta((wait + RESPONSE_GRACE).min(remaining()));
             let reply = services.ask(PeerService::Delivery, &meta, &request);
             match reply.await {
-                Ok(report) if report.finished => return self.check_report(&report),
+                Ok(report) if report.finished => {
+                    let failed = report.files.iter().filter(|file| has_failed(file));
+                    let failed = failed.map(|file| file.path.clone());
+                    // An earlier delivery of the turn may have shown the same file.
+                    self.forget_sent(failed.filter(|path| new_paths.contains(path)));
+                    return self.check_report(&report);
+                }
                 Ok(_) if remaining() > RESPONSE_GRACE => {}
                 // An unknown outcome is not a failure: the work is in the stream and continues.
                 Ok(_) | Err(_) => {
@@ -333,6 +357,11 @@ fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
         stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
     // A record of an older version may lack the receipt or the claim; the digest is always required.
     file.sha256.len() == 32 && copied && stored
+}
+
+/// Whether a file did not arrive and will not, so that a tag may send it again.
+fn has_failed(file: &v1::DeliveredFile) -> bool {
+    matches!(file.file_state(), FileState::Failed | FileState::Rejected)
 }
 
 fn pending_result(id: &str) -> String {

@@ -23,6 +23,7 @@ on_both!(
     a_dead_letter_can_be_shown_and_redriven_once,
     dead_letters_are_found_by_tenant_code_and_state,
     a_dead_letter_is_resolved_when_its_redriven_work_succeeds,
+    a_dead_letter_is_open_again_when_its_restart_ends_without_a_letter,
     a_dead_letter_without_an_envelope_cannot_be_redriven,
 );
 
@@ -231,6 +232,37 @@ async fn a_dead_letter_is_resolved_when_its_redriven_work_succeeds(fixture: BusF
         "{repeated}"
     );
     assert_eq!(script.runs("op"), 2);
+}
+
+async fn a_dead_letter_is_open_again_when_its_restart_ends_without_a_letter(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let script = ScriptedHandler::default();
+    let one_attempt = WorkSettings {
+        attempts: 1,
+        ..work_settings()
+    };
+    let worker = TestWorker::start(&fixture.bus, one_attempt, script.clone());
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = submit_work(&fixture, "op", "passing-then-fails-once").await;
+    next_rejection(&mut events).await;
+    wait_until_reported(&fixture, &meta).await;
+    let letters = fixture.bus.dead_letters();
+    let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
+    letters.redrive(sequence, None).await.unwrap();
+    let rejected = next_rejection(&mut events).await;
+    assert_eq!(rejected.state(), TerminalState::Failed);
+    wait_until_reported(&fixture, &meta).await;
+    let all = letters.list(1, 10).await.unwrap();
+    assert_eq!(all.len(), 1, "a permanent failure has no letter");
+    assert_eq!(all[0].state, LetterState::Open);
+    let again = letters.redrive(sequence, None).await.unwrap();
+    assert!(!again.duplicate, "the id of the first restart is used up");
+    wait_soon("the result", events.next()).await.unwrap();
+    assert_eq!(wait_until_reported(&fixture, &meta).await.redrives, 2);
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 3);
+    let state = letters.show(sequence).await.unwrap().summary.state;
+    assert_eq!(state, LetterState::Resolved);
 }
 
 async fn a_dead_letter_without_an_envelope_cannot_be_redriven(fixture: BusFixture) {

@@ -55,7 +55,7 @@ pub enum LetterError {
         "dead letter {0} holds only the beginning of its original, which is gone from the work stream"
     )]
     Incomplete(u64),
-    /// The work of the letter was started again before; another start would do it twice.
+    /// The work of the letter was started again before, and continues or has a later letter.
     #[error("the work of dead letter {0} was started again before")]
     AlreadyRestarted(u64),
     /// The work of the letter is done.
@@ -152,7 +152,7 @@ impl DeadLetters {
             match open_letter(&stored) {
                 // The ledger is read only for letters that pass the cheap tests: it costs a request for each.
                 Ok(mut details) if filter.admits(&details.summary) => {
-                    details.summary.state = self.state(&details.letter).await?;
+                    details.summary.state = self.work_of(&details.letter).await?.state;
                     if filter.admits_state(details.summary.state) {
                         summaries.push(details.summary);
                     }
@@ -175,6 +175,12 @@ impl DeadLetters {
     /// # Errors
     /// See [`LetterError`].
     pub async fn show(&self, sequence: u64) -> Result<DeadLetterDetails, LetterError> {
+        let (details, _) = self.read(sequence).await?;
+        Ok(details)
+    }
+
+    /// One letter, and how often its work was started again.
+    async fn read(&self, sequence: u64) -> Result<(DeadLetterDetails, u32), LetterError> {
         let stored = self
             .bus
             .inner
@@ -184,26 +190,31 @@ impl DeadLetters {
             .map_err(LetterError::Transport)?
             .ok_or(LetterError::NotFound(sequence))?;
         let mut details = open_letter(&stored)?;
-        details.summary.state = self.state(&details.letter).await?;
-        Ok(details)
+        let work = self.work_of(&details.letter).await?;
+        details.summary.state = work.state;
+        Ok((details, work.redrives))
     }
 
-    /// The state of the work of a letter; `Unknown` if the original is not work.
-    async fn state(&self, letter: &v1::DeadLetter) -> Result<LetterState, LetterError> {
+    /// The work of a letter by the ledger; `Unknown` if the original is not work.
+    async fn work_of(&self, letter: &v1::DeadLetter) -> Result<LetterWork, LetterError> {
         let Some(original) = OriginalWork::read(letter) else {
-            return Ok(LetterState::Unknown);
+            return Ok(LetterWork {
+                state: LetterState::Unknown,
+                redrives: 0,
+            });
         };
         let entry = self.bus.ledger().read(&original.key()).await;
         let entry = entry.map_err(LetterError::Ledger)?;
-        Ok(LetterState::of(
-            original.redrives,
-            entry.as_ref().map(|entry| &entry.record),
-        ))
+        let record = entry.as_ref().map(|entry| &entry.record);
+        Ok(LetterWork {
+            state: LetterState::of(original.redrives, record),
+            redrives: record.map_or(0, |record| record.redrives),
+        })
     }
 
     /// Publishes the original again as a deliberate restart: its id has the next restart count, attempts begin at zero,
     /// operation and trace are the same, and the deadline is `deadline` (10 minutes by default). A letter can be
-    /// restarted once. Until a worker takes the restarted message, [`PublishReceipt::duplicate`] reports a second
+    /// restarted again only after a restart that ended without a later letter. Until a worker takes the restarted message, [`PublishReceipt::duplicate`] reports a second
     /// restart.
     ///
     /// # Errors
@@ -213,7 +224,7 @@ impl DeadLetters {
         sequence: u64,
         deadline: Option<Deadline>,
     ) -> Result<PublishReceipt, LetterError> {
-        let DeadLetterDetails { summary, letter } = self.show(sequence).await?;
+        let (DeadLetterDetails { summary, letter }, redrives) = self.read(sequence).await?;
         match summary.state {
             // This check is not a lock: two operators may pass it concurrently. Their restarts have the same id, so the
             // stream stores one message.
@@ -224,7 +235,7 @@ impl DeadLetters {
         let now_ms = self.bus.now_ms();
         let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_REDRIVE_TIME));
         let payload = self.original(sequence, &letter).await?;
-        let headers = restart_headers(sequence, &letter, deadline)?;
+        let headers = restart_headers(sequence, &letter, redrives, deadline)?;
         let message = OutgoingMessage {
             subject: letter.subject,
             headers,
@@ -259,6 +270,13 @@ impl DeadLetters {
             .map(|stored| stored.payload.to_vec())
             .ok_or(LetterError::Incomplete(sequence))
     }
+}
+
+/// What the ledger says about the work of a letter.
+struct LetterWork {
+    state: LetterState,
+    /// Deliberate restarts that a worker took.
+    redrives: u32,
 }
 
 /// The work that a letter is about.
@@ -299,10 +317,11 @@ impl<'a> OriginalWork<'a> {
     }
 }
 
-/// The original's headers, with the next id and a deadline that has not passed.
+/// The original's headers, with an id after `redrives` restarts and a deadline that has not passed.
 fn restart_headers(
     sequence: u64,
     letter: &v1::DeadLetter,
+    redrives: u32,
     deadline: Deadline,
 ) -> Result<MessageHeaders, LetterError> {
     let OriginalWork {
@@ -312,10 +331,12 @@ fn restart_headers(
         redrives: before,
     } = OriginalWork::read(letter).ok_or(LetterError::NotWork(sequence))?;
     let step = format!("{}.{}", parts.area, parts.verb);
+    // A restart without a letter may have used the next id.
+    let next = before.max(redrives).saturating_add(1);
     let mut restart = MessageHeaders::new();
     restart.append(
         headers::MESSAGE_ID,
-        ids::message_id(parts.tenant, &operation, &step, before.saturating_add(1)),
+        ids::message_id(parts.tenant, &operation, &step, next),
     );
     for (name, value) in original.iter() {
         // `Nats-Msg-Id` is replaced above, and other headers of the server would make the restart poison (E-1).

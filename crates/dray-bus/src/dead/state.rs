@@ -6,9 +6,10 @@ use dray_types::{Fault, FaultCode, TenantId};
 /// The state of the work that a dead letter is about, by the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LetterState {
-    /// The work failed and was not restarted.
+    /// The work failed and was not restarted, or the restart ended without a letter: the deadline came first, or the
+    /// failure was permanent.
     Open,
-    /// The work was started again. If it failed once more, a later letter reports that.
+    /// The work was started again. If it became a dead letter once more, a later letter reports that.
     Restarted,
     /// The work is done.
     Resolved,
@@ -61,6 +62,15 @@ impl LetterState {
             None => Self::Unknown,
             // This comes before the count, which is also higher after a later restart that succeeded.
             Some(record) if record.terminal() == TerminalState::Done => Self::Resolved,
+            // A restart that ends like this writes no letter, so this one is the last that an operator sees.
+            Some(record)
+                if matches!(
+                    record.terminal(),
+                    TerminalState::Failed | TerminalState::Expired
+                ) =>
+            {
+                Self::Open
+            }
             Some(record) if record.redrives > redrives => Self::Restarted,
             Some(_) => Self::Open,
         }
@@ -161,6 +171,18 @@ mod tests {
                 1,
                 Some(record(TerminalState::DeadLettered, 1)),
                 LetterState::Open,
+            ),
+            // The restart was parked until its deadline, or failed permanently: it has no letter of its own.
+            (0, Some(record(TerminalState::Failed, 1)), LetterState::Open),
+            (
+                0,
+                Some(record(TerminalState::Expired, 1)),
+                LetterState::Open,
+            ),
+            (
+                0,
+                Some(record(TerminalState::Unspecified, 2)),
+                LetterState::Restarted,
             ),
             (
                 0,

@@ -13,9 +13,10 @@ const MAX_DELAY: Duration = Duration::from_mins(10);
 /// Time before the deadline that is too short for another delivery.
 const MIN_REMAINING: Duration = Duration::from_millis(500);
 
-/// Fault details that mean that a part of the system was unavailable, so that no work was done. A failure of an
-/// external system (for example a web server that does not respond) is not among them: it counts as an attempt.
-const DEPENDENCY_UNAVAILABLE_DETAILS: [&str; 9] = [
+/// Fault details that mean that no work was done: a part of the system was unavailable, or the work waits for another
+/// replica or for a binding. A failure of an external system (for example a web server that does not respond) is not
+/// among them: it counts as an attempt.
+const DEPENDENCY_UNAVAILABLE_DETAILS: [&str; 12] = [
     "no_responder",
     "circuit_open",
     "bus_unavailable",
@@ -25,6 +26,12 @@ const DEPENDENCY_UNAVAILABLE_DETAILS: [&str; 9] = [
     "store_timeout",
     "store_full",
     "dial_unreachable",
+    // The store could not say where a file came from.
+    "origin_unknown",
+    // This replica has not read the account yet, or cannot read what a newer version wrote.
+    "left_to_other_replica",
+    // The chat of a message has no session yet.
+    "binding_pending",
 ];
 
 /// A failed attempt, and the remaining time and attempts.
@@ -67,7 +74,7 @@ impl FailedAttempt<'_> {
         // The advice may come from a web server's `Retry-After` (8: capped at 10 minutes).
         let advised = advised.min(MAX_DELAY);
         // This comes before the count of attempts: parked work ends by its deadline and is never a dead letter.
-        if did_no_work(self.fault) {
+        if parks_work(self.fault) {
             return self.park(advised, random);
         }
         let delay = advised
@@ -101,8 +108,9 @@ impl FailedAttempt<'_> {
     }
 }
 
-/// Whether the attempt only found out that a dependency is unavailable or over its capacity.
-fn did_no_work(fault: &Fault) -> bool {
+/// Whether work that fails with this fault is parked: the attempt only found out that a dependency is unavailable or
+/// over its capacity, so it does not count.
+pub fn parks_work(fault: &Fault) -> bool {
     fault.code == FaultCode::RateLimited
         || DEPENDENCY_UNAVAILABLE_DETAILS.contains(&fault.detail.as_str())
 }

@@ -13,6 +13,7 @@ mod refused;
 mod run;
 mod send_delay;
 mod step;
+mod store;
 mod turns;
 mod web;
 
@@ -45,9 +46,9 @@ pub(crate) use self::send_delay::SendDelays;
 use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
 
-/// How long after its start a delivery is left to replicas that have its account, in milliseconds. A mounted
-/// configuration reaches the pods of a deployment within about two minutes.
-const ACCOUNT_GRACE_MS: u64 = 180_000;
+/// How long after its start a delivery or a message is left to replicas that have its account, in milliseconds. A
+/// mounted configuration reaches the pods of a deployment within about two minutes.
+pub(crate) const ACCOUNT_GRACE_MS: u64 = 180_000;
 
 /// Handles the work of the platforms' queues.
 #[derive(Debug)]
@@ -154,7 +155,9 @@ impl Sender {
                 .find(&meta.tenant, &target.platform, &target.account)
             {
                 Ok(account) => account,
-                Err(error) if self.may_have_account_elsewhere(run.record()) => return Err(error),
+                Err(error) if self.may_have_account_elsewhere(run.record()) => {
+                    return Err(DeliveryError::OtherReplica(Box::new(error)));
+                }
                 Err(error) => {
                     error.log("a delivery has no account");
                     return run

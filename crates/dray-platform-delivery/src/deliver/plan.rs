@@ -12,6 +12,7 @@ use dray_proto::v1;
 use dray_types::{Claim, Sha256Digest, whole_millis};
 
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
+use super::store::store_unavailable;
 use super::target_of;
 use crate::accounts::PlatformAccount;
 use crate::cli;
@@ -19,7 +20,7 @@ use crate::error::DeliveryError;
 use crate::link::{self, LinkPolicy};
 use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
 use crate::record::{FileRecord, WaitingReason};
-use crate::source::StoredSource;
+use crate::source::to_platform_error;
 
 impl DeliveryRun<'_> {
     /// Reads limits and files, and plans the steps unless they are planned. The inner error says how the work ends:
@@ -180,21 +181,11 @@ impl DeliveryRun<'_> {
         file: &FileRecord,
     ) -> Result<Result<OutgoingFile, PlatformError>, DeliveryError> {
         let missing = || PlatformError::new(ErrorKind::Source, "the file has no usable claim");
-        let Some(claim) = file
-            .claim
-            .clone()
-            .and_then(|claim| Claim::try_from(claim).ok())
-        else {
+        let Some(source) = self.stored_source(file) else {
             return Ok(Err(missing()));
         };
         let Ok(sha256) = Sha256Digest::try_from(file.sha256.as_slice()) else {
             return Ok(Err(missing()));
-        };
-        let source = StoredSource {
-            store: self.context.store.clone(),
-            tenant: self.meta.tenant.clone(),
-            claim,
-            clock: self.context.clock.clone(),
         };
         let mut attempts = 0;
         let head = loop {
@@ -202,10 +193,13 @@ impl DeliveryRun<'_> {
             // The bytes decide the type, not the name or the type that the sandbox reported.
             match source.head(kind::HEAD_BYTES).await {
                 Ok(head) => break head,
-                Err(error) if attempts >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
+                // Nothing was sent, so the record stays as it is.
+                Err(error) if error.is_unavailable() => return Err(store_unavailable(error)),
                 Err(error) => {
-                    if !self.pause(self.context.pace.backoff(attempts)).await? {
-                        return Ok(Err(error));
+                    if attempts >= MAX_VISIBLE_ATTEMPTS
+                        || !self.pause(self.context.pace.backoff(attempts)).await?
+                    {
+                        return Ok(Err(to_platform_error(error)));
                     }
                 }
             }
@@ -245,7 +239,7 @@ impl DeliveryRun<'_> {
                 continue;
             };
             // A link to an empty file would be useless, and platforms reject empty files.
-            if file.size > 0 && self.can_link(index).await {
+            if file.size > 0 && self.can_link(index).await? {
                 steps.push(self.new_step(&steps, StepPlan::link(index)));
                 continue;
             }
@@ -275,16 +269,20 @@ impl DeliveryRun<'_> {
     }
 
     /// Whether a link to this file is allowed and of any use.
-    pub(super) async fn can_link(&self, index: u32) -> bool {
-        match self.context.config.get().links {
-            LinkPolicy::Never => false,
-            LinkPolicy::Always => self.link(index).await.is_ok(),
-            LinkPolicy::Auto => match self.link(index).await {
-                // A link to a loopback or private address would not open on the user's device.
-                Ok(presigned) => link::leads_outside(presigned.url.expose()),
-                Err(_) => false,
-            },
+    ///
+    /// # Errors
+    /// The store is away, which says nothing about the link.
+    pub(super) async fn can_link(&self, index: u32) -> Result<bool, DeliveryError> {
+        let policy = self.context.config.get().links;
+        if policy == LinkPolicy::Never {
+            return Ok(false);
         }
+        let Ok(presigned) = self.link(index).await else {
+            self.check_store(&[index]).await?;
+            return Ok(false);
+        };
+        // A link to a loopback or private address would not open on the user's device.
+        Ok(policy == LinkPolicy::Always || link::leads_outside(presigned.url.expose()))
     }
 
     /// A link to this file, made now.

@@ -37,6 +37,15 @@ impl DeliveryRun<'_> {
                     .await
             }
             ErrorKind::Transient | ErrorKind::Source => {
+                if error.kind() == ErrorKind::Source
+                    && let Err(away) = self.check_store(&step.files).await
+                {
+                    // Only the store failed, so this was no attempt. The step is ready again, and the work is parked.
+                    step.revert_attempt();
+                    self.put(step_index, step);
+                    self.save().await?;
+                    return Err(away);
+                }
                 if step.attempts >= MAX_VISIBLE_ATTEMPTS {
                     return self.split_or_give_up(open, step_index, step, error).await;
                 }
@@ -308,7 +317,7 @@ impl DeliveryRun<'_> {
         if may_become_link
             && !is_link_or_notice
             && let Some(index) = step.files.first().copied()
-            && self.can_link(index).await
+            && self.can_link(index).await?
         {
             let mut steps = Vec::new();
             if !step.text.trim().is_empty() {

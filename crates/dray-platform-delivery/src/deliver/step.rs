@@ -101,6 +101,7 @@ impl DeliveryRun<'_> {
     ) -> Result<ReconcileResult, DeliveryError> {
         // Without its files, the message cannot be recognised.
         let Some(sent_step) = self.with_links(open, step, None).await else {
+            self.check_store(&step.files).await?;
             return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
@@ -185,6 +186,7 @@ impl DeliveryRun<'_> {
             Err(error) => return self.give_up(open, step_index, step, &error).await,
         };
         let Some(sent_step) = self.with_links(open, &step, preview).await else {
+            self.check_store(&step.files).await?;
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, step_index, step, &error).await;
         };
@@ -218,6 +220,7 @@ impl DeliveryRun<'_> {
             return self.end_as_unknown(open, step_index, step).await;
         };
         let Some(sent_step) = self.with_links(open, &step, preview).await else {
+            self.check_store(&step.files).await?;
             return self.end_as_unknown(open, step_index, step).await;
         };
         let _permit = self.upload_permit(open).await?;

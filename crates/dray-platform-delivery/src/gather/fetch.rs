@@ -22,7 +22,7 @@ const SLOW_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 impl Gatherer {
     /// All files of a request, in its order, including those that failed.
-    pub(super) async fn fetch_all(&self, gather_request: &GatherRequest<'_>) -> Vec<FileRecord> {
+    pub(super) async fn fetch_all(&self, gather_request: &GatherRequest<'_>) -> Vec<FetchedFile> {
         let mut fetches = Vec::new();
         for (index, path) in gather_request.work.paths.iter().enumerate() {
             fetches.push(self.fetch_or_fail(gather_request, index, path));
@@ -42,22 +42,28 @@ impl Gatherer {
         &self,
         gather_request: &GatherRequest<'_>,
         claim: &v1::Claim,
-    ) -> FileRecord {
+    ) -> FetchedFile {
         let file = FileRecord::stored(claim.clone());
         match self
             .claims
             .keep_claim(gather_request.meta, claim.clone())
             .await
         {
-            Ok(kept) => FileRecord {
+            Ok(kept) => FetchedFile::stored(FileRecord {
                 claim: Some(kept),
                 ..file
-            },
-            Err(failure) => FileRecord {
-                name: file.name,
-                size: file.size,
-                ..failed_file(&[], &failure.into())
-            },
+            }),
+            Err(failure) => {
+                let failed = FetchedFile::failed(&[], failure.into());
+                FetchedFile {
+                    file: FileRecord {
+                        name: file.name,
+                        size: file.size,
+                        ..failed.file
+                    },
+                    ..failed
+                }
+            }
         }
     }
 
@@ -66,15 +72,15 @@ impl Gatherer {
         gather_request: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
-    ) -> FileRecord {
+    ) -> FetchedFile {
         let fetched = if super::wants_previews(gather_request.work) {
             self.describe(gather_request, index, path).await
         } else {
             self.fetch(gather_request, index, path).await
         };
         match fetched {
-            Ok(file) => file,
-            Err(fault) => failed_file(path, &fault),
+            Ok(file) => FetchedFile::stored(file),
+            Err(fault) => FetchedFile::failed(path, fault),
         }
     }
 
@@ -136,6 +142,30 @@ impl Gatherer {
             transfer: Some(exported.receipt),
             ..FileRecord::stored(exported.claim.into())
         })
+    }
+}
+
+/// A file of a request, stored or failed.
+pub(super) struct FetchedFile {
+    pub(super) file: FileRecord,
+    /// The fault of a file that failed only because a part of the system is away.
+    pub(super) parking_fault: Option<Fault>,
+}
+
+impl FetchedFile {
+    const fn stored(file: FileRecord) -> Self {
+        Self {
+            file,
+            parking_fault: None,
+        }
+    }
+
+    fn failed(path: &[u8], fault: Fault) -> Self {
+        Self {
+            file: failed_file(path, &fault),
+            parking_fault: Some(fault)
+                .filter(|fault| fault.is_retryable() && dray_bus::parks_work(fault)),
+        }
     }
 }
 

@@ -11,25 +11,27 @@ use dray_presentation::{name, size};
 use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
-use dray_store::{ArtifactLabel, ArtifactWriter, Store};
-use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId};
+use dray_store::{ArtifactLabel, ArtifactWriter, PutError, Store};
+use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, whole_millis};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
+use super::MESSAGE_TIMEOUT;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
-use crate::error::DeliveryError;
+use crate::deliver::ACCOUNT_GRACE_MS;
+use crate::error::{DeliveryError, left_to_other_replica};
 use crate::metrics::DeliveryMetrics;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
 const MAX_FETCH_ATTEMPTS: u32 = 3;
 
-/// Attempts for a chat without a session or an account: the service that answers the first message may be about to bind
-/// the session, and this replica may be about to read the account.
-const LATER_ATTEMPTS: u32 = 5;
-/// Time between two of these attempts.
-const LATER_DELAY: Duration = Duration::from_secs(20);
+/// How long a message waits for the session of its chat, in milliseconds after it was accepted: the service that answers
+/// the first message may be about to bind it.
+const BINDING_TIMEOUT_MS: u64 = 180_000;
+/// Time between two looks for the session.
+const BINDING_DELAY: Duration = Duration::from_secs(5);
 
 /// Notice to a user whose chat has no session.
 const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
@@ -38,6 +40,18 @@ const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connec
 enum AttachmentResult {
     Stored(Claim),
     Unavailable(String),
+}
+
+/// The reason why an attachment was not stored.
+enum FetchFailure {
+    Platform(PlatformError),
+    Store(PutError),
+}
+
+impl From<PlatformError> for FetchFailure {
+    fn from(error: PlatformError) -> Self {
+        Self::Platform(error)
+    }
 }
 
 /// Handles messages of users.
@@ -60,7 +74,7 @@ impl MessageReceiver {
         &self,
         meta: &Meta,
         work: &v1::ReceiveMessage,
-        (epoch, attempt): (u64, u32),
+        epoch: u64,
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
         let chat = work.chat.clone().unwrap_or_default();
@@ -68,15 +82,14 @@ impl MessageReceiver {
             .accounts
             .find(&meta.tenant, &chat.platform, &chat.account);
         let account = found.map_err(|error| {
-            let fault = Fault::from(error);
             // The replica that took the message has the account, which this one may be about to read.
-            if attempt < LATER_ATTEMPTS {
-                return fault.retry_after(LATER_DELAY);
+            if self.is_younger(meta, ACCOUNT_GRACE_MS) {
+                return left_to_other_replica();
             }
-            fault
+            Fault::from(error)
         })?;
         let Some(session) = self.session_of(meta, &account, &chat).await? else {
-            return Err(self.handle_unbound_chat(meta, work, attempt).await);
+            return Err(self.handle_unbound_chat(meta, work).await);
         };
         let mut remaining_bytes = self.config.get().max_message.as_u64();
         let mut uploads = Vec::new();
@@ -89,7 +102,7 @@ impl MessageReceiver {
                 remaining_bytes,
             );
             let fetched = tokio::select! {
-                fetched = fetching => fetched,
+                fetched = fetching => fetched?,
                 () = cancel.cancelled() => return Err(Fault::from(DeliveryError::Interrupted).into()),
             };
             // All files of a message share one limit, in their order.
@@ -104,6 +117,16 @@ impl MessageReceiver {
         Ok(WorkCompleted::event(&received_event(
             meta, work, session, uploads,
         )))
+    }
+
+    /// Whether the message was accepted less than this time ago. An operator's restart of its work has a nearer deadline
+    /// and counts as old.
+    fn is_younger(&self, meta: &Meta, age_ms: u64) -> bool {
+        let accepted_ms = meta
+            .deadline
+            .unix_ms()
+            .saturating_sub(whole_millis(MESSAGE_TIMEOUT));
+        self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
     }
 
     /// Finds the session of a chat: bound with the account's name, or without it when the account is the only one.
@@ -144,12 +167,7 @@ impl MessageReceiver {
 
     /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
     /// notice to the user.
-    async fn handle_unbound_chat(
-        &self,
-        meta: &Meta,
-        work: &v1::ReceiveMessage,
-        attempt: u32,
-    ) -> WorkFailure {
+    async fn handle_unbound_chat(&self, meta: &Meta, work: &v1::ReceiveMessage) -> WorkFailure {
         let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
             tracing::warn!(%error, "could not report a message without a session");
@@ -157,8 +175,10 @@ impl MessageReceiver {
         let fault = Fault::new(FaultCode::NotFound, "This chat belongs to no session.")
             .detail("no_session")
             .advice("Bind the chat to a session, then send the files again.");
-        if attempt < LATER_ATTEMPTS {
-            return fault.retry_after(LATER_DELAY).into();
+        if self.is_younger(meta, BINDING_TIMEOUT_MS) {
+            // This detail parks the work, so that the wait uses up no attempts.
+            let pending = fault.detail("binding_pending");
+            return pending.retry_after(BINDING_DELAY).into();
         }
         if !work.attachments.is_empty() {
             self.notify_user(meta, work).await;
@@ -182,6 +202,10 @@ impl MessageReceiver {
         }
     }
 
+    /// Fetches one attachment into the store.
+    ///
+    /// # Errors
+    /// The store is away. The work is then parked, because the attachment is still on the platform.
     async fn fetch_attachment(
         &self,
         meta: &Meta,
@@ -189,9 +213,10 @@ impl MessageReceiver {
         attachment: &v1::ReceivedAttachment,
         (epoch, position): (u64, usize),
         remaining_bytes: u64,
-    ) -> AttachmentResult {
+    ) -> Result<AttachmentResult, Fault> {
+        let unavailable = |reason: &str| Ok(AttachmentResult::Unavailable(reason.to_owned()));
         if !attachment.unavailable.is_empty() {
-            return AttachmentResult::Unavailable(attachment.unavailable.clone());
+            return unavailable(&attachment.unavailable);
         }
         let max_bytes = self
             .config
@@ -201,10 +226,10 @@ impl MessageReceiver {
             .min(remaining_bytes);
         // The size is checked before any byte is fetched. A file that is larger than announced fails during the fetch.
         if attachment.size > max_bytes {
-            return too_large(attachment.size, max_bytes);
+            return Ok(too_large(attachment.size, max_bytes));
         }
         let Some(inbox) = &account.inbox else {
-            return AttachmentResult::Unavailable("this account takes no files".to_owned());
+            return unavailable("this account takes no files");
         };
         let inbound_attachment = to_inbound_attachment(attachment);
         let mut attempts = 0;
@@ -220,20 +245,32 @@ impl MessageReceiver {
                 .fetch_once(inbox.as_ref(), &inbound_attachment, writer, max_bytes)
                 .await
             {
-                Ok(claim) => return AttachmentResult::Stored(claim),
-                Err(error) => error,
+                Ok(claim) => return Ok(AttachmentResult::Stored(claim)),
+                Err(FetchFailure::Store(error)) if error.is_unavailable() => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "an attachment waits for the store"
+                    );
+                    return Err(error.into());
+                }
+                Err(FetchFailure::Store(error)) => {
+                    PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
+                        .caused_by(error)
+                }
+                Err(FetchFailure::Platform(error)) => error,
             };
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "an attachment was not fetched"
             );
             if error.kind() == ErrorKind::TooLarge {
-                return too_large(attachment.size.max(max_bytes.saturating_add(1)), max_bytes);
+                let size = attachment.size.max(max_bytes.saturating_add(1));
+                return Ok(too_large(size, max_bytes));
             }
             let is_temporary =
                 matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
             if !is_temporary || attempts >= MAX_FETCH_ATTEMPTS {
-                return AttachmentResult::Unavailable(kind_reason(error.kind()).to_owned());
+                return unavailable(kind_reason(error.kind()));
             }
             let wait = error
                 .retry_after()
@@ -249,14 +286,10 @@ impl MessageReceiver {
         attachment: &InboundAttachment,
         mut writer: ArtifactWriter,
         max_bytes: u64,
-    ) -> Result<Claim, PlatformError> {
+    ) -> Result<Claim, FetchFailure> {
         let idle = self.config.get().fetch_idle.as_duration();
         let stalled_error =
             || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
-        let store_error = |error| {
-            PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
-                .caused_by(error)
-        };
         let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
         let mut stream = opened.map_err(|_| stalled_error())??;
         let mut head: Vec<u8> = Vec::new();
@@ -268,19 +301,18 @@ impl MessageReceiver {
             // The bytes are counted as they arrive: the platform's size may be wrong or missing (platform-delivery
             // 11.2).
             if writer.size() + bytes.len() as u64 > max_bytes {
-                return Err(PlatformError::new(
-                    ErrorKind::TooLarge,
-                    "more bytes than allowed",
-                ));
+                return Err(
+                    PlatformError::new(ErrorKind::TooLarge, "more bytes than allowed").into(),
+                );
             }
             let head_bytes = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
             head.extend_from_slice(bytes.get(..head_bytes).unwrap_or_default());
-            writer.write(bytes).await.map_err(store_error)?;
+            writer.write(bytes).await.map_err(FetchFailure::Store)?;
         }
         let file_name = name::upload_name(&attachment.name);
         let detected = kind::detect_kind(&head, &file_name, writer.size());
         let label = ArtifactLabel::new(detected.media_type, file_name);
-        writer.finish(label).await.map_err(store_error)
+        writer.finish(label).await.map_err(FetchFailure::Store)
     }
 
     /// Publishes the work that places one attachment in the sandbox, or that reports to the agent why it is not

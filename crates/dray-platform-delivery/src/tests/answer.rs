@@ -138,6 +138,63 @@ async fn r_3_a_file_that_the_tool_sent_in_the_turn_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn concurrent_requests_of_a_turn_on_two_replicas_are_all_remembered() {
+    let fixture = fixture().await;
+    let other = DeliveryFixture::start_on(
+        fixture.bus.clone(),
+        fixture.clock.clone(),
+        DuplicateProtection::Unknown,
+        |_| {},
+    )
+    .await;
+    let mut tags = String::new();
+    let mut requests = Vec::new();
+    for number in 0..8 {
+        let path = format!("/w/{number}.txt");
+        fixture.sandbox.put(&path, "file", None);
+        other.sandbox.put(&path, "file", None);
+        tags.push_str(&format!("MEDIA:{path}\n"));
+        let work = v1::SendFileRequested {
+            session: "s".to_owned(),
+            turn: "t".to_owned(),
+            paths: vec![path.into_bytes()],
+            ..v1::SendFileRequested::default()
+        };
+        requests.push((fixture.meta(&format!("d{number}")), work));
+    }
+    let replicas = [&fixture.replica, &other.replica].into_iter().cycle();
+    let notes = requests.iter().zip(replicas);
+    let notes = notes.map(|((meta, work), replica)| replica.texts.note_turn(meta, work));
+    let noted = futures_util::future::join_all(notes).await;
+    assert_eq!(noted, [true; 8]);
+    let reply = fixture
+        .replica
+        .texts
+        .send_text(&fixture.meta("media"), &text(&tags))
+        .await
+        .unwrap();
+    assert_eq!(reply.delivery_id, "", "every file is being delivered");
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_accepted_is_forgotten() {
+    let fixture = fixture().await;
+    let tool = v1::SendFileRequested {
+        session: "s".to_owned(),
+        turn: "t".to_owned(),
+        paths: vec![b"/w/a.pdf".to_vec()],
+        ..v1::SendFileRequested::default()
+    };
+    let (meta, texts) = (fixture.meta("d1"), &fixture.replica.texts);
+    assert!(texts.note_turn(&meta, &tool).await);
+    assert!(!texts.note_turn(&meta, &tool).await, "noted before");
+    texts.forget_request(&meta, &tool).await;
+    let (meta, request) = (fixture.meta("d2"), text("MEDIA:/w/a.pdf"));
+    let reply = texts.send_text(&meta, &request).await.unwrap();
+    assert_eq!(reply.delivery_id, "d2");
+}
+
+#[tokio::test]
 async fn a_long_text_is_read_from_and_returned_in_the_store() {
     let fixture = fixture().await;
     let long = long_text();

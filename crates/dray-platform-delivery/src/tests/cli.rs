@@ -50,6 +50,20 @@ fn names(directory: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_copy_is_readable_by_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut fixture = DeliveryFixture::new().await;
+    with_cli(&mut fixture, Vec::new());
+    let directory = fixture.directory().join("here");
+    std::fs::create_dir(&directory).unwrap();
+    let work = to_directory(fixture.files("d", &[("a.txt", b"a")]).await, &directory);
+    fixture.delivered(&work).await;
+    let copy = std::fs::metadata(directory.join("a.txt")).unwrap();
+    assert_eq!(copy.permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
 async fn a_copy_gets_a_free_name_and_leaves_no_other_file() {
     let mut fixture = DeliveryFixture::new().await;
     with_cli(&mut fixture, Vec::new());

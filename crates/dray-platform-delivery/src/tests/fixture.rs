@@ -12,7 +12,8 @@ use dray_proto::contract::call_subject;
 use dray_proto::{NamedCode as _, v1};
 use dray_service::ServiceContext;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{ArtifactLabel, Store};
+use dray_store::{ArtifactLabel, Store, StoreOptions};
+use dray_testkit::s3::FaultyS3;
 use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
@@ -54,7 +55,7 @@ pub(crate) struct DeliveryFixture {
     pub(crate) clock: Clock,
     pub(crate) sandbox: FakeSandbox,
     directory: TempDir,
-    _s3: EmbeddedS3,
+    s3: EmbeddedS3,
 }
 
 impl DeliveryFixture {
@@ -108,8 +109,23 @@ impl DeliveryFixture {
             store,
             clock,
             directory,
-            _s3: s3,
+            s3,
         }
+    }
+
+    /// A fixture whose store is behind a proxy that injects faults.
+    pub(crate) async fn with_faulty_store(change: impl FnOnce(&mut Config)) -> (Self, FaultyS3) {
+        let mut fixture = Self::with(DuplicateProtection::Unknown, change).await;
+        let proxy = FaultyS3::start(fixture.s3.address()).await.unwrap();
+        let options = dray_store::embedded::serving_options(&fixture.directory().join("s3"));
+        let proxied_options = StoreOptions {
+            endpoint: proxy.endpoint(),
+            ..options.unwrap()
+        };
+        let store = Store::open(&proxied_options, fixture.clock.clone()).await;
+        fixture.store = store.unwrap();
+        fixture.restart();
+        (fixture, proxy)
     }
 
     /// Replaces the service by a new one on the same bus and store, as after a crash.
@@ -140,6 +156,15 @@ impl DeliveryFixture {
             )
             .await
             .unwrap()
+    }
+
+    /// Stores a file in the cache.
+    pub(crate) async fn cached_claim(&self, name: &str, bytes: &[u8]) -> Claim {
+        let operation = OperationId::mint();
+        let mut writer = self.store.writer(&tenant(), &operation, 1).cached();
+        writer.write(Bytes::copy_from_slice(bytes)).await.unwrap();
+        let label = ArtifactLabel::new("application/octet-stream", name);
+        writer.finish(label).await.unwrap()
     }
 
     /// A delivery of new stored files to the chat `42`.
@@ -312,6 +337,7 @@ type Files = HashMap<Vec<u8>, Result<(String, Option<v1::Claim>), Fault>>;
 struct SandboxState {
     files: Files,
     session: Option<v1::Session>,
+    session_fault: Option<Fault>,
 }
 
 /// Fake sessions and one fake sandbox.
@@ -327,7 +353,11 @@ impl FakeSandbox {
         let mut tasks = JoinSet::new();
         let state = Arc::clone(&shared);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
-            lock(&state).session.clone().ok_or_else(missing)
+            let state = lock(&state);
+            match state.session_fault.clone() {
+                Some(fault) => Err(fault),
+                None => state.session.clone().ok_or_else(missing),
+            }
         })
         .await;
         let state = Arc::clone(&shared);
@@ -396,6 +426,11 @@ impl FakeSandbox {
             chat: Some(chat),
             ..v1::Session::default()
         });
+    }
+
+    /// Makes every request for the session fail.
+    pub(crate) fn refuse_session(&self, fault: Fault) {
+        lock(&self.shared).session_fault = Some(fault);
     }
 
     /// Creates an entry of this kind (`file`, `dir`, `fifo` …) at a path.

@@ -21,7 +21,7 @@ use super::fixture::{DeliveryFixture, chat};
 use crate::config::Config;
 use crate::inbound::{DurableInboundSink, listener};
 
-fn attachment(name: &str, size: u64) -> InboundAttachment {
+pub(super) fn attachment(name: &str, size: u64) -> InboundAttachment {
     InboundAttachment {
         id: name.to_owned(),
         name: name.to_owned(),
@@ -33,7 +33,7 @@ fn attachment(name: &str, size: u64) -> InboundAttachment {
     }
 }
 
-fn message(id: &str, attachments: Vec<InboundAttachment>) -> InboundMessage {
+pub(super) fn message(id: &str, attachments: Vec<InboundAttachment>) -> InboundMessage {
     InboundMessage {
         target: "telegram:42".parse().unwrap(),
         message_id: id.to_owned(),
@@ -70,10 +70,9 @@ async fn published_work<W: prost::Message + Default>(
 }
 
 /// Accepts a message and runs its work once.
-async fn receive(
+pub(super) async fn receive(
     fixture: &DeliveryFixture,
     message: InboundMessage,
-    attempt: u32,
 ) -> Result<(), dray_bus::WorkFailure> {
     sink(fixture).message(message).await.unwrap();
     let (meta, work) = published_work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>")
@@ -85,12 +84,12 @@ async fn receive(
         .replica
         .inbound
         .receiver
-        .receive(&meta, &work, (1, attempt), &cancel)
+        .receive(&meta, &work, 1, &cancel)
         .await
         .map(|_| ())
 }
 
-async fn placed_uploads(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
+pub(super) async fn placed_uploads(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
     published_work::<v1::PlaceUpload>(fixture, "dray.work.sandbox.>")
         .await
         .into_iter()
@@ -132,7 +131,7 @@ async fn a_message_sent_twice_is_accepted_once_and_its_files_are_placed_in_order
     ];
     let inbound = message("7", all);
     sink(&fixture).message(inbound.clone()).await.unwrap();
-    receive(&fixture, inbound, 1).await.unwrap();
+    receive(&fixture, inbound).await.unwrap();
     let received = published_work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
     let placed = placed_uploads(&fixture).await;
@@ -171,7 +170,7 @@ async fn a_file_is_cut_off_at_the_limit_for_any_announced_length() {
         .into_iter()
         .zip(sizes)
         .map(|(name, size)| attachment(name, size));
-    receive(&fixture, message("7", all.collect()), 1)
+    receive(&fixture, message("7", all.collect()))
         .await
         .unwrap();
     let reasons: Vec<_> = placed_uploads(&fixture)
@@ -207,7 +206,7 @@ async fn a_fetch_without_bytes_is_ended_and_reported_to_the_agent() {
             UserAttachment::Stalls,
         ],
     );
-    receive(&fixture, message("7", vec![attachment("a", 0)]), 1)
+    receive(&fixture, message("7", vec![attachment("a", 0)]))
         .await
         .unwrap();
     assert_eq!(
@@ -221,9 +220,17 @@ async fn a_fetch_without_bytes_is_ended_and_reported_to_the_agent() {
 async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
     let fixture = fixture(|_| {}).await;
     let inbound = message("7", vec![attachment("a", 1)]);
-    let failure = receive(&fixture, inbound.clone(), 1).await.unwrap_err();
-    assert!(failure.fault().is_retryable());
-    let failure = receive(&fixture, inbound, 5).await.unwrap_err();
+    for waited_seconds in [0, 90, 89] {
+        fixture.clock.advance(Duration::from_secs(waited_seconds));
+        let failure = receive(&fixture, inbound.clone()).await.unwrap_err();
+        assert!(failure.fault().is_retryable());
+        assert!(
+            dray_bus::parks_work(failure.fault()),
+            "the wait uses up no attempts"
+        );
+    }
+    fixture.clock.advance(Duration::from_secs(1));
+    let failure = receive(&fixture, inbound).await.unwrap_err();
     assert_eq!(failure.fault().detail, "no_session");
     assert!(!failure.fault().is_retryable());
     let notices =

@@ -22,6 +22,7 @@ mod questions;
 mod reload;
 mod replicas;
 mod routes;
+mod store_outages;
 mod untagged;
 mod upgrade;
 mod uploads;

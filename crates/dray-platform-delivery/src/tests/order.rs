@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_proto::v1;
-use dray_types::OperationId;
+use dray_types::{Fault, FaultCode, OperationId};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -97,6 +97,47 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
         fixture.fake.visible_texts(),
         expected_texts(&["d1", "d2", "d3"])
     );
+}
+
+/// Whether a place is open in the chat `42`.
+async fn has_open_place(fixture: &DeliveryFixture) -> bool {
+    let places = &fixture.replica.gatherer.places;
+    let (_, chat) = places.chat_of(&tenant(), &chat("42")).await.unwrap();
+    places.order.first(&chat).await.unwrap().is_some()
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_or_dead_lettered_releases_its_place() {
+    let fixture = fixture_with_files(&["d1"]).await;
+    let preview = v1::DeliveryFlags {
+        as_preview: true,
+        ..v1::DeliveryFlags::default()
+    };
+    // The operator permits no previews, which only the worker checks.
+    let refused = v1::SendFileRequested {
+        flags: Some(preview),
+        ..work("d1")
+    };
+    let later = Fault::new(FaultCode::Unavailable, "Not now.").retry_after(Duration::from_secs(1));
+    let dead_lettered = v1::SendFileRequested {
+        target: Some(chat("42")),
+        ..work("d1")
+    };
+    let cancel = CancellationToken::new();
+    for (id, work) in [("d1", refused), ("d2", dead_lettered)] {
+        let meta = fixture.meta(id);
+        fixture.replica.intake.accept(&meta, &work).await.unwrap();
+        assert!(has_open_place(&fixture).await, "{id}");
+        if id == "d2" {
+            fixture.sandbox.refuse_session(later.clone());
+            let early = fixture.replica.gatherer.send(&meta, &work, 1, 4, &cancel);
+            assert!(early.await.is_err());
+            assert!(has_open_place(&fixture).await, "another attempt follows");
+        }
+        let ended = fixture.replica.gatherer.send(&meta, &work, 1, 5, &cancel);
+        assert!(ended.await.is_err(), "{id}");
+        assert!(!has_open_place(&fixture).await, "{id}");
+    }
 }
 
 /// Requests eight deliveries in sequence, runs their work on these replicas, and checks the order of the messages.

@@ -47,15 +47,25 @@ impl QueueWorkers {
 
     /// The workers of one replica.
     pub(super) fn of(replica: &Arc<DeliveryService>) -> Self {
+        Self::with_attempts(replica, WorkSettings::default().attempts)
+    }
+
+    /// The workers of one replica, which give work up after this many attempts.
+    pub(super) fn with_attempts(replica: &Arc<DeliveryService>, attempts: u32) -> Self {
+        let settings = WorkSettings {
+            attempts,
+            ..WorkSettings::default()
+        };
         let service = Arc::new(PlatformDelivery {
             deliveries: Arc::clone(replica),
         });
         let mut tasks = JoinSet::new();
         let bus = replica.inbound.bus.clone();
         let handler = SendFileWorker(Arc::clone(&service));
+        let own_settings = settings.clone();
         tasks.spawn(async move {
             let stop = CancellationToken::new();
-            let settings = WorkSettings::default();
+            let settings = own_settings;
             bus.work("platform-delivery", settings, handler, stop)
                 .await
                 .unwrap();
@@ -64,7 +74,6 @@ impl QueueWorkers {
         let handler = DeliverWorker(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
-            let settings = WorkSettings::default();
             bus.work("platform-delivery-telegram", settings, handler, stop)
                 .await
                 .unwrap();

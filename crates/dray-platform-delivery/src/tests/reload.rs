@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::Meta;
+use dray_bus::{LedgerKey, Meta};
 use dray_platform::DuplicateProtection;
 use dray_service::ServiceContext;
-use dray_types::Clock;
+use dray_types::{Clock, Deadline, OperationId};
 use tokio_util::sync::CancellationToken;
 
 use super::fake::FakePlatform;
-use super::fixture::{DeliveryFixture, states, tenant};
+use super::fixture::{DeliveryFixture, start_work, states, tenant};
+use super::path::{QueueWorkers, finished_record};
 use crate::accounts::PlatformAccount;
 use crate::config::{AccountConfig, Config};
 use crate::deliver::WorkEnd;
@@ -138,6 +139,31 @@ async fn a_delivery_waits_for_a_replica_with_its_account_and_is_refused_without_
 }
 
 #[tokio::test]
+async fn a_delivery_left_to_other_replicas_uses_up_no_attempt() {
+    let fixture = DeliveryFixture::new().await;
+    let start = fixture.files("d1", &[("a.txt", b"a")]).await;
+    let accounts = &fixture.replica.inbound.accounts;
+    let present: Vec<_> = accounts.iter().collect();
+    accounts.replace(Vec::new());
+    // A second attempt that counts would be the end.
+    let _workers = QueueWorkers::with_attempts(&fixture.replica, 1);
+    let work = start_work(&start);
+    let published = fixture.bus.publish_work(&fixture.meta("d1"), &work).await;
+    published.unwrap();
+    let key = LedgerKey::of_message(&work, &tenant(), &OperationId::new("d1").unwrap());
+    dray_testkit::eventually("an attempt without the account", async || {
+        let entry = fixture.bus.ledger().read(&key).await.unwrap()?;
+        let fault = entry.record.last_error?;
+        (fault.detail == "left_to_other_replica").then_some(())
+    })
+    .await;
+    fixture.clock.advance(Duration::from_secs(100));
+    accounts.replace(present);
+    let delivered = finished_record(&fixture, "d1").await;
+    assert_eq!(states(&delivered), [FileState::Delivered]);
+}
+
+#[tokio::test]
 async fn a_message_is_tried_again_until_this_replica_has_its_account() {
     let fixture = DeliveryFixture::new().await;
     let accounts = &fixture.replica.inbound.accounts;
@@ -148,9 +174,22 @@ async fn a_message_is_tried_again_until_this_replica_has_its_account() {
         ..Default::default()
     };
     let cancel = CancellationToken::new();
-    let meta: Meta = fixture.meta("m1");
-    let early = receiver.receive(&meta, &work, (1, 1), &cancel).await;
-    assert!(early.unwrap_err().fault().is_retryable());
-    let last = receiver.receive(&meta, &work, (1, 5), &cancel).await;
+    // The deadline of a message is an hour after it was accepted.
+    let accepted: Meta = fixture.meta("m1");
+    let meta = accepted.with_deadline(Deadline::after(
+        fixture.clock.now_ms(),
+        Duration::from_hours(1),
+    ));
+    for waited_seconds in [0, 179] {
+        fixture.clock.advance(Duration::from_secs(waited_seconds));
+        let early = receiver
+            .receive(&meta, &work, 1, &cancel)
+            .await
+            .unwrap_err();
+        assert!(early.fault().is_retryable());
+        assert!(dray_bus::parks_work(early.fault()), "no attempt counts");
+    }
+    fixture.clock.advance(Duration::from_secs(1));
+    let last = receiver.receive(&meta, &work, 1, &cancel).await;
     assert!(!last.unwrap_err().fault().is_retryable());
 }

@@ -33,6 +33,13 @@ async fn serve_platform(
     fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
 ) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
+    serve_outcome(fixture, move |id| Ok(report(id))).await
+}
+
+async fn serve_outcome(
+    fixture: &mut FilesFixture,
+    outcome: impl Fn(&str) -> Result<v1::DeliveryReport, Fault> + Send + 'static,
+) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
     let requests = fixture
         .serve(|_: &v1::SendFileRequested| {
             Ok(v1::DeliveryAccepted {
@@ -42,7 +49,7 @@ async fn serve_platform(
         })
         .await;
     fixture
-        .serve(move |request: &v1::DeliveryOutcomeRequest| Ok(report(&request.delivery_id)))
+        .serve(move |request: &v1::DeliveryOutcomeRequest| outcome(&request.delivery_id))
         .await;
     requests
 }
@@ -239,6 +246,51 @@ async fn a_file_that_the_tool_sent_in_this_turn_is_not_sent_again_by_a_tag() {
     stream_text(&mut media, "MEDIA:/w/a.pdf", 100).await;
     let rest = media.finish().await;
     assert_eq!((rest.text.as_str(), rest.attachments), ("", Vec::new()));
+}
+
+/// A report about one file in this state.
+fn report_in(id: &str, state: v1::FileState) -> v1::DeliveryReport {
+    let mut report = delivered_report(id, PDF_BYTES);
+    report.success = false;
+    report.files[0].state_code = state.into();
+    report
+}
+
+/// Sends a file by the tool, then names it in a tag; returns how many deliveries were requested.
+async fn send_then_tag(outcome: fn(&str) -> Result<v1::DeliveryReport, Fault>) -> usize {
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(true).await;
+    fixture
+        .holds("/w/a.pdf", PDF_BYTES, unchanged_receipt)
+        .await;
+    let requests = serve_outcome(&mut fixture, outcome).await;
+    let files = fixture.turn();
+    // The failure of a delivery is a failure of the tool, too.
+    let _ = call(&files, "send_file", json!({"path": "/w/a.pdf"})).await;
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
+    stream_text(&mut media, "MEDIA:/w/a.pdf", 100).await;
+    media.finish().await;
+    let requests = lock(&requests);
+    requests.len()
+}
+
+#[tokio::test]
+async fn a_file_whose_delivery_may_have_arrived_is_not_sent_again_by_a_tag() {
+    let unknown = |id: &str| Ok(report_in(id, v1::FileState::Unknown));
+    assert_eq!(send_then_tag(unknown).await, 1);
+    // The outcome is not learned, and the delivery continues.
+    let pending = |_: &str| Err(Fault::new(FaultCode::Unavailable, "Not now."));
+    assert_eq!(send_then_tag(pending).await, 1);
+}
+
+#[tokio::test]
+async fn a_file_whose_delivery_failed_is_sent_by_a_tag() {
+    for outcome in [
+        |id: &str| Ok(report_in(id, v1::FileState::Failed)),
+        |id: &str| Ok(report_in(id, v1::FileState::Rejected)),
+    ] {
+        assert_eq!(send_then_tag(outcome).await, 2);
+    }
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@ const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERV
 /// How long one request for the outcome waits at the service.
 const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 
+/// Delay after a request for the outcome that no service answered.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
 /// Sends files of a sandbox.
 pub(crate) async fn send_from_sandbox(
     global: &GlobalOptions,
@@ -213,7 +216,15 @@ async fn submit_request(
     // not cut that off.
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;
-    let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;
+    let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;
+    let accepted = accepted.map_err(|failure| match failure {
+        // The request reached no service.
+        CommandFailure::Fault(fault) if fault.detail == "no_responder" => fault.into(),
+        failure => {
+            let sentence = "Interrupted; the delivery may have been accepted.";
+            name_delivery(global, failure, meta.operation.as_str(), sentence)
+        }
+    })?;
     if accepted.duplicate {
         print_note("This delivery was requested before; waiting for its end.");
     }
@@ -239,11 +250,10 @@ async fn wait_for_outcome(
     })
     .await;
     bar.finish_and_clear();
-    if let Err(CommandFailure::Interrupted(_)) = &report {
-        // The delivery continues, so the failure contains how to find it.
-        interrupted_failure(delivery_id).report(global.json);
-    }
-    let report = report?;
+    let report = report.map_err(|failure| {
+        let sentence = "Interrupted; the delivery continues where services run.";
+        name_delivery(global, failure, delivery_id, sentence)
+    })?;
     if global.json {
         print_line(&report.result_json);
     } else {
@@ -302,11 +312,26 @@ fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
 
-fn interrupted_failure(delivery_id: &str) -> CommandFailure {
-    Fault::new(FaultCode::Timeout, "Interrupted; the delivery continues where services run.")
-        .detail("interrupted")
-        .advice(format!("Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."))
-        .into()
+/// The failure with the id of the delivery, which continues, or may have been accepted without a response. An
+/// interruption has no text of its own, so it is printed here, with this sentence.
+fn name_delivery(
+    global: &GlobalOptions,
+    failure: CommandFailure,
+    delivery_id: &str,
+    interrupted: &str,
+) -> CommandFailure {
+    let advice = format!(
+        "Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."
+    );
+    match failure {
+        CommandFailure::Fault(fault) if fault.is_retryable() => fault.advice(advice).into(),
+        CommandFailure::Interrupted(signal) => {
+            let fault = Fault::new(FaultCode::Timeout, interrupted).detail("interrupted");
+            CommandFailure::from(fault.advice(advice)).report(global.json);
+            CommandFailure::Interrupted(signal)
+        }
+        other => other,
+    }
 }
 
 /// Polls until the delivery has ended, or until `time` is over.
@@ -316,18 +341,37 @@ async fn poll_until_ended(
     time: Duration,
 ) -> Result<v1::DeliveryReport, CommandFailure> {
     let end = system.deadline(time);
-    loop {
+    let ask = async || {
         // Longer than the wait at the service, whose response would otherwise arrive too late.
         let meta: Meta = system.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
             wait_ms: whole_millis(OUTCOME_WAIT),
         };
-        let report = system.call(&meta, &request).await?;
-        if report.finished {
-            return Ok(report);
+        system.call(&meta, &request).await
+    };
+    ask_until_ended(ask, || end.has_passed(system.clock.now_ms()), delivery_id).await
+}
+
+/// Asks for the outcome until the delivery has ended, or until `is_over` after a response or a temporary failure.
+async fn ask_until_ended(
+    ask: impl AsyncFn() -> Result<v1::DeliveryReport, CommandFailure>,
+    is_over: impl Fn() -> bool,
+    delivery_id: &str,
+) -> Result<v1::DeliveryReport, CommandFailure> {
+    loop {
+        let report = ask().await;
+        let is_over = is_over();
+        match report {
+            Ok(report) if report.finished => return Ok(report),
+            // A service that restarts, or a bus that is away, does not end the delivery.
+            Err(CommandFailure::Fault(fault)) if fault.is_retryable() && !is_over => {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => {}
         }
-        if end.has_passed(system.clock.now_ms()) {
+        if is_over {
             return Err(
                 Fault::new(FaultCode::Timeout, "The delivery has not ended yet.")
                     .detail("still_running")
@@ -391,9 +435,62 @@ fn progress_text(news: &v1::DeliveryProgressed) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use dray_proto::v1::FileState;
+    use dray_types::RetryAdvice;
 
     use super::*;
+
+    fn away() -> Fault {
+        Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
+            .detail("no_answer")
+            .retry_after(Duration::from_secs(1))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_outlasts_a_service_that_restarts() {
+        let asked = Cell::new(0);
+        let ask = async || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 5 {
+                return Err(away().into());
+            }
+            Ok(v1::DeliveryReport {
+                finished: true,
+                ..v1::DeliveryReport::default()
+            })
+        };
+        let report = ask_until_ended(ask, || false, "d1").await.unwrap();
+        assert!(report.finished);
+        assert_eq!(asked.get(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_ends_at_its_timeout_and_at_a_lasting_failure() {
+        let over = ask_until_ended(async || Err(away().into()), || true, "d1").await;
+        let Err(CommandFailure::Fault(fault)) = over else {
+            panic!("{over:?}")
+        };
+        assert_eq!(fault.detail, "no_answer");
+        let denied = || Fault::new(FaultCode::Denied, "No.");
+        let ended = ask_until_ended(async || Err(denied().into()), || false, "d1").await;
+        let Err(CommandFailure::Fault(fault)) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(fault.retry, RetryAdvice::Never);
+    }
+
+    #[test]
+    fn a_failure_after_the_request_names_the_delivery() {
+        let global = GlobalOptions::default();
+        let named = name_delivery(&global, away().into(), "d1", "");
+        let CommandFailure::Fault(fault) = named else {
+            panic!("{named:?}")
+        };
+        assert!(fault.advice.contains("`dray receipts d1`"), "{fault:?}");
+        assert!(fault.advice.contains("--delivery-id d1"), "{fault:?}");
+    }
 
     fn report(states: &[FileState], notice: &str) -> v1::DeliveryReport {
         v1::DeliveryReport {

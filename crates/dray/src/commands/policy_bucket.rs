@@ -1,5 +1,7 @@
 //! `dray policy show` and `dray policy put`: the policy files in the bucket of the bus.
 
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,7 +86,10 @@ fn export(state: &BucketState, directory: &Path) -> Result<(), CommandFailure> {
     let files = state.policy().map_err(read_failure)?;
     let failed =
         || CommandFailure::local(format!("cannot write the files to {}", directory.display()));
-    std::fs::create_dir_all(directory).map_err(failed())?;
+    // A policy names internal hosts, so only this user may read it.
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(directory).map_err(failed())?;
     if std::fs::read_dir(directory)
         .map_err(failed())?
         .next()
@@ -96,7 +101,10 @@ fn export(state: &BucketState, directory: &Path) -> Result<(), CommandFailure> {
         )));
     }
     for (name, bytes) in files.files() {
-        std::fs::write(directory.join(name), bytes).map_err(failed())?;
+        let mut options = std::fs::OpenOptions::new();
+        let created = options.write(true).create_new(true).mode(0o600);
+        let mut file = created.open(directory.join(name)).map_err(failed())?;
+        file.write_all(bytes).map_err(failed())?;
     }
     Ok(())
 }
