@@ -16,6 +16,7 @@ mod console_attached;
 mod containers;
 mod distributed;
 mod helm;
+mod helm_values;
 mod image;
 mod kubernetes;
 mod mcp_attached;
