@@ -15,6 +15,7 @@ mod compose;
 mod console_attached;
 mod containers;
 mod distributed;
+mod first_events;
 mod helm;
 mod helm_values;
 mod image;
