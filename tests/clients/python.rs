@@ -31,7 +31,11 @@ pub(crate) fn client_python_with(modules: &str) -> Command {
 
 #[test]
 fn unit_tests_of_the_python_client_pass() {
-    let modules = ["tests/test_unit.py", "tests/test_hostile.py"];
+    let modules = [
+        "tests/test_unit.py",
+        "tests/test_hostile.py",
+        "tests/test_outage.py",
+    ];
     support::stdout(
         client_python()
             .args(["-W", "error", "-m", "unittest"])

@@ -25,7 +25,7 @@ fn chart_output(command: &str, values: &Value) -> Output {
 }
 
 /// The objects that the chart renders with these values.
-fn rendered_chart(values: &Value) -> Objects {
+pub(super) fn rendered_chart(values: &Value) -> Objects {
     let objects = chart_objects(values);
     by_name(objects.into_iter().map(without_helm).collect())
 }
@@ -113,15 +113,20 @@ fn without_suffixes(text: &str) -> String {
     })
 }
 
-/// Removes what only Helm needs: its hooks, and the digest that restarts pods.
+/// Removes what only Helm needs: the digest that restarts pods, and that in the name of a job.
 fn without_helm(mut object: Value) -> Value {
+    if object["kind"] == "Job" {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let (plain, digest) = name.rsplit_once('-').expect("a job has a digest");
+        assert_eq!(digest.len(), 10, "{name}");
+        object["metadata"]["name"] = plain.into();
+    }
     for path in ["/metadata", "/spec/template/metadata"] {
         let Some(Value::Object(metadata)) = object.pointer_mut(path) else {
             continue;
         };
         if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-            annotations
-                .retain(|name, _| !name.starts_with("helm.sh/") && name != "checksum/config");
+            annotations.retain(|name, _| name != "checksum/config");
             if annotations.is_empty() {
                 metadata.remove("annotations");
             }
@@ -401,76 +406,4 @@ fn an_empty_section_of_the_values_sets_nothing_or_is_refused_by_name() {
         assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
         assert!(errors.contains(reason), "{reason} is not in {errors}");
     }
-}
-
-#[test]
-fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
-    let toleration = json!({ "key": "files", "operator": "Exists", "effect": "NoSchedule" });
-    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "zone", "operator": "In", "values": ["a"] }] }]
-    }}});
-    let values = json!({
-        "pods": {
-            "annotations": { "example.org/team": "files" },
-            "nodeSelector": { "disk": "ssd" },
-            "tolerations": [toleration],
-            "affinity": affinity,
-            "priorityClassName": "important",
-        },
-        "topology": { "secretName": "own-topology" },
-        "services": { "file-resolver": { "secretName": "own", "grpcSecretName": "own.tls" } },
-    });
-    let chart = rendered_chart(&values);
-    let pods: Vec<_> = chart
-        .iter()
-        .filter(|(_, object)| object["spec"]["template"]["spec"]["containers"].is_array())
-        .map(|(name, object)| (name, &object["spec"]["template"]))
-        .collect();
-    assert_eq!(pods.len(), 7, "six services and the job");
-    for (name, pod) in pods {
-        let annotation = &pod["metadata"]["annotations"]["example.org/team"];
-        assert_eq!(annotation, "files", "{name}");
-        let spec = &pod["spec"];
-        assert_eq!(spec["nodeSelector"], json!({ "disk": "ssd" }), "{name}");
-        assert_eq!(spec["tolerations"], json!([toleration]), "{name}");
-        assert_eq!(spec["affinity"], affinity, "{name}");
-        assert_eq!(spec["priorityClassName"], "important", "{name}");
-    }
-    let secrets = |name: &str| -> Vec<String> {
-        let volumes = &chart[name]["spec"]["template"]["spec"]["volumes"];
-        let names = volumes.as_array().unwrap().iter();
-        names
-            .filter_map(|volume| volume["secret"]["secretName"].as_str())
-            .map(str::to_owned)
-            .collect()
-    };
-    assert_eq!(
-        secrets("\"Deployment\" \"file-resolver\""),
-        ["own", "own.tls"]
-    );
-    assert_eq!(secrets("\"Job\" \"topology\""), ["own-topology"]);
-    assert_eq!(
-        secrets("\"Deployment\" \"sandbox-transfer\""),
-        ["sandbox-transfer", "sandbox-transfer-grpc"]
-    );
-}
-
-#[test]
-fn values_change_the_settings_that_they_name() {
-    let values = json!({
-        "image": { "repository": "registry.example.org/dray", "tag": "0.2.0", "pullSecrets": ["123"] },
-        "services": { "file-resolver": { "replicas": 5 }, "orchestrator": null },
-        "networkPolicies": false,
-    });
-    let chart = rendered_chart(&values);
-    let deployment = &chart["\"Deployment\" \"file-resolver\""]["spec"];
-    assert_eq!(deployment["replicas"], 5);
-    let pod = &deployment["template"]["spec"];
-    assert_eq!(
-        pod["containers"][0]["image"],
-        "registry.example.org/dray:0.2.0"
-    );
-    assert_eq!(pod["imagePullSecrets"][0]["name"], "123");
-    assert!(!chart.contains_key("\"Deployment\" \"orchestrator\""));
-    assert!(!chart.keys().any(|name| name.contains("NetworkPolicy")));
 }

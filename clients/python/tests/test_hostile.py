@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import resource
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ import threading
 import time
 import unittest
 import unittest.mock
+import warnings
 from concurrent import futures
 from pathlib import Path
 
@@ -289,6 +291,39 @@ class Lifetimes(unittest.TestCase):
                     os._exit(2)
             _, status = os.waitpid(child, 0)
             self.assertEqual(status, 0)
+
+    def test_a_publisher_from_before_a_fork_is_refused_in_the_child(self):
+        class IdlePublisher:
+            async def ask_outcome(self, operation_id):
+                return None
+
+            async def close(self):
+                pass
+
+        async def connect(*_, **__):
+            return IdlePublisher()
+
+        with unittest.mock.patch.object(AsyncPublisher, "connect", connect):
+            publisher = Publisher("nats://127.0.0.1:1", tenant="acme")
+        with warnings.catch_warnings():
+            # Python 3.12 warns of a fork with threads, which is what the test is about.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            # Ends a child that hangs.
+            signal.alarm(10)
+            try:
+                publisher.ask_outcome("o")
+            except RuntimeError as error:
+                publisher.close()
+                os._exit(0 if "make a publisher in each process" in str(error) else 1)
+            finally:
+                os._exit(2)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(status, 0)
+        # That of the parent still works.
+        self.assertIsNone(publisher.ask_outcome("o"))
+        publisher.close()
 
     def test_closing_a_publisher_ends_the_threads_that_wait_for_it(self):
         is_waiting = threading.Event()

@@ -1,10 +1,12 @@
 """The client against small servers that misbehave intentionally: retries, deadlines, faults, digests, trace context."""
 
 import asyncio
+import gc
 import hashlib
 import http.server
 import inspect
 import io
+import os
 import socket
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from drayage import (
     FaultCode,
     IntegrityError,
     InvalidParameterError,
+    NotFoundError,
     RetryPolicy,
     Tls,
     UnauthenticatedError,
@@ -290,6 +293,40 @@ class Calls(unittest.TestCase):
                     dray.resolve({"f": "file:text::x"})
         self.assertEqual(caught.exception.tool_message, "Parameter f is invalid")
 
+    def remove_with_both(self, *faults):
+        """Removes a path with each client. The service answers the attempts with these faults, and then with success."""
+
+        def answer(number, request, context):
+            if (number - 1) % attempts < len(faults):
+                code, fault = faults[(number - 1) % attempts]
+                refuse(context, code, fault)
+            return v1.RemoveSandboxPathReply()
+
+        async def remove(target):
+            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                await dray.sandbox("docker:web").remove("/work/f")
+
+        attempts = len(faults)
+        with FakeEndpoint(answer) as fake:
+            try:
+                with Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                    dray.sandbox("docker:web").remove("/work/f")
+            finally:
+                self.assertEqual(len(fake.seen), attempts)
+                asyncio.run(remove(fake.target))
+
+    def test_a_path_that_a_repetition_does_not_find_was_removed_by_an_earlier_attempt(self):
+        lost = (grpc.StatusCode.UNAVAILABLE, v1.Fault(code=v1.FAULT_CODE_UNAVAILABLE, message="Lost.", retryable=True))
+
+        def missing(detail):
+            fault = v1.Fault(code=v1.FAULT_CODE_NOT_FOUND, message="Missing.", detail=detail)
+            return grpc.StatusCode.NOT_FOUND, fault
+
+        self.remove_with_both(lost, missing("not_found"))
+        for faults in [(missing("not_found"),), (lost, missing("sandbox_gone"))]:
+            with self.assertRaises(NotFoundError):
+                self.remove_with_both(*faults)
+
     def test_the_asyncio_client_repeats_and_reports_in_the_same_way(self):
         def answer(number, request, context):
             if number == 1:
@@ -494,6 +531,49 @@ class Bodies(unittest.TestCase):
                 with self.assertRaises(IntegrityError):
                     self.transfers.download(self.transfer(), effect, FAST_OPTIONS.retry)
             self.assertEqual(list(self.directory.iterdir()), [])
+
+    def test_a_file_whose_name_is_as_long_as_possible_is_downloaded(self):
+        target = self.directory / ("n" * 255)
+        with FakeStore([(CONTENT, len(CONTENT))]) as store:
+            self.transfers.download(self.transfer(), DownloadEffect(store.url, ARTIFACT, target), FAST_OPTIONS.retry)
+        self.assertEqual(target.read_bytes(), CONTENT)
+
+    def test_content_of_a_message_replaces_a_file_instead_of_changing_it(self):
+        target, link = self.directory / "f", self.directory / "link"
+        target.write_bytes(b"before")
+        os.link(target, link)
+        with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            dray.download(v1.Content(inline=b"after"), target)
+        self.assertEqual((target.read_bytes(), link.read_bytes()), (b"after", b"before"))
+        self.assertEqual({path.name for path in self.directory.iterdir()}, {"f", "link"})
+
+    def test_partial_files_are_closed_before_they_are_renamed_or_removed(self):
+        # Windows does neither with an open file.
+        def is_open(path):
+            descriptors = Path("/proc/self/fd").iterdir()
+            return any(os.path.realpath(entry) == os.path.realpath(path) for entry in descriptors)
+
+        def check(function):
+            def checked(path, *rest):
+                checks.append(is_open(path))
+                return function(path, *rest)
+
+            return unittest.mock.patch.object(os, function.__name__, checked)
+
+        def broken():
+            yield b"half"
+            raise OSError("the sender left")
+
+        checks = []
+        other = CONTENT[:-1] + b"x"
+        with check(os.replace), check(os.unlink), FakeStore([(b, len(b)) for b in (CONTENT, other)]) as store:
+            effect = DownloadEffect(store.url, ARTIFACT, self.directory / "f")
+            self.transfers.download(self.transfer(), effect, FAST_OPTIONS.retry)
+            with self.assertRaises(IntegrityError):
+                self.transfers.download(self.transfer(), effect, FAST_OPTIONS.retry)
+            with self.assertRaises(OSError):
+                StreamCopy(self.transfer()).make(broken())
+        self.assertEqual(checks, [False, False, False])
 
     def test_an_upload_is_repeated_from_its_beginning(self):
         source = self.directory / "f"
@@ -747,9 +827,9 @@ class FakeConnection:
         if self.flushes <= self._failing_flushes:
             raise ConnectionError
 
-    async def deliver(self, operation_id):
+    async def deliver(self, operation_id, kind="ToolCallResolved"):
         class Message:
-            headers = {"Dray-Operation": operation_id}
+            headers = {"Dray-Operation": operation_id, "Dray-Schema": f"dray.v1.{kind}/1"}
 
         await self._callback(Message())
 
@@ -793,16 +873,36 @@ class Outcomes(unittest.TestCase):
             first, second, again = await asyncio.gather(*map(events.open, ("a", "b", "a")))
             self.assertEqual(connection.subjects, ["dray.event.toolcall.v1.*.acme"])
             self.assertEqual(connection.flushes, 1)
+            await connection.deliver("a", "ToolCallProgress")
             await connection.deliver("a")
             await connection.deliver("unknown")
             self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 1])
-            events.close("a", first)
-            events.close("a", first)
-            await connection.deliver("a")
-            self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 2])
-            events.close("a", again)
-            events.close("b", second)
+            third, fourth = await events.open("c"), await events.open("c")
+            events.close("c", third)
+            events.close("c", third)
+            await connection.deliver("c")
+            self.assertEqual([queue.qsize() for queue in (third, fourth)], [0, 1])
+            for operation_id, queue in (("a", first), ("a", again), ("b", second), ("c", fourth)):
+                events.close(operation_id, queue)
             self.assertEqual(events._waiting, {})
+
+        asyncio.run(scenario())
+
+    def test_a_call_whose_outcome_is_not_awaited_leaves_nothing_behind(self):
+        async def scenario():
+            connection = FakeConnection()
+            events = EndingEvents(connection, "acme")
+            ended = await events.open("ended")
+            await connection.deliver("ended")
+            self.assertEqual((ended.qsize(), list(events._waiting)), (1, []))
+            # The event of this call never arrives, and its owner drops it.
+            dropped, kept = await events.open("dropped"), await events.open("kept")
+            del dropped
+            gc.collect()
+            await connection.deliver("other")
+            self.assertEqual(list(events._waiting), ["kept"])
+            await connection.deliver("kept")
+            self.assertEqual(kept.qsize(), 1)
 
         asyncio.run(scenario())
 

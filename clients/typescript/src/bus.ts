@@ -77,11 +77,14 @@ export interface AwaitedEvent {
 }
 
 /** The events that end calls of a tenant. One subscription passes each event to the calls that wait for it; with a
- * subscription for each call, every waiting call would receive every event. */
+ * subscription for each call, every waiting call would receive every event.
+ *
+ * A call is listed until its event arrives, `forget` is called, or the caller drops what `open` returned. */
 export class EndingEvents {
   readonly #connection: NatsConnection;
   readonly #subject: string;
   readonly #waiting = new Map<string, Set<(message: Msg) => void>>();
+  readonly #dropped = new FinalizationRegistry<() => void>((forget) => forget());
   #subscription: Subscription | undefined;
   #confirmed: Promise<void> | undefined;
 
@@ -102,7 +105,9 @@ export class EndingEvents {
       listeners.delete(notify);
       if (listeners.size === 0 && this.#waiting.get(operationId) === listeners) this.#waiting.delete(operationId);
     };
-    return { message, forget };
+    const event = { message, forget };
+    this.#dropped.register(event, forget);
+    return event;
   }
 
   /** Number of operations whose events are awaited. */
@@ -136,6 +141,8 @@ export class EndingEvents {
     if (!ENDING_KINDS.has(kind)) return;
     const operationId = message.headers?.get("Dray-Operation") ?? "";
     for (const notify of this.#waiting.get(operationId) ?? []) notify(message);
+    // A call ends once.
+    this.#waiting.delete(operationId);
   }
 }
 
@@ -205,16 +212,17 @@ export class Publisher {
     const timeoutMs = messageTime("timeoutMs", settings.timeoutMs ?? timeoutOf(this.#options));
     const deadlineMs = Date.now() + timeoutMs;
     const deadline = new Deadline(timeoutMs, this.#options.signal);
-    // The subscription is opened first, so that no event is missed between the acknowledgement and the subscription.
-    const event = await this.#events.open(operationId);
+    let event: AwaitedEvent | undefined;
     try {
+      // The subscription is opened first, so that no event is missed between the acknowledgement and the subscription.
+      event = await this.#openEvent(operationId, deadline);
       const headers = await this.#headers("ToolCallRequested", operationId, deadlineMs);
       // The id is the same for every repetition, so that the stream stores the message once.
       headers.set("Nats-Msg-Id", `${operationId}:toolcall.resolve:0`);
       const duplicate = await this.#publish(toBinary(ToolCallRequestedSchema, call), headers, deadline);
       return new PublishedWork(this, operationId, duplicate, deadlineMs + REPORT_GRACE_MS, event);
     } catch (error) {
-      event.forget();
+      event?.forget();
       throw error;
     } finally {
       deadline.end();
@@ -312,13 +320,33 @@ export class Publisher {
     return new ToolCallOutcome(operationId, event.toolCallId, event.tool, new ResolvedArguments(message, content), undefined);
   }
 
+  async #openEvent(operationId: string, deadline: Deadline): Promise<AwaitedEvent> {
+    return this.#repeat(deadline, async () => {
+      const opening = this.#events.open(operationId);
+      try {
+        // In an outage, the library confirms a subscription only when it has connected again.
+        return await beforeAbort(opening, deadline.signal);
+      } catch (error) {
+        opening.then((event) => event.forget()).catch(() => undefined);
+        throw error;
+      }
+    });
+  }
+
   async #publish(data: Uint8Array, headers: MsgHdrs, deadline: Deadline): Promise<boolean> {
     const subject = `dray.work.toolcall.v1.resolve.${this.#settings.tenant}`;
+    return this.#repeat(deadline, async () => {
+      const reply = await this.#connection.request(subject, data, { timeout: REPLY_TIMEOUT_MS, headers });
+      return confirmedDuplicate(reply);
+    });
+  }
+
+  /** Repeats a step of a publication while its replies are lost. */
+  async #repeat<Result>(deadline: Deadline, attemptOnce: () => Promise<Result>): Promise<Result> {
     for (let attempt = 1; ; attempt++) {
       try {
         deadline.remainingMs();
-        const reply = await this.#connection.request(subject, data, { timeout: REPLY_TIMEOUT_MS, headers });
-        return confirmedDuplicate(reply);
+        return await attemptOnce();
       } catch (error) {
         deadline.signal.throwIfAborted();
         if (!isLostReply(error)) throw error;
@@ -408,6 +436,18 @@ export class PublishedWork {
   }
 }
 
+/** The result of a promise. Rejects with the reason of the signal if that is aborted earlier. */
+async function beforeAbort<Result>(promise: Promise<Result>, signal: AbortSignal): Promise<Result> {
+  let abort = (): void => undefined;
+  const aborted = new Promise<never>((_resolve, reject) => (abort = () => reject(signal.reason)));
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
 async function pauseFor(milliseconds: number, deadline: Deadline): Promise<undefined> {
   if (deadline.allows(milliseconds)) await deadline.wait(milliseconds);
   else await new Promise((_, reject) => deadline.signal.addEventListener("abort", () => reject(deadline.signal.reason)));
@@ -441,6 +481,9 @@ function confirmedDuplicate(reply: Msg): boolean {
   return confirmed.duplicate ?? false;
 }
 
+/** Text of the library for a connection that was lost before the server confirmed a subscription. */
+const DISCONNECTED = "connection disconnected";
+
 /** Whether a request may have had no responder or a lost reply. */
 function isLostReply(error: unknown): boolean {
   return (
@@ -448,7 +491,7 @@ function isLostReply(error: unknown): boolean {
     error instanceof errors.NoRespondersError ||
     error instanceof errors.ConnectionError ||
     error instanceof errors.ClosedConnectionError ||
-    (error instanceof errors.RequestError && error.isNoResponders())
+    (error instanceof errors.RequestError && (error.isNoResponders() || error.message === DISCONNECTED))
   );
 }
 

@@ -20,6 +20,7 @@ import {
 } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
 import { byteCount, type CallOptions, checkToolNames, messageTime, readPem } from "./options.js";
+import { replaceFile } from "./partial_file.js";
 import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
@@ -192,8 +193,9 @@ export class Dray {
   download(stored: Stored | Content, to: string): Promise<string> {
     return this.#run(async (operation) => {
       const bytesOrClaim = bytesOrClaimOf(stored);
-      if (bytesOrClaim instanceof Uint8Array) await writeFile(to, bytesOrClaim);
-      else await operation.downloadFile(bytesOrClaim, to);
+      if (bytesOrClaim instanceof Uint8Array) {
+        await replaceFile(to, (partial) => writeFile(partial, bytesOrClaim, { mode: 0o600 }));
+      } else await operation.downloadFile(bytesOrClaim, to);
       return to;
     });
   }

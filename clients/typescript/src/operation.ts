@@ -94,6 +94,16 @@ export class Operation {
     return this.#send(method, request, this.#operationId);
   }
 
+  /** As `call`, for a request that removes a path: one that a repetition does not find was removed by an earlier attempt. */
+  callRemoving<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+  ): Promise<MessageShape<Reply>> {
+    checkFields(method.input, request);
+    const { connection } = this.#context;
+    return connection.call(method, request, this.#operationId, this.#options, this.deadline, true);
+  }
+
   /** Sends the main request of the operation. The messages of its reply are subject to the deadline of the operation, and
    * end with one for which `isLast` holds. */
   stream<Request extends DescMessage, Reply extends DescMessage>(

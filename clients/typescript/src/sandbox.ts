@@ -195,7 +195,7 @@ export class Sandbox {
     return this.#run(async (operation) => {
       checkOptionNames("settings", settings, REMOVE_SETTINGS);
       const { recursive = false } = settings;
-      await operation.call(Sandboxes.method.remove, { ...this.#pathFields(path), recursive });
+      await operation.callRemoving(Sandboxes.method.remove, { ...this.#pathFields(path), recursive });
     });
   }
 

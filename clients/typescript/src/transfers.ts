@@ -3,16 +3,16 @@
  * The URL comes from the service and leads to the store. Redirects are not followed and proxies are not used.
  */
 
-import { createHash, randomUUID } from "node:crypto";
-import { open, rename, rm } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { open } from "node:fs/promises";
 import { type ClientRequest, type IncomingMessage, type RequestOptions, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
-import { basename, dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 
 import type { Deadline } from "./deadline.js";
 import { DrayageError, IntegrityError, isCertificateError, makeFault, UnavailableError } from "./faults.js";
 import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
+import { replaceFile } from "./partial_file.js";
 import type { PreparedSource } from "./sources.js";
 import type { Artifact } from "./v1/index.js";
 
@@ -86,22 +86,16 @@ export class Transfers {
     deadline: Deadline,
     retry: RetryPolicy | undefined,
   ): Promise<void> {
-    // The partial file is in the same directory, because a rename is only atomic within one file system.
-    const partial = join(dirname(target), `.${basename(target)}.${randomUUID()}`);
-    try {
-      await repeat(deadline, retry, async () => {
+    await replaceFile(target, (partial) =>
+      repeat(deadline, retry, async () => {
         const file = await open(partial, "w", 0o600);
         try {
           for await (const chunk of this.#verifiedChunks(url, artifact, deadline)) await file.writeFile(chunk);
         } finally {
           await file.close();
         }
-      });
-      await rename(partial, target);
-    } catch (error) {
-      await rm(partial, { force: true });
-      throw error;
-    }
+      }),
+    );
   }
 
   /** GETs an artifact as a stream. The stream errors at its end if the digest differs, so its bytes are verified only

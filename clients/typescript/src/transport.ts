@@ -1,11 +1,12 @@
 /** gRPC for the client: addresses, metadata, and the errors of failed attempts. */
 
-import type {
-  DescMessage,
-  DescMethodServerStreaming,
-  DescMethodUnary,
-  MessageInitShape,
-  MessageShape,
+import {
+  create,
+  type DescMessage,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  type MessageInitShape,
+  type MessageShape,
 } from "@bufbuild/protobuf";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createAsyncIterable } from "@connectrpc/connect/protocol";
@@ -91,13 +92,15 @@ export class Connection {
     this.#options = options;
   }
 
-  /** Sends a request, and repeats it within the deadline after a failure that may pass. */
+  /** Sends a request, and repeats it within the deadline after a failure that may pass. If a repetition of a request that
+   * `removes` a path does not find it, an earlier attempt has removed it: the reply was lost. */
   async call<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodUnary<Request, Reply>,
     request: MessageInitShape<Request>,
     operationId: string,
     options: CallOptions,
     deadline: Deadline,
+    removes = false,
   ): Promise<MessageShape<Reply>> {
     const header = await this.#metadata(options, operationId);
     const transport = this.#transportOf(method.parent.typeName);
@@ -106,6 +109,7 @@ export class Connection {
       try {
         return (await transport.unary(method, deadline.signal, timeoutMs, header, request)).message;
       } catch (failure) {
+        if (removes && number > 1 && isMissingPath(errorOf(failure))) return create(method.output);
         await this.#beforeRetry(failure, false, number, options, deadline);
       }
     }
@@ -293,6 +297,11 @@ export function errorOf(failure: unknown): DrayageError {
   return error.code === Code.Unauthenticated
     ? new UnauthenticatedError(converted, { cause: error })
     : errorFor(converted, { cause: error });
+}
+
+/** Whether a path, and not its sandbox or session, does not exist. */
+function isMissingPath({ fault }: DrayageError): boolean {
+  return fault.code === "not_found" && fault.detail === "not_found";
 }
 
 /** The codes of Node.js in the chain of causes, such as `ECONNREFUSED`. */

@@ -3,9 +3,11 @@
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type TestContext, test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
-import { headers, type Msg, type NatsConnection } from "@nats-io/transport-node";
+import { errors, headers, type Msg, type NatsConnection } from "@nats-io/transport-node";
 import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
 
 import { EndingEvents, PublishedWork, Publisher } from "../src/bus.js";
@@ -14,12 +16,13 @@ import {
   DeadlineError,
   DeniedError,
   Dray,
+  NotFoundError,
   type RetryPolicy,
   UnauthenticatedError,
   UnavailableError,
 } from "../src/index.js";
 import { ToolCallOutcome } from "../src/models.js";
-import { lasts, retryDelayMs } from "../src/options.js";
+import { type CallOptions, lasts, retryDelayMs } from "../src/options.js";
 import { FaultCode, Files } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
@@ -66,6 +69,26 @@ test("a final fault is not repeated and keeps its advice", async (t) => {
     return true;
   });
   assert.equal(endpoint.seen.length, 1);
+});
+
+test("a path that a repetition does not find was removed by an earlier attempt", async (t) => {
+  const lost = refusal(Code.Unavailable, { code: FaultCode.UNAVAILABLE, message: "Lost.", retryable: true });
+  const missing = (detail: string) => refusal(Code.NotFound, { code: FaultCode.NOT_FOUND, message: "Missing.", detail });
+  const remove = async (...failures: ConnectError[]): Promise<void> => {
+    const { endpoint, dray } = await connected(t, (number) => {
+      const failure = failures[number - 1];
+      if (failure !== undefined) throw failure;
+      return {};
+    });
+    try {
+      await dray.sandbox("docker:web").remove("/work/f");
+    } finally {
+      assert.equal(endpoint.seen.length, failures.length);
+    }
+  };
+  await remove(lost, missing("not_found"));
+  await assert.rejects(remove(missing("not_found")), NotFoundError);
+  await assert.rejects(remove(lost, missing("sandbox_gone")), NotFoundError);
 });
 
 test("an unknown caller gets a separate error", async (t) => {
@@ -427,6 +450,69 @@ test("calls share a subscription and each gets only its own events", async () =>
   assert.equal(await Promise.race([second.message, Promise.resolve(silent)]), silent);
   for (const event of [first, first, second, again]) event.forget();
   assert.equal(events.size, 0);
+});
+
+test("a call whose outcome is not awaited leaves nothing behind", async () => {
+  let deliver = (_error: Error | null, _message: Msg): void => undefined;
+  const connection = {
+    subscribe: (_subject: string, options: { callback: typeof deliver }) => {
+      deliver = options.callback;
+      return { isClosed: () => false };
+    },
+    flush: async () => undefined,
+  };
+  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
+  const ended = await events.open("ended");
+  const message = { headers: headers() };
+  message.headers.set("Dray-Operation", "ended");
+  message.headers.set("Dray-Schema", "dray.v1.ToolCallResolved/1");
+  deliver(null, message as Msg);
+  assert.equal(await ended.message, message);
+  assert.equal(events.size, 0);
+  // The events of these calls never arrive, and their owner drops them.
+  for (let number = 0; number < 10; number++) await events.open(`dropped-${number}`);
+  assert.equal(events.size, 10);
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  for (let round = 0; round < 1_000 && events.size > 0; round++) {
+    collect();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.equal(events.size, 0);
+});
+
+/** A publisher on a connection that confirms subscriptions with `flush`, and publications immediately. */
+function publisherWith(flush: () => Promise<void>, options: CallOptions): Publisher {
+  const connection = {
+    subscribe: () => ({ isClosed: () => false }),
+    flush,
+    isClosed: () => false,
+    request: async () => ({ json: () => ({ stream: "DRAY_WORK", seq: 1 }) }),
+  };
+  const construct = Publisher as unknown as new (connection: unknown, settings: object) => Publisher;
+  return new construct(connection, { tenant: "acme", options });
+}
+
+test("a publication in an outage ends at its deadline or with its signal", async () => {
+  const unanswered = publisherWith(() => new Promise(() => undefined), { timeoutMs: 100 });
+  await assert.rejects(unanswered.publishToolCall("t", {}), DeadlineError);
+  const controller = new AbortController();
+  const flushing = () => {
+    setImmediate(() => controller.abort(new Error("the user left")));
+    return new Promise<void>(() => undefined);
+  };
+  const left = publisherWith(flushing, { timeoutMs: 600_000, signal: controller.signal });
+  await assert.rejects(left.publishToolCall("t", {}), /the user left/);
+});
+
+test("a subscription that an outage interrupts is confirmed later", async () => {
+  let flushes = 0;
+  const flush = async (): Promise<void> => {
+    if (++flushes < 3) throw new errors.RequestError("connection disconnected");
+  };
+  const publisher = publisherWith(flush, { timeoutMs: 60_000, retry: FAST_RETRY });
+  assert.equal((await publisher.publishToolCall("t", {})).duplicate, false);
+  assert.equal(flushes, 3);
 });
 
 test("a subscription that the server closed is opened again", async () => {

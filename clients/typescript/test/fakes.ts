@@ -17,8 +17,8 @@ export type FetchHandler = (
   context: HandlerContext,
 ) => MessageInitShape<typeof FetchReplySchema> | Promise<MessageInitShape<typeof FetchReplySchema>>;
 
-/** Answers `Egress.Fetch` with one function and `Sandboxes.Stat` with an empty entry, and keeps the metadata of each.
- * */
+/** Answers `Egress.Fetch` with one function, `Sandboxes.Remove` with its errors or success, and `Sandboxes.Stat` with an
+ * empty entry. Keeps the metadata of each. */
 export class FakeEndpoint {
   readonly seen: Headers[] = [];
   readonly sessions = new Set<ServerHttp2Session>();
@@ -33,6 +33,11 @@ export class FakeEndpoint {
         },
       });
       router.service(Sandboxes, {
+        remove: async (_request, context) => {
+          this.seen.push(context.requestHeader);
+          await handle(this.seen.length, "", context);
+          return {};
+        },
         stat: (_request, context) => {
           this.seen.push(context.requestHeader);
           return {};

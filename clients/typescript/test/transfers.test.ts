@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { link, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,10 +12,10 @@ import { type TestContext, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 
 import { Deadline } from "../src/deadline.js";
-import { DeadlineError, IntegrityError, type RetryPolicy, UnavailableError } from "../src/index.js";
+import { DeadlineError, Dray, IntegrityError, type RetryPolicy, UnavailableError } from "../src/index.js";
 import { type LocalSource, type PreparedSource, prepareSource } from "../src/sources.js";
 import { Transfers } from "../src/transfers.js";
-import { type Artifact, ArtifactSchema } from "../src/v1/index.js";
+import { type Artifact, ArtifactSchema, ContentSchema } from "../src/v1/index.js";
 import { FakeStore } from "./fakes.js";
 
 const FAST_RETRY: RetryPolicy = { maxAttempts: 4, firstDelayMs: 1, maxDelayMs: 10 };
@@ -57,6 +57,26 @@ test("a download that ends early is repeated from the start", async (t) => {
   const target = join(await directory(t), "copy.bin");
   await TRANSFERS.downloadFile(url, artifactOf(BODY), target, deadline(t), FAST_RETRY);
   assert.ok((await readFile(target)).equals(BODY));
+});
+
+test("a file whose name is as long as possible is downloaded", async (t) => {
+  const url = await store(t, (_number, _request, response) => response.end(BODY));
+  const target = join(await directory(t), "n".repeat(255));
+  await TRANSFERS.downloadFile(url, artifactOf(BODY), target, deadline(t), FAST_RETRY);
+  assert.ok((await readFile(target)).equals(BODY));
+});
+
+test("content of a message replaces a file instead of changing it", async (t) => {
+  const temporary = await directory(t);
+  const [target, other] = [join(temporary, "f"), join(temporary, "link")];
+  await writeFile(target, "before");
+  await link(target, other);
+  const dray = new Dray("127.0.0.1:1", { tenant: "acme", plaintext: true });
+  t.after(() => dray.close());
+  const content = create(ContentSchema, { body: { case: "inline", value: Buffer.from("after") } });
+  await dray.download(content, target);
+  assert.deepEqual([await readFile(target, "utf8"), await readFile(other, "utf8")], ["after", "before"]);
+  assert.deepEqual((await readdir(temporary)).sort(), ["f", "link"]);
 });
 
 for (const [what, sent] of [

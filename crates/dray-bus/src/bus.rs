@@ -200,11 +200,23 @@ impl Bus {
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
+    pub async fn compare_topology(
+        &self,
+        topology: &Topology,
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
+        topology.verify(&self.inner.backend).await
+    }
+
+    /// Like [`Self::compare_topology`], and records the number of differences in `dray_topology_mismatch`: for all that
+    /// the services of this process need, because the next verification replaces the number.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
     pub async fn verify_topology(
         &self,
         topology: &Topology,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
-        let mismatches = topology.verify(&self.inner.backend).await?;
+        let mismatches = self.compare_topology(topology).await?;
         self.inner
             .metrics
             .topology_mismatch

@@ -89,6 +89,7 @@ impl Bus {
         health: ConnectionHealth,
         tasks: TaskTracker,
     ) -> Self {
+        metrics.start_at_zero();
         Self {
             inner: Arc::new(BusInner {
                 backend,

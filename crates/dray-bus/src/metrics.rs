@@ -51,7 +51,7 @@ pub(crate) struct BusMetrics {
     pub(crate) slow_consumer_total: Counter<u64>,
     /// `dray_permission_violation_total`: subjects that the server refused.
     pub(crate) permission_violation_total: Counter<u64>,
-    /// `dray_topology_mismatch`: fields that differ, of the last verification.
+    /// `dray_topology_mismatch`: fields that differ, of the last verification of what the services need.
     pub(crate) topology_mismatch: Gauge<u64>,
 }
 
@@ -173,6 +173,17 @@ impl BusMetrics {
                 "dray_topology_mismatch",
                 "Fields of streams and consumers that differ from what they must be.",
             ),
+        }
+    }
+
+    /// Creates the counters of the connection with 0, so that the first event is an increase and not a new series.
+    pub(crate) fn start_at_zero(&self) {
+        for counter in [
+            &self.disconnects_total,
+            &self.slow_consumer_total,
+            &self.permission_violation_total,
+        ] {
+            counter.add(0, &[]);
         }
     }
 

@@ -69,6 +69,8 @@ pub struct SweepReport {
 impl WorkSweeper {
     /// A sweeper for the contracts of this crate's version.
     pub fn new(bus: Bus) -> Self {
+        // The first stranded message is an increase and not a new series.
+        bus.inner.metrics.stranded_total.add(0, &[]);
         Self {
             bus,
             rejections: Vec::new(),

@@ -60,6 +60,14 @@ impl MeterReader {
             .sum()
     }
 
+    /// Whether a metric has been written, if only with 0.
+    fn has_series(&self, name: &str) -> bool {
+        let families = self.registry.gather();
+        families
+            .iter()
+            .any(|family| family.name() == name && !family.get_metric().is_empty())
+    }
+
     #[track_caller]
     fn check(&self, name: &str, label: Option<(&str, &str)>, expected: f64) {
         let found = self.count(name, label);
@@ -155,6 +163,7 @@ async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator(
     let bus = Bus::in_process(clock.clone(), &metrics.meter());
     bus.apply_topology(&Topology::default()).await.unwrap();
     let mut sweeper = WorkSweeper::new(bus.clone());
+    assert!(metrics.has_series("dray_stranded_total"));
     let passed = meta(&clock, "op", Duration::ZERO);
     bus.publish_work(&passed, &v1::ToolCallRequested::default())
         .await
@@ -236,6 +245,19 @@ async fn a_letter_that_was_seen_open_waits_after_the_ledger_has_forgotten_its_wo
     metrics.check("dray_dead_oldest_seconds", None, days.as_secs_f64());
 }
 
+#[tokio::test]
+async fn a_comparison_of_a_part_of_the_topology_is_not_recorded() {
+    let metrics = MeterReader::new();
+    let bus = Bus::in_process(Clock::system(), &metrics.meter());
+    let mut needed = Topology::default();
+    assert!(bus.verify_topology(&needed).await.unwrap().len() > 1);
+    needed.streams.truncate(1);
+    needed.consumers.clear();
+    assert_eq!(bus.compare_topology(&needed).await.unwrap().len(), 1);
+    // The number of the whole stays.
+    assert!(metrics.count("dray_topology_mismatch", None) > 1.5);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_connections_are_counted() {
     let metrics = MeterReader::new();
@@ -244,7 +266,14 @@ async fn lost_connections_are_counted() {
     let bus = Bus::connect(&options, Clock::system(), &metrics.meter())
         .await
         .unwrap();
-    metrics.check("dray_bus_disconnects_total", None, 0.0);
+    for name in [
+        "dray_bus_disconnects_total",
+        "dray_permission_violation_total",
+        "dray_slow_consumer_total",
+    ] {
+        assert!(metrics.has_series(name), "{name}");
+        metrics.check(name, None, 0.0);
+    }
     server.restart();
     eventually("the loss to be counted", async || {
         (metrics.count("dray_bus_disconnects_total", None) > 0.5).then_some(())

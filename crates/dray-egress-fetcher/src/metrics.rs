@@ -38,6 +38,28 @@ impl AuditDestination {
     }
 }
 
+/// The reason for which an audit event did not reach a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Too many events waited.
+    QueueFull,
+    /// The event could not be written or sent.
+    WriteFailed,
+}
+
+impl DropReason {
+    /// Every reason.
+    const ALL: [Self; 2] = [Self::QueueFull, Self::WriteFailed];
+
+    /// The label in the metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::WriteFailed => "write_failed",
+        }
+    }
+}
+
 /// How long DNS servers take. They are those of the configuration, so their number is bounded.
 #[derive(Debug)]
 struct DnsServerMetrics(Histogram<f64>);
@@ -103,6 +125,11 @@ impl EgressMetrics {
         }
         for class in dray_guard::blocked_classes() {
             counters.blocked.add(0, &[KeyValue::new("class", class)]);
+        }
+        for reason in DropReason::ALL {
+            let labels = [KeyValue::new("reason", reason.as_str())];
+            counters.audit_file.add(0, &labels);
+            counters.audit_syslog.add(0, &labels);
         }
         for counter in [
             &counters.pin_mismatches,
@@ -179,12 +206,12 @@ impl EgressMetrics {
     }
 
     /// Counts an event that did not reach a destination in addition to log and stream.
-    pub fn audit_dropped(&self, destination: AuditDestination, reason: &'static str) {
+    pub fn audit_dropped(&self, destination: AuditDestination, reason: DropReason) {
         let counter = match destination {
             AuditDestination::File => &self.counters.audit_file,
             AuditDestination::Syslog => &self.counters.audit_syslog,
         };
-        counter.add(1, &[KeyValue::new("reason", reason)]);
+        counter.add(1, &[KeyValue::new("reason", reason.as_str())]);
     }
 
     /// Counts events that the file did not take at the first attempt.

@@ -7,6 +7,7 @@ use dray_types::PlatformKind;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
+use crate::accounts::AccountRegistry;
 use crate::cache::CacheMetrics;
 use crate::record::{DeliveryRecord, WaitingReason};
 
@@ -25,6 +26,8 @@ pub struct DeliveryMetrics {
     delivery_seconds: Histogram<f64>,
 }
 
+/// The outcomes of steps.
+const STEP_OUTCOMES: [&str; 3] = ["done", "failed", "unknown"];
 /// Route of a file that was never sent.
 const NO_ROUTE: &str = "other";
 
@@ -90,9 +93,25 @@ impl DeliveryMetrics {
         self.request_seconds.record(duration.as_secs_f64(), &labels);
     }
 
+    /// Creates the counters of steps on the platforms of these accounts with 0, so that the first event is an increase and
+    /// not a new series.
+    pub(crate) fn start_at_zero(&self, accounts: &AccountRegistry) {
+        for account in accounts.iter() {
+            for route in Route::ALL {
+                for outcome in STEP_OUTCOMES {
+                    self.add_steps(0, account.platform.name(), route, outcome);
+                }
+            }
+        }
+    }
+
     pub(crate) fn step(&self, platform: &'static str, route: Route, outcome: &'static str) {
+        self.add_steps(1, platform, route, outcome);
+    }
+
+    fn add_steps(&self, count: u64, platform: &'static str, route: Route, outcome: &'static str) {
         self.steps.add(
-            1,
+            count,
             &[
                 KeyValue::new("platform", platform),
                 KeyValue::new("route", route.as_str()),

@@ -60,6 +60,7 @@ impl ApplySection<Config> for AccountReload {
     fn apply(&mut self, in_force: &Config, later: &Config) -> Result<(), StartError> {
         let registry = &self.inbound.accounts;
         registry.replace(later.accounts_after(in_force, registry, &self.clock)?);
+        self.inbound.receiver.metrics.start_at_zero(registry);
         self.inbound.config.replace(later.clone());
         self.pollers.follow_accounts();
         let changes = AccountChanges::between(in_force, later);

@@ -116,6 +116,8 @@ impl PlatformDelivery {
     ) -> Result<(Self, PollTasks), StartError> {
         let listen = config.listen;
         let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
+        let inbound = &deliveries.inbound;
+        inbound.receiver.metrics.start_at_zero(&inbound.accounts);
         if let Some(address) = listen {
             // The listener is bound before any task is spawned, so that a port in use fails the start.
             let listener = TcpListener::bind(address).await.map_err(|error| {

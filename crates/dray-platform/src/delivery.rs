@@ -155,6 +155,24 @@ pub enum Route {
 }
 
 impl Route {
+    /// Every route.
+    pub const ALL: [Self; 14] = [
+        Self::Photo,
+        Self::Document,
+        Self::Animation,
+        Self::Video,
+        Self::Audio,
+        Self::Voice,
+        Self::Album,
+        Self::Attachment,
+        Self::File,
+        Self::Image,
+        Self::Link,
+        Self::Text,
+        Self::Notice,
+        Self::Copy,
+    ];
+
     /// The name in receipts, metrics and keys.
     pub const fn as_str(self) -> &'static str {
         match self {

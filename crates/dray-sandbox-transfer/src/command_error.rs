@@ -18,6 +18,11 @@ pub enum CommandError {
     /// The audit event was not stored, so the program was not started.
     #[error("the audit event of a program was not stored: {0:?}")]
     Audit(Box<Fault>),
+    /// Like [`Self::Audit`], and the record of the operation could not be removed, so a repetition would be refused.
+    #[error(
+        "the audit event of a program was not stored, and its operation cannot be repeated: {0:?}"
+    )]
+    Unrepeatable(Box<Fault>),
     /// The sandbox did not run it.
     #[error(transparent)]
     NotRun(dray_sandbox::Error),
@@ -44,6 +49,10 @@ impl From<CommandError> for Fault {
                 "Check what the program has done, then send a new operation id to run it again.",
             ),
             CommandError::Audit(fault) => *fault,
+            CommandError::Unrepeatable(fault) => Self {
+                retry: RetryAdvice::Never,
+                ..fault.advice("Nothing was run. Send a new operation id to run the program.")
+            },
             CommandError::NotRun(error) => refused_fault(&error),
             CommandError::Started(error) => Self {
                 retry: RetryAdvice::Never,
@@ -96,6 +105,8 @@ fn refused_fault(error: &dray_sandbox::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -106,6 +117,16 @@ mod tests {
         let fault = Fault::from(started);
         assert!(!fault.is_retryable());
         assert_eq!(fault.detail, "unavailable");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_repeated_although_it_did_not_run_needs_a_new_operation() {
+        let busy = Fault::new(FaultCode::RateLimited, "Busy.").retry_after(Duration::from_secs(1));
+        let stored = Fault::from(CommandError::Audit(Box::new(busy.clone())));
+        assert!(stored.is_retryable());
+        let kept = Fault::from(CommandError::Unrepeatable(Box::new(busy)));
+        assert!(!kept.is_retryable());
+        assert!(kept.advice.contains("new operation id"), "{kept:?}");
     }
 
     #[test]

@@ -156,14 +156,30 @@ impl CommandLedger {
         &self,
         tenant: &TenantId,
         operation: &OperationId,
-    ) -> Result<(), Error> {
+    ) -> Result<BegunCommand, Error> {
         let key = format!("exec.{}.{}", tenant.token(), token(operation.as_str()));
         match self.keys.create(&key, Bytes::from_static(b"1")).await {
-            Ok(_) => Ok(()),
+            Ok(revision) => Ok(BegunCommand { key, revision }),
             Err(KeyError::Exists) => Err(CommandError::Repeated.into()),
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Removes the record of an operation whose program was not started, so that a repetition starts it.
+    ///
+    /// # Errors
+    ///
+    /// The record may still be there: the bus failed.
+    pub(crate) async fn withdraw(&self, begun: BegunCommand) -> Result<(), KeyError> {
+        self.keys.delete(&begun.key, begun.revision).await
+    }
+}
+
+/// The record of an operation that is about to start its program.
+#[derive(Debug)]
+pub(crate) struct BegunCommand {
+    key: String,
+    revision: u64,
 }
 
 #[cfg(test)]

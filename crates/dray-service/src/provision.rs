@@ -68,5 +68,30 @@ pub(crate) async fn wait_until_verified(
     }
 }
 
-/// Time between two checks of the topology.
+/// Time between two checks of the topology at the start.
 const TOPOLOGY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Time between two checks of the topology while the services run.
+pub(crate) const VERIFY_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Compares the topology immediately and after each `interval`, and logs each new difference. The comparison is recorded in
+/// `dray_topology_mismatch`, so that what an operator changes while the services run becomes an alert. Never returns.
+pub(crate) async fn verify_regularly(bus: Bus, topology: Topology, interval: Duration) {
+    let mut reported = String::new();
+    loop {
+        match bus.verify_topology(&topology).await {
+            Ok(mismatches) => {
+                let found = list_mismatches(&mismatches);
+                if found != reported && !found.is_empty() {
+                    tracing::error!(found, "the topology differs from what the services need");
+                }
+                reported = found;
+            }
+            // Other checks report that the bus is away. The last number stays.
+            Err(error) => tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the topology could not be compared"
+            ),
+        }
+        tokio::time::sleep(interval).await;
+    }
+}

@@ -69,8 +69,10 @@ pub(super) const ALERT_RULES: [AlertRule; 18] = [
     },
     AlertRule {
         name: "DrayTopologyMismatch",
-        expression: "max(dray_topology_mismatch) > 0",
-        hold: "5m",
+        // A service whose start fails reports it for a minute, and is started again after up to five minutes. The hold is
+        // longer than the window, so that the wait of a new system for its job of the topology is no alert.
+        expression: "max(max_over_time(dray_topology_mismatch[8m])) > 0",
+        hold: "10m",
         severity: AlertSeverity::Critical,
         summary: "Streams or consumers differ from what the services need.",
     },

@@ -26,6 +26,9 @@ class CallEffect:
     request: Message
     auxiliary: bool = False
     """Whether the request only prepares or completes the main request of the operation."""
+    removes: bool = False
+    """Whether the request removes a path. If a repetition finds no path, an earlier attempt has removed it: its reply was
+    lost."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ def call(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[Reply
 def call_auxiliary(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[ReplyT]:
     """Sends a request that only prepares or completes the main one. It has a separate operation id."""
     return cast(ReplyT, (yield CallEffect(method, request, auxiliary=True)))
+
+
+def call_removing(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[ReplyT]:
+    """Sends a request that removes a path."""
+    return cast(ReplyT, (yield CallEffect(method, request, removes=True)))
 
 
 class OperationIds:

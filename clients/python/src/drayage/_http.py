@@ -9,9 +9,7 @@ import errno
 import hashlib
 import http.client
 import io
-import os
 import ssl
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -21,6 +19,7 @@ from urllib.parse import urlsplit
 
 from drayage import v1
 from drayage._effects import DownloadEffect, UploadEffect
+from drayage._partial_file import partial_file
 from drayage._transfer import Transfer, shut_down
 from drayage.faults import Fault, FaultCode, IntegrityError, UnavailableError
 from drayage.options import RetryPolicy
@@ -79,22 +78,17 @@ class Transfers:
             _repeat(into_memory, transfer, retry)
             return b"".join(parts)
         target = effect.target
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            try:
+        with partial_file(target) as file:
 
-                def into_file() -> None:
-                    file.seek(0)
-                    file.truncate()
-                    self._get(transfer, effect, file.write)
+            def into_file() -> None:
+                file.seek(0)
+                file.truncate()
+                self._get(transfer, effect, file.write)
 
-                _repeat(into_file, transfer, retry)
-                file.flush()
-                # A caller that has cancelled the download does not expect the file any more.
-                transfer.refuse_cancelled()
-                os.replace(file.name, target)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+            _repeat(into_file, transfer, retry)
+            file.flush()
+            # A caller that has cancelled the download does not expect the file any more.
+            transfer.refuse_cancelled()
         return None
 
     def _get(self, transfer: Transfer, effect: DownloadEffect, write: Callable[[bytes], object]) -> None:

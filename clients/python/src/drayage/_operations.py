@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
 
 from drayage import methods, v1
-from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, spool, upload, wait
+from drayage._effects import (
+    Operation,
+    call,
+    call_auxiliary,
+    call_removing,
+    download_bytes,
+    download_file,
+    hash_file,
+    spool,
+    upload,
+    wait,
+)
+from drayage._partial_file import partial_file
 from drayage.faults import InvalidParameterError
 from drayage.models import (
     CommandChunk,
@@ -260,7 +272,8 @@ def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
     """Writes a file to a local path, which appears only when every byte was compared."""
     content = stored.content if isinstance(stored, FetchedFile) else stored
     if isinstance(content, v1.Content) and not content.HasField("claim"):
-        target.write_bytes(content.inline)
+        with partial_file(target) as file:
+            file.write(content.inline)
         return target
     claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
     url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
@@ -382,7 +395,7 @@ def sandbox_stat(target: SandboxTarget, path: str | bytes, follow: bool) -> Oper
 def sandbox_remove(target: SandboxTarget, path: str | bytes, recursive: bool) -> Operation[None]:
     """Removes a path of a sandbox."""
     request = v1.RemoveSandboxPathRequest(sandbox=target.ref(), path=path_bytes(path), recursive=recursive)
-    yield from call(methods.SANDBOXES_REMOVE, request)
+    yield from call_removing(methods.SANDBOXES_REMOVE, request)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
@@ -50,14 +51,10 @@ class AsyncStreamCopy:
         return await self._transfer.run(copy_stream, stream)
 
     async def _copy(self, chunks: AsyncIterator[bytes]) -> Path:
-        with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
-            try:
-                while (chunk := await self._next(chunks)) is not None:
-                    await asyncio.to_thread(file.write, _checked(chunk))
-            except BaseException:
-                os.unlink(file.name)
-                raise
-        return Path(file.name)
+        with _kept_copy() as (file, path):
+            while (chunk := await self._next(chunks)) is not None:
+                await asyncio.to_thread(file.write, _checked(chunk))
+        return path
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         """The next chunk, and `None` after the last one."""
@@ -73,17 +70,25 @@ class AsyncStreamCopy:
 def copy_stream(transfer: Transfer, stream: BinaryIO | Iterable[bytes]) -> Path:
     """Copies a stream in this thread."""
     chunks = iter(lambda: stream.read(CHUNK_BYTES), b"") if _is_file_object(stream) else iter(stream)
-    with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
-        try:
-            for chunk in chunks:
-                transfer.remaining()
-                file.write(_checked(chunk))
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    path = Path(file.name)
+    with _kept_copy() as (file, path):
+        for chunk in chunks:
+            transfer.remaining()
+            file.write(_checked(chunk))
     transfer.on_cancel(partial(path.unlink, missing_ok=True))
     return path
+
+
+@contextmanager
+def _kept_copy() -> Iterator[tuple[BinaryIO, Path]]:
+    """A new temporary file, which is removed after an error in the block."""
+    descriptor, path = tempfile.mkstemp(prefix="drayage-")
+    try:
+        # Windows does not remove an open file.
+        with os.fdopen(descriptor, "wb") as file:
+            yield file, Path(path)
+    except BaseException:
+        os.unlink(path)
+        raise
 
 
 def _checked(chunk: object) -> bytes | bytearray | memoryview:

@@ -124,6 +124,11 @@ class Attempts:
             raise deadline_error()
         return min(remaining, MAX_ATTEMPT_SECONDS)
 
+    def has_removed(self, error: DrayageError) -> bool:
+        """Whether an earlier attempt has removed the path that this one did not find. The reply of the earlier one was lost."""
+        fault = error.fault
+        return self.number > 1 and fault.code is FaultCode.NOT_FOUND and fault.detail == "not_found"
+
     def delay_after(self, error: DrayageError) -> float:
         """Seconds to wait before the next attempt. Raises the error after the last attempt."""
         fault, retry = error.fault, self.options.retry

@@ -338,6 +338,8 @@ class AsyncDray:
                 error = incomplete_reply()
             except AsyncChannels.FAILURES as failure:
                 error = self._channels.error_of(failure)
+                if effect.removes and attempts.has_removed(error):
+                    return method.reply()
             await asyncio.sleep(attempts.delay_after(error))
 
     async def _do(self, effect: Effect, deadline: float) -> Any:

@@ -11,10 +11,13 @@ import concurrent.futures
 import contextlib
 import json
 import logging
+import os
 import re
 import threading
 import time
 import uuid
+import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
@@ -50,6 +53,8 @@ ASK_SECONDS = 5.0
 """Time between two requests for an outcome whose event has not arrived."""
 REPORT_SECONDS = 5.0
 """Time after the deadline of a call within which a service reports that the call expired."""
+RECONNECT_POLL_SECONDS = 0.05
+"""Time between two looks at a connection that is being made again."""
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
 _OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
     "dray.v1.ToolCallResolved": v1.ToolCallResolved,
@@ -59,6 +64,8 @@ _LOST_REPLY_ERRORS = (
     asyncio.TimeoutError,
     nats.errors.NoRespondersError,
     nats.errors.ConnectionClosedError,
+    # The connection was lost after the look at it, and others have filled the buffer of the library.
+    nats.errors.OutboundBufferLimitError,
     # A publication without a responder: the stream is missing, or has no leader while the servers restart.
     nats.js.errors.NoStreamResponseError,
 )
@@ -66,7 +73,9 @@ _LOST_REPLY_ERRORS = (
 
 class EndingEvents:
     """The events that end calls of a tenant. One subscription passes each event to the calls that wait for it; with a
-    subscription for each call, every waiting call would receive every event."""
+    subscription for each call, every waiting call would receive every event.
+
+    A call is listed until its event arrives, `close` is called, or the caller drops its queue."""
 
     def __init__(self, connection: Any, tenant: str) -> None:
         self._connection = connection
@@ -74,10 +83,12 @@ class EndingEvents:
         self._subscribing = asyncio.Lock()
         self._subscription: Any = None
         self._is_confirmed = False
-        self._waiting: dict[str, set[asyncio.Queue[Any]]] = {}
+        self._waiting: dict[str, set[weakref.ref[asyncio.Queue[Any]]]] = {}
+        self._dropped: deque[str] = deque()
 
     async def open(self, operation_id: str) -> asyncio.Queue[Any]:
-        """The messages about an operation from now on, until `close`."""
+        """The message that ends an operation, from now on. The caller keeps the queue for as long as it waits."""
+        self._remove_dropped()
         async with self._subscribing:
             if self._subscription is None:
                 self._subscription = await self._connection.subscribe(self._subject, cb=self._dispatch)
@@ -86,20 +97,36 @@ class EndingEvents:
                 await self._connection.flush()
                 self._is_confirmed = True
         messages: asyncio.Queue[Any] = asyncio.Queue()
-        self._waiting.setdefault(operation_id, set()).add(messages)
+        dropped = self._dropped
+        # The collector may run this in any thread, so the entry is removed later.
+        entry = weakref.ref(messages, lambda _: dropped.append(operation_id))
+        self._waiting.setdefault(operation_id, set()).add(entry)
         return messages
 
     def close(self, operation_id: str, messages: asyncio.Queue[Any]) -> None:
         """Stops collecting messages of `open`. A second call does nothing."""
-        queues = self._waiting.get(operation_id, set())
-        queues.discard(messages)
-        if not queues:
+        entries = self._waiting.get(operation_id, set())
+        entries.discard(weakref.ref(messages))
+        if not entries:
             self._waiting.pop(operation_id, None)
 
+    def _remove_dropped(self) -> None:
+        """Removes the entries of calls whose owners no longer wait."""
+        while self._dropped:
+            operation_id = self._dropped.popleft()
+            entries = {entry for entry in self._waiting.pop(operation_id, set()) if entry() is not None}
+            if entries:
+                self._waiting[operation_id] = entries
+
     async def _dispatch(self, message: Any) -> None:
-        operation_id = (message.headers or {}).get("Dray-Operation", "")
-        for messages in self._waiting.get(operation_id, ()):
-            messages.put_nowait(message)
+        self._remove_dropped()
+        headers = message.headers or {}
+        if headers.get("Dray-Schema", "").split("/")[0] not in _OUTCOMES:
+            return
+        # A call ends once.
+        for entry in self._waiting.pop(headers.get("Dray-Operation", ""), set()):
+            if (messages := entry()) is not None:
+                messages.put_nowait(message)
 
 
 class AsyncPublisher:
@@ -193,7 +220,7 @@ class AsyncPublisher:
         )
         deadline = time.time() + check_seconds("timeout", self._options.timeout if timeout is None else timeout)
         # The subscription is opened first, so that no event is missed between the acknowledgement and the subscription.
-        messages = await self._events.open(operation)
+        messages = await self._open_events(operation, deadline)
         try:
             duplicate = await self._publish(call, operation, deadline)
         except BaseException:
@@ -206,6 +233,8 @@ class AsyncPublisher:
         if self._connection.is_closed:
             # The connection is opened again after every loss, so its owner has closed it.
             raise RuntimeError("the publisher is closed")
+        if not await self._is_connected_before(time.time() + PUBLISH_SECONDS):
+            return None
         request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
         headers = self._headers("ToolCallOutcomeRequest", str(uuid.uuid4()), time.time() + PUBLISH_SECONDS)
         # The last token is the tenant: the server lets a publisher ask for its own only.
@@ -290,6 +319,30 @@ class AsyncPublisher:
         resolved = ResolvedArguments(event.resolved, content)
         return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, resolved, None)
 
+    async def _is_connected_before(self, deadline: float) -> bool:
+        """Waits for the connection; `False` if the deadline passes or the connection is closed. The library keeps what is sent
+        without a connection, so each attempt would add a copy to its buffer, and a full buffer is an error."""
+        while not self._connection.is_connected:
+            remaining = deadline - time.time()
+            if self._connection.is_closed or remaining <= 0:
+                return False
+            await asyncio.sleep(min(RECONNECT_POLL_SECONDS, remaining))
+        return True
+
+    async def _open_events(self, operation: str, deadline: float) -> asyncio.Queue[Any]:
+        attempt = 0
+        while True:
+            attempt += 1
+            if not await self._is_connected_before(deadline):
+                raise _unconfirmed()
+            try:
+                return await asyncio.wait_for(self._events.open(operation), deadline - time.time())
+            except _LOST_REPLY_ERRORS as error:
+                delay = self._options.retry.delay(attempt, 0.0)
+                if self._connection.is_closed or time.time() + delay >= deadline:
+                    raise _unconfirmed() from error
+            await asyncio.sleep(delay)
+
     async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
         headers = {
             **self._headers("ToolCallRequested", operation, deadline),
@@ -300,6 +353,8 @@ class AsyncPublisher:
         attempt = 0
         while True:
             attempt += 1
+            if not await self._is_connected_before(deadline):
+                raise _unconfirmed()
             try:
                 # The call has no `stream=`, because a header that controls the server would make the message a dead
                 # letter.
@@ -310,15 +365,7 @@ class AsyncPublisher:
                 # The stream may have stored the message, so the repetition has the same id.
                 delay = self._options.retry.delay(attempt, 0.0)
                 if self._connection.is_closed or time.time() + delay >= deadline:
-                    raise UnavailableError(
-                        Fault(
-                            FaultCode.UNAVAILABLE,
-                            "The stream did not confirm the tool call.",
-                            "unconfirmed",
-                            "Publish it again with the same operation id.",
-                            retryable=True,
-                        )
-                    ) from error
+                    raise _unconfirmed() from error
                 await asyncio.sleep(delay)
                 continue
             except nats.js.errors.APIError as error:
@@ -418,6 +465,19 @@ def _connect_error(failure: Exception) -> DrayageError:
     )
 
 
+def _unconfirmed() -> UnavailableError:
+    """The error when a call was not published within its time, as far as the publisher knows."""
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            "The stream did not confirm the tool call.",
+            "unconfirmed",
+            "Publish it again with the same operation id.",
+            retryable=True,
+        )
+    )
+
+
 def _no_consumer(reason: str) -> UnavailableError:
     """The error when missed outcomes cannot be requested."""
     return UnavailableError(
@@ -501,6 +561,7 @@ class Publisher:
         options: CallOptions | None = None,
         **nats_options: Any,
     ) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="drayage-publisher", daemon=True)
         self._thread.start()
@@ -537,8 +598,9 @@ class Publisher:
             self._close_generator(outcomes)
 
     def close(self) -> None:
-        """Closes the connection. A second call does nothing."""
-        if self._loop.is_closed():
+        """Closes the connection. A second call does nothing, and neither does one in a process that was forked: the
+        connection belongs to the parent."""
+        if self._loop.is_closed() or self._is_forked():
             return
         try:
             self._wait(self._publisher.close())
@@ -555,7 +617,7 @@ class Publisher:
 
     def _close_generator(self, outcomes: AsyncGenerator[ToolCallOutcome, None]) -> None:
         """Ends a generator that the caller has left."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._is_forked():
             return
         closing = asyncio.run_coroutine_threadsafe(outcomes.aclose(), self._loop)
         # The collector of a cycle may run this in the thread of the loop, which must not wait for itself.
@@ -564,7 +626,15 @@ class Publisher:
             with contextlib.suppress(RuntimeError):
                 closing.result()
 
+    def _is_forked(self) -> bool:
+        """Whether this process is a child of the one that made the publisher, which has the thread of its loop."""
+        return self._process != os.getpid()
+
     def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        if self._is_forked():
+            work.close()
+            # Without its thread, the loop would never run the work.
+            raise RuntimeError("the publisher was made before `fork`; make a publisher in each process")
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("the publisher is closed")

@@ -337,6 +337,8 @@ class Dray:
                 error = incomplete_reply()
             except Channels.FAILURES as failure:
                 error = self._channels.error_of(failure)
+                if effect.removes and attempts.has_removed(error):
+                    return method.reply()
             time.sleep(attempts.delay_after(error))
 
     def _do(self, effect: Effect, deadline: float) -> Any:

@@ -20,7 +20,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
 use crate::config::AuditFormat;
-use crate::metrics::{AuditDestination, EgressMetrics};
+use crate::metrics::{AuditDestination, DropReason, EgressMetrics};
 
 /// Most events that wait.
 const MAX_QUEUED_EVENTS: usize = 4096;
@@ -215,7 +215,8 @@ impl AuditQueue {
             return QueueOutcome::Queued;
         }
         self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
-        self.metrics.audit_dropped(self.place, "queue_full");
+        self.metrics
+            .audit_dropped(self.place, DropReason::QueueFull);
         if !was_dropping {
             let place = self.place.as_str();
             tracing::error!(place, "audit events are dropped: their queue is full");
@@ -415,7 +416,8 @@ impl<W: EventWriter> QueueWorker<W> {
     fn drop_frames(&self, frames: &[Vec<u8>]) {
         self.release_bytes(frames);
         for _ in frames {
-            self.metrics.audit_dropped(self.place, "write_failed");
+            self.metrics
+                .audit_dropped(self.place, DropReason::WriteFailed);
         }
     }
 

@@ -67,7 +67,8 @@ impl EgressFetcher {
 
 /// Checks that the bucket exists as it must be. The host verifies only what a service needs with every setting.
 async fn verify_bucket(cx: &ServiceContext) -> Result<(), StartError> {
-    let verified = cx.bus.verify_topology(&bucket_topology()).await;
+    // Not `verify_topology`: the metric of this process is about what all its services need.
+    let verified = cx.bus.compare_topology(&bucket_topology()).await;
     let mismatches = verified.map_err(|error| {
         StartError::with_source("egress-fetcher.policy_bucket cannot be used", error)
     })?;

@@ -146,6 +146,9 @@ async fn section_19_counters_start_at_zero() {
         ("pin_mismatch_total", &[]),
         ("sink_failures_total", &[]),
         ("audit_failures_total", &[]),
+        ("audit_file_dropped_total{", &["reason=\"queue_full\""]),
+        ("audit_file_dropped_total{", &["reason=\"write_failed\""]),
+        ("audit_syslog_dropped_total{", &["reason=\"write_failed\""]),
         ("opened_range_fetches_total", &[]),
         ("retries_total", &[]),
     ];

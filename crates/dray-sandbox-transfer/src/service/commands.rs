@@ -24,6 +24,7 @@ use super::command_output::OutputCollector;
 use super::command_stream::{self, OutputChunks, OutputName, StreamedOutput};
 use super::{OpenedSandbox, SandboxTransfer, report};
 use crate::command_error::CommandError;
+use crate::commands::BegunCommand;
 use crate::egress_proxy::ProxiedProgram;
 use crate::error::Error;
 use crate::store::{Owner, StoreSource};
@@ -139,8 +140,11 @@ impl SandboxTransfer {
         let input = self.command_input(&owner, &allowed, &body).await?;
         audit.input_size = input.as_ref().map_or(0, |input| input.size);
         // The operation begins before the event and the start of the command: a repeated request must not run it again.
-        self.commands.begin(&meta.tenant, &meta.operation).await?;
-        let record = self.auditor.start(meta, audit).await?;
+        let begun = self.commands.begin(&meta.tenant, &meta.operation).await?;
+        let record = match self.auditor.start(meta, audit).await {
+            Ok(record) => record,
+            Err(error) => return Err(self.withdraw(begun, error).await),
+        };
         let request = allowed.request(body, input);
         let ran = self.run_command(&owner, &allowed, request, chunks).await;
         let ran = ran.map(|reply| v1::ExecSandboxReply {
@@ -153,6 +157,23 @@ impl SandboxTransfer {
             backends.failed(allowed.opened.engine.handle(), error.kind());
         }
         ran.map_err(|error| CommandError::Started(Box::new(error)).into())
+    }
+
+    /// Lets an operation be repeated whose program was not started because its event was not stored.
+    async fn withdraw(&self, begun: BegunCommand, error: Error) -> Error {
+        let Error::Command(CommandError::Audit(fault)) = error else {
+            return error;
+        };
+        match self.commands.withdraw(begun).await {
+            Ok(()) => CommandError::Audit(fault).into(),
+            Err(kept) => {
+                tracing::warn!(
+                    error = &kept as &dyn std::error::Error,
+                    "the record of a program that was not started could not be removed"
+                );
+                CommandError::Unrepeatable(fault).into()
+            }
+        }
     }
 
     /// Opens the sandbox and finds the directory, if a rule allows programs there.

@@ -1,5 +1,6 @@
 //! Programs that callers run.
 
+use dray_bus::Topology;
 use dray_bus::events::{EventFilter, EventStream, ObservedEvent};
 use dray_proto::v1::{SandboxCommandStage, SandboxCommandState};
 use dray_testkit::eventually;
@@ -234,6 +235,48 @@ async fn an_operation_runs_its_program_once() {
     let repeated: Fault = fixture.bus.call(&meta, &request).await.unwrap_err().into();
     assert_eq!(repeated.detail, "command_repeated");
     assert!(!repeated.is_retryable());
+    assert_eq!(std::fs::read_to_string(path.join("log")).unwrap(), "ran\n");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_operation_whose_event_was_not_stored_runs_its_program_when_it_is_repeated() {
+    let fixture = TransferFixture::with(&[ALLOW_ACME]).await;
+    let (path, sandbox) = fixture.sandbox("open");
+    let request = script(&sandbox, "echo ran >>log");
+    let meta = fixture.meta("acme");
+    let mut full = Topology::default();
+    for stream in &mut full.streams {
+        if stream
+            .subjects
+            .iter()
+            .any(|subject| subject == "dray.audit.>")
+        {
+            stream.max_bytes = 1;
+        }
+    }
+    fixture.bus.apply_topology(&full).await.unwrap();
+    let refused: Fault = fixture
+        .bus
+        .call_once(&meta, &request)
+        .await
+        .unwrap_err()
+        .into();
+    assert_eq!(refused.detail, "stream_full");
+    assert!(refused.is_retryable() && !path.join("log").exists());
+    fixture
+        .bus
+        .apply_topology(&Topology::default())
+        .await
+        .unwrap();
+    fixture.bus.call_once(&meta, &request).await.unwrap();
+    let repeated: Fault = fixture
+        .bus
+        .call_once(&meta, &request)
+        .await
+        .unwrap_err()
+        .into();
+    assert_eq!(repeated.detail, "command_repeated");
     assert_eq!(std::fs::read_to_string(path.join("log")).unwrap(), "ran\n");
     fixture.end().await;
 }

@@ -15,6 +15,7 @@ use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
 use super::{Host, HostError, HostedService, PlannedStart, SharedResources, credentials, memory};
 use crate::config::{LoadedConfig, ReportEntry, SectionReader, ValueOrigins};
 use crate::health::ProcessHealth;
+use crate::provision;
 use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
@@ -118,8 +119,9 @@ impl Bootstrap {
         connections: &OpenConnections,
         plans: Vec<Box<dyn PlannedStart>>,
     ) -> Result<(SharedResources, Vec<HostedService>), HostError> {
+        let topology = topology_of(&plans);
         connections
-            .verify_topology(&topology_of(&plans), &self.sections)
+            .verify_topology(&topology, &self.sections)
             .await?;
         self.stages.push(LifecycleStage::Verified);
         let common = self.shared_resources(connections);
@@ -130,6 +132,12 @@ impl Bootstrap {
             return Err(error);
         }
         self.stages.push(LifecycleStage::Started);
+        let bus = common.cx.bus.clone();
+        self.checks.spawn(provision::verify_regularly(
+            bus,
+            topology,
+            provision::VERIFY_INTERVAL,
+        ));
         credentials::follow(
             connections,
             &self.sections,

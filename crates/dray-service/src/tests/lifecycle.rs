@@ -3,12 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use dray_bus::Topology;
 use dray_proto::v1;
+use dray_testkit::eventually;
 use dray_types::{Fault, FaultCode};
 
 use super::pages::get;
 use super::service::{EchoService, HandlerProbe, TestHost, call, host, meta, settings};
 use crate::host::LifecycleStage;
+use crate::provision::verify_regularly;
 use crate::{ExitStatus, Host, HostError, Settings, SweeperService};
 
 const START_STAGES: [LifecycleStage; 8] = [
@@ -45,6 +48,37 @@ async fn stages_are_reached_in_the_documented_order() {
     );
     assert!(!stopped.cut_short);
     assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_topology_that_changes_while_the_services_run_is_recorded() {
+    let fixture = TestHost::new(&[]).await;
+    let recorded = || fixture.counter("dray_topology_mismatch", "");
+    // The host itself compares it, not only its start.
+    eventually("a comparison", async || {
+        (recorded() == Some(0.0)).then_some(())
+    })
+    .await;
+    let bus = fixture.bus();
+    let mut changed = Topology::default();
+    changed.consumers[0].ack_wait *= 2;
+    bus.apply_topology(&changed).await.unwrap();
+    let (all, interval) = (Topology::default(), Duration::from_millis(10));
+    let seeing = async {
+        eventually("a difference", async || {
+            (recorded() == Some(1.0)).then_some(())
+        })
+        .await;
+        bus.apply_topology(&Topology::default()).await.unwrap();
+        eventually("no difference", async || {
+            (recorded() == Some(0.0)).then_some(())
+        })
+        .await;
+    };
+    tokio::select! {
+        () = verify_regularly(bus.clone(), all, interval) => {}
+        () = seeing => {}
+    }
 }
 
 #[tokio::test]

@@ -39,6 +39,14 @@ securityContext:
 {{- end -}}
 {{- end }}
 
+{{/* Not empty for a service whose number of replicas an object of `autoscaling.yaml` or `keda.yaml` sets. */}}
+{{- define "drayage.isAutoscaled" -}}
+{{- $keda := .root.Values.keda -}}
+{{- if eq .name "egress-fetcher" -}}
+{{- if or ($keda).enabled (.root.Values.autoscaling).enabled -}} true {{- end -}}
+{{- else if and ($keda).enabled (hasKey $keda.consumers .name) -}} true {{- end -}}
+{{- end }}
+
 {{/* Image, and how it is pulled where the values say so. */}}
 {{- define "drayage.containerImage" -}}
 image: {{ include "drayage.image" . }}
