@@ -13,6 +13,7 @@ use dray_types::{Deadline, TenantId};
 use serde_json::{Value, json};
 
 use super::ocsf::SCHEMA_VERSION;
+use super::event_result::EventResult;
 use super::queue::PlacedEvent;
 use super::syslog::host_name;
 use super::{Auditor, PUBLISH_TIMEOUT, PendingPublish};
@@ -259,8 +260,11 @@ fn event_json(event: &v1::EgressPolicyAudit) -> Value {
 }
 
 impl PlacedEvent for v1::EgressPolicyAudit {
-    fn is_refusal(&self) -> bool {
-        self.outcome() == v1::EgressPolicyOutcome::Refused
+    fn result(&self) -> EventResult {
+        match self.outcome() {
+            v1::EgressPolicyOutcome::Refused => EventResult::Refused,
+            _ => EventResult::Success,
+        }
     }
 
     fn sampled_operation(&self) -> Option<&str> {
@@ -276,7 +280,7 @@ impl PlacedEvent for v1::EgressPolicyAudit {
     }
 
     fn ocsf_json(&self) -> Value {
-        let is_refused = self.is_refusal();
+        let is_refused = self.result() == EventResult::Refused;
         json!({
             "category_uid": IAM_CATEGORY,
             "class_uid": ENTITY_MANAGEMENT,

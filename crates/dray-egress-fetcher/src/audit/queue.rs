@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
+use super::event_result::EventResult;
 use crate::config::AuditFormat;
 use crate::metrics::{AuditDestination, DropReason, EgressMetrics};
 
@@ -35,8 +36,8 @@ const STALL_TIMEOUT: Duration = super::PUBLISH_TIMEOUT;
 
 /// An event, as the places beside log and stream need it.
 pub(super) trait PlacedEvent {
-    /// Whether it refuses something. Such an event is never left out by sampling.
-    fn is_refusal(&self) -> bool;
+    /// The result that it reports. Only a success may be left out by sampling.
+    fn result(&self) -> EventResult;
 
     /// The operation by which sampling chooses; `None` for an event that every place gets.
     fn sampled_operation(&self) -> Option<&str>;
@@ -139,7 +140,7 @@ pub struct AuditQueue {
 pub(super) struct QueueTerms {
     pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
-    /// Percent of allowed requests.
+    /// Percent of operations without a refusal or failure.
     pub(super) sample_percent: u32,
 }
 
@@ -192,11 +193,11 @@ impl AuditQueue {
         matches!(self.place, AuditDestination::File)
     }
 
-    /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals are never left out by
-    /// sampling.
+    /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals and failures are never left
+    /// out by sampling.
     pub(super) fn record(&self, event: &dyn PlacedEvent, text: &str) -> QueueOutcome {
         if let Some(operation) = event.sampled_operation()
-            && !event.is_refusal()
+            && event.result() == EventResult::Success
             && !is_sampled(operation, self.sample_percent)
         {
             return QueueOutcome::LeftOut;

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use super::event_result::EventResult;
 use super::queue::{AuditQueue, EventWriter, PlacedEvent, QueueTerms};
 use crate::config::{AuditSyslogSettings, SyslogAddress};
 use crate::metrics::{AuditDestination, EgressMetrics};
@@ -22,10 +23,10 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// `APP-NAME` of every message.
 const APP_NAME: &str = "egress-fetcher";
-/// Severity of refusals: notice (RFC 5424, section 6.2.1).
-const REFUSED_SEVERITY: u8 = 5;
+/// Severity of refusals and failures: notice (RFC 5424, section 6.2.1).
+const FAILURE_SEVERITY: u8 = 5;
 /// Severity of everything else: informational (RFC 5424, section 6.2.1).
-const ALLOWED_SEVERITY: u8 = 6;
+const SUCCESS_SEVERITY: u8 = 6;
 /// Longest `HOSTNAME` in bytes.
 const MAX_HOSTNAME_BYTES: usize = 255;
 /// Where the kernel shows the name of this machine.
@@ -111,7 +112,7 @@ impl SyslogWriter {
 
     /// The message of a frame: its head and the JSON.
     fn message(&self, frame: &[u8]) -> Vec<u8> {
-        let (severity, rest) = frame.split_first().unwrap_or((&ALLOWED_SEVERITY, &[]));
+        let (severity, rest) = frame.split_first().unwrap_or((&SUCCESS_SEVERITY, &[]));
         let priority = u32::from(self.facility) * 8 + u32::from(*severity);
         let mut parts = rest.splitn(3, |byte| *byte == b' ');
         let mut part = || parts.next().unwrap_or_default();
@@ -129,10 +130,9 @@ impl EventWriter for SyslogWriter {
     /// Severity in one byte, then time, kind and JSON with a blank between them. The parts that all events share are
     /// added later.
     fn frame(event: &dyn PlacedEvent, text: &str) -> Vec<u8> {
-        let severity = if event.is_refusal() {
-            REFUSED_SEVERITY
-        } else {
-            ALLOWED_SEVERITY
+        let severity = match event.result() {
+            EventResult::Success => SUCCESS_SEVERITY,
+            EventResult::Failed | EventResult::Refused => FAILURE_SEVERITY,
         };
         let mut frame = vec![severity];
         for part in [timestamp(event.time_ms()).as_str(), event.kind()] {
