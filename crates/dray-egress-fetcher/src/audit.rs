@@ -5,6 +5,7 @@
 
 mod connection;
 mod event;
+mod event_result;
 mod file;
 mod line;
 mod ocsf;

@@ -6,6 +6,7 @@
 use dray_proto::v1;
 use serde_json::{Map, Value, json};
 
+use super::event_result::EventResult;
 use super::line::event_json;
 
 const SCHEMA_VERSION: &str = "1.3.0";
@@ -39,7 +40,9 @@ const MAPPED_NAMES: [&str; 16] = [
 /// Converts the event.
 pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
     let (class, activity) = class_of(event);
-    let is_allowed = event.verdict != "deny";
+    let result = EventResult::of(event);
+    let is_success = result == EventResult::Success;
+    let is_allowed = result != EventResult::Refused;
     let Value::Object(mut unmapped) = event_json(event) else {
         return Value::Null;
     };
@@ -56,9 +59,9 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
         "time": event.time_ms,
         "duration": event.duration_ms,
         // The severity is "informational" or "low".
-        "severity_id": if is_allowed { 1 } else { 2 },
+        "severity_id": if is_success { 1 } else { 2 },
         // The status is "success" or "failure".
-        "status_id": if is_allowed { 1 } else { 2 },
+        "status_id": if is_success { 1 } else { 2 },
         "status_code": event.code,
         // The action is "allowed" or "denied", and the disposition "allowed" or "blocked".
         "action_id": if is_allowed { 1 } else { 2 },
@@ -218,6 +221,40 @@ mod tests {
             assert_eq!(ocsf["category_uid"], 4);
             // A class of HTTP has a request, which the schema demands.
             assert_eq!(ocsf.get("http_request").is_some(), class == 4002);
+        }
+    }
+
+    #[test]
+    fn an_open_connection_that_a_rule_ends_is_blocked_and_one_that_breaks_has_failed() {
+        for (code, action, status) in [
+            ("", 1, 1),
+            ("connection_closed", 1, 2),
+            ("idle_timeout", 1, 2),
+            ("policy_denied", 2, 2),
+            ("media_type_not_allowed", 2, 2),
+            ("quota_exceeded", 2, 2),
+            ("too_large", 2, 2),
+        ] {
+            let event = v1::EgressAudit {
+                code: code.to_owned(),
+                ..event("http", "closed", "allow")
+            };
+            let ocsf = ocsf_json(&event);
+            assert_eq!(
+                (
+                    &ocsf["action_id"],
+                    &ocsf["disposition_id"],
+                    &ocsf["severity_id"],
+                    &ocsf["status_id"]
+                ),
+                (
+                    &json!(action),
+                    &json!(action),
+                    &json!(status),
+                    &json!(status)
+                ),
+                "{code}"
+            );
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
+use super::event_result::EventResult;
 use super::ocsf::ocsf_json;
 use crate::config::AuditFormat;
 use crate::metrics::{AuditDestination, EgressMetrics};
@@ -122,7 +123,7 @@ pub struct AuditQueue {
 pub(super) struct QueueTerms {
     pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
-    /// Percent of allowed requests.
+    /// Percent of operations without a refusal or failure.
     pub(super) sample_percent: u32,
 }
 
@@ -175,10 +176,11 @@ impl AuditQueue {
         matches!(self.place, AuditDestination::File)
     }
 
-    /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals are never left out by
-    /// sampling.
+    /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals and failures are never left
+    /// out by sampling.
     pub(super) fn record(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
-        if event.verdict != "deny" && !is_sampled(&event.operation_id, self.sample_percent) {
+        let is_success = EventResult::of(event) == EventResult::Success;
+        if is_success && !is_sampled(&event.operation_id, self.sample_percent) {
             return QueueOutcome::LeftOut;
         }
         let frame = match self.format {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use dray_proto::v1;
 
+use super::event_result::EventResult;
 use super::queue::{AuditQueue, EventWriter, QueueTerms};
 use crate::config::{AuditSyslogSettings, SyslogAddress};
 use crate::metrics::{AuditDestination, EgressMetrics};
@@ -26,10 +27,10 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 const APP_NAME: &str = "egress-fetcher";
 /// `MSGID` of every message.
 const MESSAGE_ID: &str = "EgressAudit";
-/// Severity of refusals: notice (RFC 5424, section 6.2.1).
-const REFUSED_SEVERITY: u8 = 5;
+/// Severity of refusals and failures: notice (RFC 5424, section 6.2.1).
+const FAILURE_SEVERITY: u8 = 5;
 /// Severity of everything else: informational (RFC 5424, section 6.2.1).
-const ALLOWED_SEVERITY: u8 = 6;
+const SUCCESS_SEVERITY: u8 = 6;
 /// Longest `HOSTNAME` in bytes.
 const MAX_HOSTNAME_BYTES: usize = 255;
 /// Where the kernel shows the name of this machine.
@@ -115,7 +116,7 @@ impl SyslogWriter {
 
     /// The message of a frame: its head and the JSON.
     fn message(&self, frame: &[u8]) -> Vec<u8> {
-        let (severity, rest) = frame.split_first().unwrap_or((&ALLOWED_SEVERITY, &[]));
+        let (severity, rest) = frame.split_first().unwrap_or((&SUCCESS_SEVERITY, &[]));
         let priority = u32::from(self.facility) * 8 + u32::from(*severity);
         let time_length = rest
             .iter()
@@ -134,9 +135,9 @@ impl SyslogWriter {
 impl EventWriter for SyslogWriter {
     /// Severity in one byte, time, and the JSON after a blank. The parts that all events share are added later.
     fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8> {
-        let severity = match event.verdict.as_str() {
-            "deny" => REFUSED_SEVERITY,
-            _ => ALLOWED_SEVERITY,
+        let severity = match EventResult::of(event) {
+            EventResult::Success => SUCCESS_SEVERITY,
+            EventResult::Failed | EventResult::Refused => FAILURE_SEVERITY,
         };
         let mut frame = vec![severity];
         frame.extend_from_slice(timestamp(event.time_ms).as_bytes());

@@ -138,6 +138,8 @@ fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
     let fixture = FileFixture::new();
     let settings = AuditFileSettings {
         sample_percent: 10,
+        // All events stay in one file.
+        max_bytes: 1 << 30,
         ..fixture.settings()
     };
     let file = fixture.open(&settings).unwrap();
@@ -146,16 +148,28 @@ fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
         for verdict in ["allow", "deny", "allow"] {
             record(&file, &event(&operation, verdict));
         }
+        // An open connection that a rule ends keeps its verdict, as does one that breaks.
+        for code in ["policy_denied", "connection_closed"] {
+            let ended = v1::EgressAudit {
+                code: code.to_owned(),
+                ..event(&operation, "allow")
+            };
+            record(&file, &ended);
+        }
     }
     let _ = file.flush().blocking_recv();
     let lines = fixture.lines("audit.jsonl");
     let count = |verdict: &str| {
         lines
             .iter()
-            .filter(|line| line["verdict"] == verdict)
+            .filter(|line| line["verdict"] == verdict && line["code"] == "")
             .count()
     };
     assert_eq!(count("deny"), 500);
+    for code in ["policy_denied", "connection_closed"] {
+        let written = lines.iter().filter(|line| line["code"] == code);
+        assert_eq!(written.count(), 500, "{code}");
+    }
     assert!((40..=180).contains(&count("allow")), "{}", count("allow"));
     assert_eq!(count("allow") % 2, 0);
 }

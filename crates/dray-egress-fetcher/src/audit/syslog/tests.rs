@@ -67,7 +67,14 @@ fn datagrams_of_udp_and_unix_are_one_message_each() {
         let queue = queue(address.clone());
         record(&queue, &event("one", "allow"));
         record(&queue, &event("two", "deny"));
-        for (priority, operation) in [(110, "one"), (109, "two")] {
+        record(
+            &queue,
+            &v1::EgressAudit {
+                code: "policy_denied".to_owned(),
+                ..event("three", "allow")
+            },
+        );
+        for (priority, operation) in [(110, "one"), (109, "two"), (109, "three")] {
             let length = match &address {
                 SyslogAddress::Unix(_) => unix.recv(&mut buffer).unwrap(),
                 _ => udp.recv(&mut buffer).unwrap(),
