@@ -22,6 +22,8 @@ use crate::tools::{ToolCall, ToolOutcome};
 
 /// The reason of a fault whose host waits for an answer.
 const WAITING_DETAIL: &str = "approval_required";
+/// The reason of a fault whose question was answered before.
+const ANSWERED_DETAIL: &str = "question_answered";
 /// Prefix of the ids of questions.
 const ID_PREFIX: &str = "egq_";
 /// Number of hexadecimal digits that follow the prefix.
@@ -51,7 +53,7 @@ pub(crate) struct HostQuestions<'a> {
 
 /// The outcome of a question.
 enum HostDecision {
-    /// The person answered, and the answer is recorded.
+    /// The question has an answer: that of the person, or an earlier one, which holds.
     Answered,
     /// The question still waits, for this person or another approver.
     Waiting,
@@ -161,6 +163,8 @@ impl HostQuestions<'_> {
             id: question.id.clone(),
             valid_ms: whole_millis(self.valid_for),
             principal: principal_of(self.subject),
+            // An operator may have answered while the person at the client was asked.
+            only_waiting: true,
             ..v1::AnswerEgressQuestionRequest::default()
         };
         request.set_answer(if is_allowed {
@@ -170,6 +174,7 @@ impl HostQuestions<'_> {
         });
         match self.client.call(SHORT_TIMEOUT, &request).await {
             Ok(_) => HostDecision::Answered,
+            Err(fault) if fault.detail == ANSWERED_DETAIL => HostDecision::Answered,
             Err(fault) => {
                 tracing::warn!(code = %fault.code, detail = %fault.detail, "an answer about a host was not recorded");
                 HostDecision::Waiting

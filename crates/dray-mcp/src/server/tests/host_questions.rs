@@ -46,8 +46,12 @@ fn question() -> v1::EgressQuestion {
     }
 }
 
-/// An egress-fetcher that asks about one host, and the answers that it got.
-async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>>>) {
+/// An egress-fetcher that asks about one host, and the answers that hold. An operator gives the answer `meanwhile` after
+/// the question was listed.
+async fn serve_questions(
+    bus: &Bus,
+    meanwhile: Option<EgressAnswer>,
+) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>>>) {
     let answers: Arc<Mutex<Vec<EgressAnswer>>> = Arc::default();
     let mut tasks = JoinSet::new();
     let subject = call_subject::<v1::FetchRequest>();
@@ -71,8 +75,10 @@ async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>
     });
     let subject = call_subject::<v1::ListEgressQuestionsRequest>();
     let mut lists = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
+    let answered = answers.clone();
     tasks.spawn(async move {
         while let Some(request) = lists.next().await {
+            answered.lock().unwrap().extend(meanwhile);
             let reply = v1::ListEgressQuestionsReply {
                 questions: vec![question()],
                 truncated: false,
@@ -95,6 +101,16 @@ async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>
                 ),
                 (QUESTION_ID, "mcp operator", 60_000)
             );
+            let is_refused = answer.only_waiting && !given.lock().unwrap().is_empty();
+            if is_refused {
+                let fault = Fault::new(FaultCode::InvalidArgument, "Answered.");
+                let fault = fault.detail("question_answered");
+                let refused = Err(fault);
+                request
+                    .answer::<v1::AnswerEgressQuestionReply>(refused)
+                    .await;
+                continue;
+            }
             given.lock().unwrap().push(answer.answer());
             request
                 .answer(Ok(v1::AnswerEgressQuestionReply::default()))
@@ -133,12 +149,37 @@ async fn a_person_of_an_earlier_version_answers_during_the_call() {
         };
         let client = AnsweringClient(reply);
         let fixture = Box::pin(ServerFixture::with_client(options, client)).await;
-        let (_tasks, answers) = serve_questions(&fixture.bus).await;
+        let (_tasks, answers) = serve_questions(&fixture.bus, None).await;
         let result = fixture
             .call("fetch", json!({"url": "https://a.example/x"}))
             .await;
         let shown = serde_json::to_string(&result).unwrap();
         assert!(shown.contains(expected), "{expected}: {shown}");
         assert_eq!(*answers.lock().unwrap(), given);
+    }
+}
+
+#[tokio::test]
+async fn the_answer_of_an_operator_holds_against_a_later_one_of_the_person_at_the_client() {
+    for (meanwhile, expected) in [
+        (EgressAnswer::Deny, "policy_denied"),
+        (EgressAnswer::Allow, "No such file"),
+    ] {
+        let options = ServerOptions {
+            approve_hosts: Some(Duration::from_mins(1)),
+            ..ServerOptions::default()
+        };
+        let is_allowed = meanwhile == EgressAnswer::Deny;
+        let opposite = ElicitResult::new(ElicitationAction::Accept)
+            .with_content(json!({"allow_host": is_allowed}));
+        let client = AnsweringClient(opposite);
+        let fixture = Box::pin(ServerFixture::with_client(options, client)).await;
+        let (_tasks, answers) = serve_questions(&fixture.bus, Some(meanwhile)).await;
+        let result = fixture
+            .call("fetch", json!({"url": "https://a.example/x"}))
+            .await;
+        let shown = serde_json::to_string(&result).unwrap();
+        assert!(shown.contains(expected), "{expected}: {shown}");
+        assert_eq!(*answers.lock().unwrap(), [meanwhile]);
     }
 }
