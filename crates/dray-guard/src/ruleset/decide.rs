@@ -121,6 +121,8 @@ pub struct RuleDecision {
     /// The rule that would refuse the request if all report-only rules were in force; `None` if the request would be
     /// allowed, or is refused anyway.
     pub reported: Option<Arc<RuleName>>,
+    /// What [`Self::reported`] is once a person has allowed the request.
+    reported_if_approved: Option<Arc<RuleName>>,
     outcome: RuleOutcome,
     response: Option<Arc<ResponseLimits>>,
 }
@@ -163,8 +165,28 @@ impl RuleDecision {
     pub fn approved(mut self) -> Self {
         if self.needs_approval() {
             self.outcome = RuleOutcome::Allow;
+            self.reported = self.reported_if_approved.take();
         }
         self
+    }
+
+    /// The stricter one of the decisions about two methods of one request. The reports of both count, because an answer
+    /// of a person is for all methods.
+    fn stricter(self, other: Self) -> Self {
+        let report = |decision: &Self| {
+            let report = decision.reported.as_ref();
+            report.or(decision.reported_if_approved.as_ref()).cloned()
+        };
+        let reported = report(&self).or_else(|| report(&other));
+        let mut stricter = if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        };
+        if stricter.needs_approval() {
+            stricter.reported_if_approved = reported;
+        }
+        stricter
     }
 
     /// Most bytes of the response; `None` for no limit of the rule.
@@ -220,6 +242,7 @@ impl RuleSet {
             .unwrap_or_else(|UnrecordedPart| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
                 reported: None,
+                reported_if_approved: None,
                 outcome: RuleOutcome::Deny,
                 response: None,
             })
@@ -243,10 +266,7 @@ impl RuleSet {
                 query_methods: Vec::new(),
                 ..*request
             };
-            let of_method = self.decide_method(caller, &named)?;
-            if of_method.severity() > decision.severity() {
-                decision = of_method;
-            }
+            decision = decision.stricter(self.decide_method(caller, &named)?);
         }
         Ok(decision)
     }
@@ -258,15 +278,24 @@ impl RuleSet {
         request: &RequestView<'_>,
     ) -> Result<RuleDecision, UnrecordedPart> {
         let (outcome, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
-        let reported = if outcome == RuleOutcome::Allow && self.has_trial {
-            let (outcome, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
-            (outcome != RuleOutcome::Allow).then(|| self.name_of(rule))
-        } else {
-            None
-        };
+        let mut reported = None;
+        let mut reported_if_approved = None;
+        if outcome != RuleOutcome::Deny && self.has_trial {
+            let (in_trial, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
+            match (outcome, in_trial) {
+                (RuleOutcome::Allow, RuleOutcome::Ask | RuleOutcome::Deny) => {
+                    reported = Some(self.name_of(rule));
+                }
+                (RuleOutcome::Ask, RuleOutcome::Deny) => {
+                    reported_if_approved = Some(self.name_of(rule));
+                }
+                _ => {}
+            }
+        }
         Ok(RuleDecision {
             rule: self.name_of(rule),
             reported,
+            reported_if_approved,
             outcome,
             response: rule.and_then(|rule| rule.response.clone()),
         })

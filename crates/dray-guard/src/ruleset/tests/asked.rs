@@ -88,6 +88,34 @@ fn an_answer_allows_its_host_and_nothing_that_is_denied() {
 }
 
 #[test]
+fn a_report_only_rule_before_one_that_asks_reports_what_a_person_allowed() {
+    let rules = rules(
+        "[[role]]\nname = \"a\"\n\
+         [[role.rule]]\nname = \"tried\"\noutcome = \"report\"\nhosts = [\"tried.example.org\"]\n\
+         [[role.rule]]\nname = \"no-put\"\noutcome = \"report\"\nmethods = [\"PUT\"]\nhosts = [\"put.example.org\"]\n\
+         [[role.rule]]\nname = \"write\"\noutcome = \"allow\"\nmethods = [\"PUT\"]\nhosts = [\"put.example.org\"]\n\
+         [[role.rule]]\nname = \"others\"\noutcome = \"ask\"\n",
+    );
+    for (text, reported) in [
+        ("https://tried.example.org/", "a/tried"),
+        ("https://other.example.org/", ""),
+        ("https://put.example.org/", ""),
+        // The report about one of two methods counts, although the other one is asked about.
+        ("https://put.example.org/?_method=PUT", "a/no-put"),
+    ] {
+        let asked = decision(&rules, text);
+        assert!(asked.needs_approval(), "{text}");
+        // A refusal so far: nothing would have been refused in addition.
+        assert_eq!(asked.reported, None, "{text}");
+        assert_eq!(
+            outcome(&asked.approved()),
+            decided(true, "a/others", reported),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn the_default_can_ask_and_a_report_only_default_reports() {
     let asking = rules("default = \"ask\"");
     assert!(decision(&asking, "https://other.example.org/").needs_approval());
