@@ -2,6 +2,9 @@
 
 use super::pattern::{matches_glob, matches_sequence};
 
+/// Letters that some servers ignore at the end of a segment.
+const IGNORED_AT_END: [char; 2] = ['.', ' '];
+
 /// A pattern of paths: `*` stands for text within a segment, `**` for any number of whole segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern {
@@ -94,7 +97,7 @@ pub struct ReadablePath {
 impl ReadablePath {
     /// Reads the path of a canonical URL. `None` when servers can read it in ways that no pattern covers: it has an
     /// encoded separator, a percent sign that would be decoded again, an empty or dot segment (even with parameters,
-    /// such as `..;`), a control character, or bytes that are not UTF-8.
+    /// such as `..;`, or with blanks, such as `..%20`), a control character, or bytes that are not UTF-8.
     pub fn of(path: &str) -> Option<Self> {
         let written = decode_path(path)?;
         let has_control = written.chars().any(char::is_control) || written.contains('\\');
@@ -105,7 +108,11 @@ impl ReadablePath {
         if plain.as_ref().is_some_and(|plain| !is_clear(plain)) {
             return None;
         }
-        let folded = fold_path(plain.as_ref().unwrap_or(&written));
+        let unparameterized = plain.as_ref().unwrap_or(&written);
+        if unparameterized.split('/').any(is_dots_and_blanks) {
+            return None;
+        }
+        let folded = fold_path(unparameterized);
         Some(Self {
             written,
             plain,
@@ -125,6 +132,12 @@ fn is_clear(path: &str) -> bool {
     })
 }
 
+/// Whether a segment has only dots and blanks. A server that ignores some of them at the end of a segment reads `. ` or
+/// `...` as a dot segment.
+fn is_dots_and_blanks(segment: &str) -> bool {
+    !segment.is_empty() && segment.trim_end_matches(IGNORED_AT_END).is_empty()
+}
+
 fn without_parameters(path: &str) -> String {
     let segments = path.split('/');
     let plain = segments.map(|segment| segment.split(';').next().unwrap_or_default());
@@ -134,7 +147,7 @@ fn without_parameters(path: &str) -> String {
 fn fold_path(path: &str) -> String {
     let lower = path.to_lowercase();
     let segments = lower.split('/');
-    let folded = segments.map(|segment| segment.trim_end_matches(['.', ' ']));
+    let folded = segments.map(|segment| segment.trim_end_matches(IGNORED_AT_END));
     without_last_slash(&folded.collect::<Vec<_>>().join("/")).to_owned()
 }
 

@@ -130,6 +130,14 @@ fn a_path_with_several_readings_is_not_readable() {
         "/x/..%3bv=1/a",
         "/.;/a",
         "/;v=1/a",
+        // Servers that ignore dots and blanks at the end of a segment read these as dot segments.
+        "/x/..%20/a",
+        "/x/.%20/a",
+        "/x/.%20./a",
+        "/x/%20/a",
+        "/.../a",
+        "/x/..%20;v=1/a",
+        "/x/..%20",
     ] {
         assert_eq!(ReadablePath::of(path), None, "{path}");
     }
@@ -144,6 +152,8 @@ fn a_path_with_several_readings_is_not_readable() {
         ("https://a.example.org//admin/", false),
         ("https://a.example.org/x/..;/admin/", false),
         ("https://a.example.org/;v=1/admin/", false),
+        ("https://a.example.org/x/..%20/admin/y", false),
+        ("https://a.example.org/x/...y/z", true),
     ] {
         assert_eq!(fetch(&rules, text).0, expected, "{text}");
     }
