@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode, whole_lines};
-use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleName};
+use dray_guard::ruleset::ObservedPart;
+use dray_guard::{
+    CallerRules, CanonicalUrl, Chain, Code, EffectivePolicy, RequestView, RuleDecision, RuleName,
+};
 use http::StatusCode;
 use tokio::time::Instant;
 
@@ -383,11 +386,10 @@ fn follow_robots(
         return Err(failure);
     }
     let target = chain.current();
-    if is_same_site(start, target) {
-        return Ok(());
-    }
-    let decision = rules.decide(target);
-    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
+    if let Some(Err(code)) = rules
+        .rules()
+        .map(|rules| judge_target(rules, start, target))
+    {
         record.enter(chain.hop(), Some(target));
         record.hop().is_robots = true;
         return Err(FetchError::new(code, FetchPhase::Policy));
@@ -395,11 +397,25 @@ fn follow_robots(
     Ok(())
 }
 
-/// Whether a redirect stays at the host that the rules allowed for the fetch. Rules about paths of that host do not
-/// apply to its robots.txt, and neither does a change to a default port.
-fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
-    let is_known_port = [start.port(), 80, 443].contains(&target.port());
-    start.host() == target.host() && is_known_port
+/// What the rules say about the target of a redirect of the file. At the host and port that they allowed for the fetch,
+/// nothing more: their paths do not apply to the robots.txt. At another port of that host, the path counts only where
+/// a rule allows it.
+fn judge_target(
+    rules: &CallerRules,
+    start: &CanonicalUrl,
+    target: &CanonicalUrl,
+) -> Result<(), Code> {
+    if start.host() != target.host() {
+        return rules.decide(target).verdict();
+    }
+    if start.port() == target.port() {
+        return Ok(());
+    }
+    let view = RequestView {
+        path: ObservedPart::Deferred,
+        ..RequestView::fetch(target)
+    };
+    rules.rules.decide(&rules.caller, &view).verdict()
 }
 
 /// Notes at the last hop why the file could not be read.

@@ -13,6 +13,7 @@ use crate::fetch::FetchJob;
 use crate::record::{FetchRecord, RobotsOutcome};
 
 mod concurrent;
+mod ports;
 
 const FILE_URL: &str = "http://files.example.org/private/a.csv?x=1";
 const RULES: &str =
