@@ -32,6 +32,8 @@ pub struct FetchRecord {
     pub rules_digest: String,
     /// Decision of the policy files about the last URL that they judged.
     pub decision: Option<RuleDecision>,
+    /// Whether that refused a method which the request names in place of that of its request line.
+    pub is_override_refused: bool,
     /// The first rule or limit in report-only mode that would have refused it.
     pub reported: Option<Arc<RuleName>>,
     /// The first line of a robots.txt that would have refused it, where that is only reported.
@@ -283,6 +285,7 @@ impl FetchRecord {
         self.method = judged.method;
         self.steps = judged.steps;
         self.decision = judged.decision;
+        self.is_override_refused = judged.is_override_refused;
         self.quota = judged.quota.or(self.quota.take());
         self.reported = judged.reported.or(self.reported.take());
         self.question = judged.question.or(self.question);
@@ -301,6 +304,7 @@ impl FetchRecord {
     /// Notes the decision that refuses a method which the request names in addition to its request line.
     pub(crate) fn note_refused_method(&mut self, decision: RuleDecision) {
         self.note_decision(Some(decision));
+        self.is_override_refused = true;
         // A log keeps the first judgement of a step, which was that of the request line, so the log is replaced.
         self.steps = StepLog::default();
         let verdict = Err(Code::PolicyDenied);

@@ -253,6 +253,9 @@ fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'
         is_lookup: audit.lookup_only,
         decided_by: &audit.decided_by,
         reported_by: &audit.reported_by,
+        rules_digest: &audit.rules_digest,
+        question_id: &audit.question_id,
+        refused_by: &audit.rule,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The policy replay over audit events that the tests publish.
 
+use dray_guard::ruleset::PolicyText;
 use dray_proto::v1;
 
 use super::*;
@@ -25,9 +26,58 @@ async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decide
         lookup_only: host == LATER_HOST,
         ..v1::EgressAudit::default()
     };
+    publish_audit(console, tenant, &audit).await;
+}
+
+async fn publish_audit(console: &ConsoleFixture, tenant: &TenantId, audit: &v1::EgressAudit) {
     let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
     let meta = dray_bus::Meta::new(tenant.clone(), deadline);
-    console.bus.publish_audit(&meta, &audit).await.unwrap();
+    console.bus.publish_audit(&meta, audit).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replay_knows_answers_of_people_methods_of_forms_and_the_same_files() {
+    let text = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"form\"\noutcome = \"allow\"\nmethods = [\"POST\"]\n\
+                hosts = [\"form.example.org\"]\n[[role.rule]]\nname = \"person\"\noutcome = \"ask\"\n";
+    let parsed = dray_guard::RuleSet::parse(&[PolicyText::new("second.toml", text)]).unwrap();
+    let console = ConsoleFixture::new().await;
+    let approved = v1::EgressAudit {
+        url_host: "asked.example.org".to_owned(),
+        verdict: "allow".to_owned(),
+        question_id: "egq_1".to_owned(),
+        ..v1::EgressAudit::default()
+    };
+    let refused = v1::EgressAudit {
+        url_host: "form.example.org".to_owned(),
+        proxy_protocol: "http".to_owned(),
+        proxy_stage: "refused".to_owned(),
+        method: "POST".to_owned(),
+        verdict: "deny".to_owned(),
+        code: "policy_denied".to_owned(),
+        phase: "policy".to_owned(),
+        rule: "method_override".to_owned(),
+        ..v1::EgressAudit::default()
+    };
+    let of_same_files = v1::EgressAudit {
+        rules_digest: parsed.digest().to_owned(),
+        ..refused.clone()
+    };
+    for audit in [approved, refused, of_same_files] {
+        let audit = v1::EgressAudit {
+            time_ms: console.clock.now_ms(),
+            url_scheme: "https".to_owned(),
+            url_port: 443,
+            ..audit
+        };
+        publish_audit(&console, &TenantId::default(), &audit).await;
+    }
+    let login = console.log_in(ConsoleRole::Look).await;
+    begin(&console, &login, &[("second.toml", text)]).await;
+    let page = result(&console, &login).await;
+    assert!(
+        page.contains("<strong>0 with another outcome</strong>, 2 with the same, 1 undecided"),
+        "{page}"
+    );
 }
 
 async fn begin(console: &ConsoleFixture, login: &Login, files: &[(&str, &str)]) -> TestResponse {

@@ -2,6 +2,8 @@
 //! one at its end. A process that is killed leaves no open connection without an event.
 
 use dray_bus::Meta;
+use dray_guard::Code;
+use dray_guard::ruleset::replay::METHOD_OVERRIDE_RULE;
 use dray_proto::v1;
 use dray_types::whole_millis;
 use dray_types::{Deadline, OperationId};
@@ -156,6 +158,9 @@ impl AuditedConnection {
     /// and file, so that both have it when the client learns it.
     pub async fn refused(mut self, refusal: ProxyRefusal) {
         let rule = match refusal {
+            ProxyRefusal::Guard(Code::PolicyDenied, _) if self.record.is_override_refused => {
+                METHOD_OVERRIDE_RULE
+            }
             ProxyRefusal::Guard(..) => self.refusing_step(),
             other => other.rule(),
         };
@@ -191,7 +196,7 @@ impl AuditedConnection {
         let mut refusing = steps.filter(|judged| judged.refusal.is_some());
         let is_port = self.record.hops.last().is_some_and(|hop| {
             // The ports of the proxy are checked after those of the policy, which allowed this one.
-            hop.code == Some(dray_guard::Code::PortNotAllowed)
+            hop.code == Some(Code::PortNotAllowed)
         });
         match refusing.next() {
             Some(judged) => step_name(judged.step),

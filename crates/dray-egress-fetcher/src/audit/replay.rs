@@ -40,6 +40,9 @@ pub fn replay_event(
         is_lookup: event.lookup_only,
         decided_by: &event.decided_by,
         reported_by: &event.reported_by,
+        rules_digest: &event.rules_digest,
+        question_id: &event.question_id,
+        refused_by: &event.rule,
     };
     record.compare(replay, &ReplayBaseline::Rules(old), new);
 }

@@ -24,8 +24,22 @@ pub struct RecordedRequest<'a> {
     pub caller: Caller,
     /// The requested target.
     pub request: RequestView<'a>,
+    /// The answer that a person had given about its host.
+    pub answer: RecordedAnswer,
     /// Time in Unix milliseconds.
     pub time_ms: u64,
+}
+
+/// The answer of a person about the host of a recorded request. A policy that asks would find the same answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordedAnswer {
+    /// No person had answered.
+    #[default]
+    Missing,
+    /// A person had allowed the host.
+    Allowed,
+    /// A person had denied the host.
+    Denied,
 }
 
 /// The outcome of a policy for one request.
@@ -105,7 +119,20 @@ pub struct RequestRecord<'a> {
     pub decided_by: &'a str,
     /// The rule that would have refused the request if all report-only rules were in force; empty without one.
     pub reported_by: &'a str,
+    /// SHA-256 of the policy files that decided; empty without them, and in events of older services.
+    pub rules_digest: &'a str,
+    /// Id of the question to a person about the host; empty without one.
+    pub question_id: &'a str,
+    /// The rule that refused a proxied connection, by name; empty without one.
+    pub refused_by: &'a str,
 }
+
+/// Name in [`RequestRecord::refused_by`] of the refusal of a method that fields or body of a request name in place of
+/// that of its request line. The record has only the method of the request line.
+pub const METHOD_OVERRIDE_RULE: &str = "method_override";
+
+/// Refusals by policies that depend on other requests of the caller, which a replay does not count.
+const COUNTED_CODES: [Code; 2] = [Code::QuotaExceeded, Code::Overloaded];
 
 /// Refusals by policies: another policy may decide otherwise. All other refusals of these phases hold under every
 /// policy.
@@ -148,6 +175,12 @@ impl RequestRecord<'_> {
         if self.is_lookup || self.proxy_stage == "closed" || self.is_other_refusal() {
             return;
         }
+        let is_recorded = matches!(baseline, ReplayBaseline::Recorded(..));
+        // The same files decide the same, even about parts that events do not contain.
+        if is_recorded && new.is_some_and(|rules| rules.digest() == self.rules_digest) {
+            replay.add_unchanged();
+            return;
+        }
         let host = match self.host {
             address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
             host => host.to_owned(),
@@ -173,13 +206,35 @@ impl RequestRecord<'_> {
             if self.method.is_empty() && kind != RequestKind::Fetch {
                 request.method = ObservedPart::Unrecorded;
             }
+            if self.refused_by == METHOD_OVERRIDE_RULE {
+                request.method = ObservedPart::Unrecorded;
+            }
         }
         let recorded = RecordedRequest {
             caller: self.caller.clone(),
             request,
+            answer: self.answer(),
             time_ms: self.time_ms,
         };
+        if is_recorded && self.has_code(&COUNTED_CODES) && passes(new, &recorded) {
+            replay.undecided += 1;
+            return;
+        }
         replay.compare(baseline, new, &recorded);
+    }
+
+    fn answer(&self) -> RecordedAnswer {
+        match self.question_id {
+            "" => RecordedAnswer::Missing,
+            _ if self.code == Code::ApprovalRequired.as_str() => RecordedAnswer::Missing,
+            // The refused method was judged after the host, which the person had allowed.
+            _ if self.code == Code::PolicyDenied.as_str()
+                && self.refused_by != METHOD_OVERRIDE_RULE =>
+            {
+                RecordedAnswer::Denied
+            }
+            _ => RecordedAnswer::Allowed,
+        }
     }
 
     fn is_other_refusal(&self) -> bool {
@@ -189,7 +244,11 @@ impl RequestRecord<'_> {
     }
 
     fn is_policy_code(&self) -> bool {
-        POLICY_CODES.iter().any(|code| code.as_str() == self.code)
+        self.has_code(&POLICY_CODES)
+    }
+
+    fn has_code(&self, codes: &[Code]) -> bool {
+        codes.iter().any(|code| code.as_str() == self.code)
     }
 }
 
@@ -259,11 +318,11 @@ impl PolicyReplay {
             self.undecided += 1;
             return;
         };
-        self.judged += 1;
         if old.0 == new.0 {
-            self.unchanged += 1;
+            self.add_unchanged();
             return;
         }
+        self.judged += 1;
         self.changed += 1;
         let request = &recorded.request;
         let target = format!("{}:{}", request.host, request.port);
@@ -277,6 +336,11 @@ impl PolicyReplay {
         if times.len() < MAX_EXAMPLES {
             times.push(recorded.time_ms);
         }
+    }
+
+    fn add_unchanged(&mut self) {
+        self.judged += 1;
+        self.unchanged += 1;
     }
 
     /// The differences, those with the most requests first.
@@ -311,10 +375,23 @@ fn outcome(
         };
         return Ok((ReplayOutcome::Allow, Arc::new(name)));
     };
-    let decision = rules.decide_recorded(&recorded.caller, &recorded.request)?;
+    let mut decision = rules.decide_recorded(&recorded.caller, &recorded.request)?;
+    if recorded.answer == RecordedAnswer::Allowed {
+        decision = decision.approved();
+    }
     let rule = match &decision.reported {
         Some(reported) => Arc::clone(reported),
         None => Arc::clone(&decision.rule),
     };
-    Ok((ReplayOutcome::of(&decision), rule))
+    let outcome = match (ReplayOutcome::of(&decision), recorded.answer) {
+        (ReplayOutcome::Ask, RecordedAnswer::Denied) => ReplayOutcome::Deny,
+        (outcome, _) => outcome,
+    };
+    Ok((outcome, rule))
+}
+
+/// Whether a policy lets the request pass, as far as it decides about single requests.
+fn passes(rules: Option<&RuleSet>, recorded: &RecordedRequest<'_>) -> bool {
+    let outcome = outcome(rules, recorded).map(|(outcome, _)| outcome);
+    matches!(outcome, Ok(ReplayOutcome::Allow | ReplayOutcome::Report))
 }

@@ -208,9 +208,9 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
         ("GET /tables%2fa.csv", "policy_denied"),
         ("POST /tables/override", "policy_denied"),
     ] {
-        let field = match line {
-            "POST /tables/override" => "X-HTTP-Method-Override: DELETE\r\n",
-            _ => "",
+        let (field, rule) = match line {
+            "POST /tables/override" => ("X-HTTP-Method-Override: DELETE\r\n", "method_override"),
+            _ => ("", "policy_rules"),
         };
         let request = format!("{line} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{field}\r\n");
         let response = fixture.exchange(&request).await;
@@ -221,7 +221,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
         );
         let event = fixture.proxy.event().await;
         let fields = (event.proxy_stage.as_str(), event.rule.as_str());
-        assert_eq!(fields, ("refused", "policy_rules"), "{line}");
+        assert_eq!(fields, ("refused", rule), "{line}");
         assert!(event.intercepted);
     }
     assert_eq!(server.received_requests().len(), 1);

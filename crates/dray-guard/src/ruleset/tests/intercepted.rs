@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::RequestKind;
-use crate::ruleset::replay::{PolicyReplay, ReplayBaseline, RequestRecord};
+use crate::ruleset::replay::{METHOD_OVERRIDE_RULE, PolicyReplay, ReplayBaseline, RequestRecord};
 
 const POLICY_TEXT: &str = r#"
 [[intercept]]
@@ -121,4 +121,86 @@ fn a_replay_does_not_decide_about_requests_that_a_tunnel_hid() {
     assert_eq!(replayed(false, ""), (1, 0));
     // The path of a request that was seen is not in its event, and a rule needs it.
     assert_eq!(replayed(true, "GET"), (1, 0));
+}
+
+/// How many requests a replay of one record finds unchanged, changed and undecided.
+fn replay_recorded(record: &RequestRecord<'_>, rules: &RuleSet) -> (u64, u64, u64) {
+    let mut replay = PolicyReplay::default();
+    record.compare(&mut replay, &record.baseline(), Some(rules));
+    (replay.unchanged, replay.changed, replay.undecided)
+}
+
+#[test]
+fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
+    let rules = rules(
+        "[[role]]\nname = \"a\"\n\
+         [[role.rule]]\nname = \"form\"\noutcome = \"allow\"\nmethods = [\"GET\", \"POST\"]\nhosts = [\"form.example.org\"]\n\
+         [[role.rule]]\nname = \"any\"\noutcome = \"allow\"\nhosts = [\"any.example.org\"]\n\
+         [[role.rule]]\nname = \"person\"\noutcome = \"ask\"\nhosts = [\"ask.example.org\"]\n",
+    );
+    let request = |host| RequestRecord {
+        scheme: "https",
+        host,
+        port: 443,
+        proxy_protocol: "http",
+        method: "POST",
+        caller: caller("acme"),
+        ..RequestRecord::default()
+    };
+    let asked = |verdict, code, question_id| RequestRecord {
+        verdict,
+        code,
+        phase: if code == "connect_failed" {
+            "connect"
+        } else {
+            "policy"
+        },
+        question_id,
+        ..request("ask.example.org")
+    };
+    let refused = |host, code, refused_by| RequestRecord {
+        verdict: "deny",
+        code,
+        phase: "policy",
+        refused_by,
+        ..request(host)
+    };
+    let (same, changed, undecided) = ((1, 0, 0), (0, 1, 0), (0, 0, 1));
+    for (record, expected) in [
+        // A person had allowed or denied the host, or had not answered. The answer holds under another policy too.
+        (asked("allow", "", "egq_1"), same),
+        (asked("deny", "connect_failed", "egq_1"), same),
+        (asked("deny", "policy_denied", "egq_1"), same),
+        (asked("deny", "approval_required", "egq_1"), same),
+        (asked("allow", "", ""), changed),
+        // The recorded method passes, and the one that a form named was refused.
+        (
+            refused("form.example.org", "policy_denied", METHOD_OVERRIDE_RULE),
+            undecided,
+        ),
+        (
+            refused("any.example.org", "policy_denied", METHOD_OVERRIDE_RULE),
+            changed,
+        ),
+        (refused("form.example.org", "policy_denied", ""), changed),
+        // A replay counts no requests.
+        (
+            refused("any.example.org", "quota_exceeded", "quota"),
+            undecided,
+        ),
+        (
+            refused("other.example.org", "quota_exceeded", "quota"),
+            same,
+        ),
+        // The same files.
+        (
+            RequestRecord {
+                rules_digest: rules.digest(),
+                ..refused("form.example.org", "policy_denied", "")
+            },
+            same,
+        ),
+    ] {
+        assert_eq!(replay_recorded(&record, &rules), expected, "{record:?}");
+    }
 }

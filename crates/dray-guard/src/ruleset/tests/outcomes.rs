@@ -268,6 +268,7 @@ fn a_replay_counts_changes_and_does_not_decide_by_unrecorded_parts() {
         let recorded = replay::RecordedRequest {
             caller: caller("acme"),
             request,
+            answer: replay::RecordedAnswer::Missing,
             time_ms: u64::try_from(index).unwrap(),
         };
         replay.add(Some(&old), Some(&new), &recorded);
@@ -281,6 +282,7 @@ fn a_replay_counts_changes_and_does_not_decide_by_unrecorded_parts() {
     let recorded = replay::RecordedRequest {
         caller: caller("acme"),
         request: RequestView::fetch(&target),
+        answer: replay::RecordedAnswer::Missing,
         time_ms: 9,
     };
     replay.add(Some(&old), Some(&new), &recorded);
