@@ -53,7 +53,7 @@ pub use cached::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
 pub use settings::FetchSettings;
-pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
+pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, MethodOverrides, NetworkAccess};
 
 /// Longest time that removing a partial file may take after a failure.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);

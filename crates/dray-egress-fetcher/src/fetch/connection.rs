@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use dray_guard::{AllowedPorts, CanonicalUrl, Code, RequestKind, RuleDecision};
+use dray_guard::{AllowedPorts, CanonicalUrl, Chain, Code, RequestKind, RequestView, RuleDecision};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -50,11 +50,9 @@ impl OpenConnection {
         std::mem::replace(&mut self.io, Box::new(tokio::io::empty()))
     }
 
-    /// Whether the decision about another method of its request lets it pass. An answer of a person is about the host,
-    /// so it holds for every method.
+    /// Whether the decision about another method of its request lets it pass.
     pub fn allows(&self, decision: &RuleDecision) -> bool {
-        let is_approved = self.approval_ends.is_some() && decision.needs_approval();
-        decision.is_allowed() || is_approved
+        allows_method(decision, self.approval_ends.is_some())
     }
 
     /// The earlier one of `limit` and the end of the approval.
@@ -90,9 +88,35 @@ impl Fetcher {
         opened
     }
 
+    /// Judges a request inside an intercepted tunnel by the rules, before a connection is opened for it. `is_approved`
+    /// says whether a person has allowed the tunnel. Charges nothing; [`Self::judge_request`] follows.
+    ///
+    /// # Errors
+    ///
+    /// Every refusal.
+    pub async fn check_request(
+        &self,
+        request: &FetchJob,
+        ports: &AllowedPorts,
+        is_approved: bool,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let mut judged = FetchRecord::default();
+        let checked = self
+            .judge_inside(request, ports, is_approved, &mut judged)
+            .await;
+        let Err(failure) = checked else { return Ok(()) };
+        record.take_judgement(judged);
+        let url = record.url.clone();
+        record.enter(0, url.as_ref());
+        record.hop().code = Some(failure.code);
+        Err(failure)
+    }
+
     /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
     /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and
-    /// its first request together; every further one is charged here, in place of the one before.
+    /// its first request together; every further one is charged here, in place of the one before. A request that the
+    /// rules refuse is not charged.
     ///
     /// # Errors
     ///
@@ -106,12 +130,11 @@ impl Fetcher {
     ) -> Result<(), FetchError> {
         // A separate record, because the record of the connection keeps its hop.
         let mut judged = FetchRecord::default();
-        let scope = AskScope {
-            may_ask: true,
-            ports: Some(ports),
-        };
-        let result = self.begin_approved(request, scope, &mut judged).await;
-        let result = result.and_then(|(chain, _)| {
+        let is_approved = opened.approval_ends.is_some();
+        let result = self
+            .judge_inside(request, ports, is_approved, &mut judged)
+            .await;
+        let result = result.and_then(|chain| {
             if opened.is_charged {
                 // The quota is given back first: one tunnel takes one place among concurrent requests.
                 opened.quota = None;
@@ -129,6 +152,22 @@ impl Fetcher {
         opened.approval_ends = ends.into_iter().flatten().min();
         opened.url = url;
         Ok(())
+    }
+
+    async fn judge_inside(
+        &self,
+        request: &FetchJob,
+        ports: &AllowedPorts,
+        is_approved: bool,
+        judged: &mut FetchRecord,
+    ) -> Result<Chain, FetchError> {
+        let scope = AskScope {
+            may_ask: true,
+            ports: Some(ports),
+        };
+        let (chain, _) = self.begin_approved(request, scope, judged).await?;
+        judge_overrides(request, &chain, is_approved, judged)?;
+        Ok(chain)
     }
 
     /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in
@@ -192,6 +231,7 @@ impl Fetcher {
         if !ports.allows(url.port()) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
+        judge_overrides(request, &chain, false, record)?;
         let quota = self.admit_quota(chain.policy(), record)?;
         self.check_breaker(&url)?;
         let HopAdmission {
@@ -221,4 +261,44 @@ impl Fetcher {
             slots: (slot, address),
         })
     }
+}
+
+/// Judges the methods that the request names in place of that of its request line, which was judged before.
+/// `is_approved` says whether a person has allowed the host in another judgement than this one.
+fn judge_overrides(
+    request: &FetchJob,
+    chain: &Chain,
+    is_approved: bool,
+    record: &mut FetchRecord,
+) -> Result<(), FetchError> {
+    let Some(caller_rules) = chain.policy().rules() else {
+        return Ok(());
+    };
+    let is_approved = is_approved || record.approval_ends.is_some();
+    let (rules, caller, url) = (
+        &caller_rules.rules,
+        &caller_rules.caller,
+        chain.current().clone(),
+    );
+    let overrides = &request.overrides;
+    let views = overrides.methods.iter();
+    let views = views.map(|method| RequestView::request(&url, method));
+    // A form that cannot be read may name any method.
+    let hidden = overrides
+        .has_unreadable_form
+        .then(|| RequestView::request(&url, request.kind.method()).with_hidden_method());
+    let mut decisions = views.chain(hidden).map(|view| rules.decide(caller, &view));
+    match decisions.find(|decision| !allows_method(decision, is_approved)) {
+        Some(decision) => {
+            record.note_refused_method(decision);
+            Err(FetchError::new(Code::PolicyDenied, FetchPhase::Policy))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the decision about a further method of a request lets it pass. An answer of a person is about the host, so it
+/// holds for every method.
+fn allows_method(decision: &RuleDecision, is_approved: bool) -> bool {
+    decision.is_allowed() || (is_approved && decision.needs_approval())
 }

@@ -98,12 +98,23 @@ pub struct FetchJob {
     pub caller: Caller,
     /// The kind of the request, for the rules of the policy files.
     pub kind: RequestKind,
+    /// The methods that its fields name in addition; empty for a fetch, whose fields are those of this service.
+    pub overrides: MethodOverrides,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,
     /// Time the tool call may take; `None` for as long as the operator allows.
     pub tool_timeout: Option<Duration>,
     /// Time that is left of the command's own deadline.
     pub remaining: Duration,
+}
+
+/// The methods that the head of a request names in place of that of its request line: its server may obey them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MethodOverrides {
+    /// The methods that fields name, in capitals.
+    pub methods: Vec<String>,
+    /// Whether the body is a form that cannot be read here, which may name any method.
+    pub has_unreadable_form: bool,
 }
 
 /// A file that was fetched and stored. Untrusted external content; every label is the server's claim (B-7).

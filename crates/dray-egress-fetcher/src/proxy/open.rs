@@ -1,6 +1,7 @@
 //! Opens the connection for a client: how its request is judged, and what the client gets after a refusal.
 
 use dray_guard::proxy_token::ProxyIdentity;
+use dray_guard::ruleset::overrides::body::FormBody;
 use dray_guard::{
     CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepObserver as _,
 };
@@ -12,7 +13,7 @@ use super::refusal::ProxyRefusal;
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
 use crate::error::{FetchError, FetchPhase};
-use crate::fetch::{FetchJob, OpenConnection};
+use crate::fetch::{FetchJob, MethodOverrides, OpenConnection};
 use crate::record::{FetchRecord, RequestedOrigin};
 
 impl ForwardProxy {
@@ -22,7 +23,7 @@ impl ForwardProxy {
         identity: &ProxyIdentity,
         url: Result<CanonicalUrl, Code>,
         text: &str,
-        kind: RequestKind,
+        (kind, overrides): (RequestKind, MethodOverrides),
         audited: &mut AuditedConnection,
     ) -> Result<OpenConnection, ProxyRefusal> {
         if kind == RequestKind::Intercepted && self.authority().is_none() {
@@ -58,25 +59,15 @@ impl ForwardProxy {
         } else {
             &settings.http_ports
         };
-        let job = self.job(identity, &url, kind);
+        let job = FetchJob {
+            overrides,
+            ..self.job(identity, &url, kind)
+        };
         let opened = self
             .fetcher()
             .open_connection(&job, ports, self.admission(), record)
             .await;
         opened.map_err(|failure| refusal_of(&failure, record))
-    }
-
-    /// Judges the methods that fields of a request name in place of that of its request line: its server may obey them.
-    /// The request itself is judged already, and has the connection `opened`.
-    pub(super) fn judge_overrides(
-        &self,
-        identity: &ProxyIdentity,
-        request: &ProxyRequest,
-        opened: &OpenConnection,
-        record: &mut FetchRecord,
-    ) -> Result<(), ProxyRefusal> {
-        let methods = overridden_methods(&request.fields);
-        self.judge_methods(identity, methods, opened, record)
     }
 
     /// Judges methods that a request names in addition to its request line.
@@ -130,6 +121,16 @@ impl ForwardProxy {
             remaining: self.settings().open_timeout,
             ..FetchJob::default()
         }
+    }
+}
+
+/// What the head of a request says about further methods: in its fields, and in the type of its body.
+pub(super) fn overrides_of(request: &ProxyRequest) -> MethodOverrides {
+    let has_unreadable_form =
+        request.has_body() && matches!(FormBody::of(&request.fields), FormBody::Unreadable);
+    MethodOverrides {
+        methods: overridden_methods(&request.fields).collect(),
+        has_unreadable_form,
     }
 }
 

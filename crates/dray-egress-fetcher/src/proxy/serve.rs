@@ -26,11 +26,12 @@ use super::http2::{StreamSlot, StreamSlots};
 use super::identify::{ClientRequest, IdentifiedClient};
 use super::listener::UnidentifiedPermit;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
+use super::open::overrides_of;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::SocksReply;
 use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
 use crate::config::ProxySettings;
-use crate::fetch::{Fetcher, OpenConnection};
+use crate::fetch::{Fetcher, MethodOverrides, OpenConnection};
 use crate::limits::FetchAdmission;
 use crate::metrics::{ProxyMetrics, UNKNOWN_PROTOCOL};
 use crate::record::RequestedOrigin;
@@ -284,7 +285,8 @@ impl ForwardProxy {
             grant: &SocksReply::Succeeded.message(),
             ends_at,
         };
-        let opening = self.open(identity, url, target, kind, &mut audited);
+        let judged = (kind, MethodOverrides::default());
+        let opening = self.open(identity, url, target, judged, &mut audited);
         match Box::pin(opening).await {
             Ok(opened) => Box::pin(self.run_tunnel(client, opened, audited, terms)).await,
             Err(refusal) => {
@@ -305,10 +307,14 @@ impl ForwardProxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let url = request.url(|port| self.settings().is_plain_port(port));
-        let (text, kind) = match &request.target {
-            RequestTarget::Authority(authority) => (authority, self.tunnel_kind(identity, &url)),
+        let (text, kind, overrides) = match &request.target {
+            RequestTarget::Authority(authority) => {
+                let kind = self.tunnel_kind(identity, &url);
+                (authority, kind, MethodOverrides::default())
+            }
             RequestTarget::Absolute(text) | RequestTarget::Origin(text) => {
-                (text, RequestKind::Request(request.method.to_string()))
+                let kind = RequestKind::Request(request.method.to_string());
+                (text, kind, overrides_of(&request))
             }
         };
         let is_request = !kind.is_tunnel();
@@ -323,15 +329,14 @@ impl ForwardProxy {
             audited.record.tried = Some(RequestedOrigin::from_text(text));
             Err(ProxyRefusal::HostMismatch)
         } else {
-            Box::pin(self.open(identity, url, text, kind, &mut audited)).await
+            let judged = (kind, overrides);
+            Box::pin(self.open(identity, url, text, judged, &mut audited)).await
         };
         let opened = opened.and_then(|opened| {
             if !is_request {
                 return Ok((opened, None));
             }
-            let record = &mut audited.record;
-            self.judge_overrides(identity, &request, &opened, record)?;
-            let form = self.form_check(identity, &request, &opened, record)?;
+            let form = self.form_check(identity, &request, &opened, &mut audited.record)?;
             Ok((opened, form))
         });
         match opened {

@@ -9,7 +9,7 @@ use dray_proto::v1;
 use dray_types::{Deadline, Fault};
 
 use crate::audit::PUBLISH_TIMEOUT;
-use crate::fetch::{FetchJob, FetchedFile};
+use crate::fetch::{FetchJob, FetchedFile, MethodOverrides};
 use crate::proxy::certificate::is_client_name;
 use crate::staging::StagedFile;
 
@@ -48,6 +48,7 @@ pub(super) fn fetch_job(
             ..Caller::default()
         },
         kind: RequestKind::Fetch,
+        overrides: MethodOverrides::default(),
         app,
         size_limit: size_limit_bytes,
         tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),

@@ -6,7 +6,7 @@ use super::super::form::FormCheck;
 use super::super::forward::target_head;
 use super::super::head::ProxyRequest;
 use super::super::meter::{ByteCounts, StreamQuota, TargetStream};
-use super::super::open::refusal_of;
+use super::super::open::{overrides_of, refusal_of};
 use super::super::persistent::PersistentTarget;
 use super::super::refusal::ProxyRefusal;
 use super::super::serve::ForwardProxy;
@@ -15,6 +15,7 @@ use super::InterceptedTunnel;
 use crate::audit::AuditedConnection;
 use crate::dial::Io;
 use crate::error::FetchPhase;
+use crate::fetch::{FetchJob, MethodOverrides};
 
 impl ForwardProxy {
     /// Makes a connection ready for the request, judges the request and records it. Returns the head for the target,
@@ -26,8 +27,15 @@ impl ForwardProxy {
         audited: &mut AuditedConnection,
         is_kept: bool,
     ) -> Result<(http::request::Parts, Option<FormCheck>), ProxyRefusal> {
-        self.prepare_target(tunnel, audited, is_kept).await?;
-        self.judge_request(request, tunnel, audited).await?;
+        reuse_target(tunnel, audited, is_kept);
+        let job = self.request_job(request, tunnel)?;
+        if tunnel.opened.is_none() {
+            // A request that the rules refuse opens no connection, and is not charged for one.
+            let is_approved = tunnel.approval_ends.is_some();
+            self.check_request(&job, is_approved, audited).await?;
+            self.open_target(tunnel, audited).await?;
+        }
+        self.judge_request(&job, tunnel, audited).await?;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
         let identity = tunnel.terms.identity;
         let form = self.form_check(identity, request, opened, &mut audited.record)?;
@@ -59,34 +67,21 @@ impl ForwardProxy {
         Ok(())
     }
 
-    /// Opens a connection to the target of the tunnel, if none can carry the request.
-    async fn prepare_target(
+    /// Opens a new connection to the target of the tunnel.
+    async fn open_target(
         &self,
         tunnel: &mut InterceptedTunnel<'_>,
         audited: &mut AuditedConnection,
-        is_kept: bool,
     ) -> Result<(), ProxyRefusal> {
-        if let Some(target) = &tunnel.target {
-            // The last request needs a separate connection, for its body.
-            if is_kept && target.is_ready() {
-                audited.counts = target.counts_from_now();
-                audited.record.url = Some(tunnel.url.clone());
-                audited.record.hops = vec![tunnel.hop.clone()];
-                return Ok(());
-            }
-            tunnel.release();
-        }
-        if tunnel.opened.is_none() {
-            // The new connection takes the slots and the place of the closed one.
-            drop(tunnel.spent.take());
-            let url = tunnel.url.clone();
-            let text = url.to_string();
-            let identity = tunnel.terms.identity;
-            let kind = RequestKind::Intercepted;
-            let opened = self.open(identity, Ok(url), &text, kind, audited).await?;
-            tunnel.approval_ends = opened.approval_ends;
-            tunnel.opened = Some(opened);
-        }
+        // The new connection takes the slots and the place of the closed one.
+        drop(tunnel.spent.take());
+        let url = tunnel.url.clone();
+        let text = url.to_string();
+        let identity = tunnel.terms.identity;
+        let judged = (RequestKind::Intercepted, MethodOverrides::default());
+        let opened = self.open(identity, Ok(url), &text, judged, audited).await?;
+        tunnel.approval_ends = opened.approval_ends;
+        tunnel.opened = Some(opened);
         Ok(())
     }
 
@@ -112,13 +107,12 @@ impl ForwardProxy {
         Ok((io, (quota, counts)))
     }
 
-    /// Judges the request as one in absolute form. The connection is then one for its URL.
-    async fn judge_request(
+    /// The request in the terms of a fetch, as one in absolute form.
+    fn request_job(
         &self,
         request: &ProxyRequest,
-        tunnel: &mut InterceptedTunnel<'_>,
-        audited: &mut AuditedConnection,
-    ) -> Result<(), ProxyRefusal> {
+        tunnel: &InterceptedTunnel<'_>,
+    ) -> Result<FetchJob, ProxyRefusal> {
         let url = request
             .url_in_tunnel(&tunnel.url)
             .map_err(|code| match code {
@@ -132,7 +126,35 @@ impl ForwardProxy {
             return Err(ProxyRefusal::WebSocket);
         }
         let kind = RequestKind::Request(request.method.to_string());
-        let job = self.job(tunnel.terms.identity, &url, kind);
+        Ok(FetchJob {
+            overrides: overrides_of(request),
+            ..self.job(tunnel.terms.identity, &url, kind)
+        })
+    }
+
+    /// Judges the request by the rules, before a connection is opened for it. `is_approved` says whether a person has
+    /// allowed the tunnel.
+    async fn check_request(
+        &self,
+        job: &FetchJob,
+        is_approved: bool,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), ProxyRefusal> {
+        let ports = &self.settings().connect_ports;
+        let record = &mut audited.record;
+        self.fetcher()
+            .check_request(job, ports, is_approved, record)
+            .await
+            .map_err(|failure| refusal_of(&failure, record))
+    }
+
+    /// Judges the request on its connection, which is then one for its URL.
+    async fn judge_request(
+        &self,
+        job: &FetchJob,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), ProxyRefusal> {
         let ports = &self.settings().connect_ports;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
         opened.approval_ends = tunnel.approval_ends;
@@ -141,10 +163,27 @@ impl ForwardProxy {
         wire_quota.inspect(|quota| quota.set(None));
         let record = &mut audited.record;
         self.fetcher()
-            .judge_request(&job, ports, opened, record)
+            .judge_request(job, ports, opened, record)
             .await
             .map_err(|failure| refusal_of(&failure, record))?;
         wire_quota.inspect(|quota| quota.set(opened.quota.clone()));
-        self.judge_overrides(tunnel.terms.identity, request, opened, record)
+        Ok(())
+    }
+}
+
+/// Keeps the connection to the target if it can carry the request, or gives it up.
+fn reuse_target(
+    tunnel: &mut InterceptedTunnel<'_>,
+    audited: &mut AuditedConnection,
+    is_kept: bool,
+) {
+    audited.record.url = Some(tunnel.url.clone());
+    let Some(target) = &tunnel.target else { return };
+    // The last request needs a separate connection, for its body.
+    if is_kept && target.is_ready() {
+        audited.counts = target.counts_from_now();
+        audited.record.hops = vec![tunnel.hop.clone()];
+    } else {
+        tunnel.release();
     }
 }

@@ -1,7 +1,9 @@
 //! State that an intercepted tunnel keeps between requests: the client always, the connection to the target sometimes.
 
-use super::intercepted::InterceptingProxy;
-use super::persistent::{PersistentServer, ask, field, path_table, table_with};
+use super::intercepted::{InterceptingProxy, POLICY_TEXT};
+use super::persistent::{
+    PersistentServer, ResponseOfPath, ask, field, path_table, rest_of, table_with,
+};
 use super::*;
 
 #[tokio::test]
@@ -49,4 +51,43 @@ async fn a_tunnel_that_waits_without_a_target_holds_its_slots_until_it_ends() {
     drop(client);
     let (_other, head) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
     assert_eq!(status_of(&head), 200, "{head}");
+}
+
+#[tokio::test]
+async fn a_request_of_a_tunnel_that_the_rules_refuse_is_not_charged_and_opens_no_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    let limits = "[role.limits]\nrequests_per_day = 2\n";
+    std::fs::write(&path, format!("{POLICY_TEXT}{limits}")).unwrap();
+    let set = [("/policy_path", path.to_str().unwrap())];
+    let closing: ResponseOfPath = |path| table_with("Connection: close\r\n", path);
+    // The request would use the connection of the one before, or needs a new one.
+    for respond in [path_table, closing] {
+        for refused in [
+            "GET /other HTTP/1.1\r\n",
+            "GET /tables/b HTTP/1.1\r\nX-HTTP-Method-Override: DELETE\r\n",
+        ] {
+            let mut fixture = InterceptingProxy::start(&set).await;
+            let _server = PersistentServer::start(&fixture, respond);
+            let mut client = fixture.client().await;
+            let (head, _) = ask(&mut client, "GET /tables/a", "").await;
+            assert_eq!(status_of(&head), 200, "{head}");
+            let _ = fixture.events().await;
+            let request = format!("{refused}Host: {TARGET_HOST}\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let response = rest_of(&mut client).await;
+            assert_eq!(status_of(&response), 403, "{refused}");
+            let event = fixture.proxy.event().await;
+            let fields = (event.proxy_stage.as_str(), event.code.as_str());
+            assert_eq!(fields, ("refused", "policy_denied"));
+            assert_eq!(
+                (event.url_host.as_str(), event.intercepted),
+                (TARGET_HOST, true)
+            );
+            assert_eq!(fixture.proxy.fake_network.dialled().len(), 1, "{refused}");
+            let mut client = fixture.client().await;
+            let (head, _) = ask(&mut client, "GET /tables/c", "").await;
+            assert_eq!(status_of(&head), 200, "{refused}: {head}");
+        }
+    }
 }

@@ -158,6 +158,40 @@ async fn a_field_that_names_another_method_is_judged_as_that_method() {
 }
 
 #[tokio::test]
+async fn a_request_that_names_a_refused_method_is_not_charged_and_reaches_no_network() {
+    let quota = "[role.limits]\nrequests_per_day = 1\n[[role.rule]]\nname = \"tables\"";
+    let text = POLICY_TEXT
+        .replacen("[[role.rule]]\nname = \"tables\"", quota, 1)
+        .replace("[\"GET\"]", "[\"GET\", \"POST\"]");
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(&text).await;
+    let csv = ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2");
+    proxy.fake_network.serve(PUBLIC_ADDRESS, csv);
+    let form = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1\r\n";
+    for fields in [
+        "X-HTTP-Method-Override: DELETE\r\n".to_owned(),
+        // A form that cannot be read.
+        format!("{form}Content-Encoding: gzip\r\n"),
+    ] {
+        let auth = proxy.auth();
+        let response = proxy
+            .exchange(format!(
+                "POST http://{TARGET_HOST}/tables/a HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}{fields}\r\nx"
+            ))
+            .await;
+        let refused = (status_of(&response), code_of(&response));
+        assert_eq!(refused, (403, "policy_denied"), "{fields}");
+        let event = proxy.event().await;
+        let recorded = (event.proxy_stage.as_str(), event.rule.as_str());
+        assert_eq!(recorded, ("refused", "method_override"), "{fields}");
+        assert_eq!(event.decided_by, "default");
+        assert_eq!(event.method, "POST");
+    }
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
+    let url = format!("http://{TARGET_HOST}/tables/a.csv");
+    assert_eq!(status_of(&proxy.get(&url).await), 200);
+}
+
+#[tokio::test]
 async fn a_query_that_names_another_method_is_judged_as_that_method() {
     let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
