@@ -28,6 +28,15 @@ struct ListStart {
     revision: u64,
     /// Unix milliseconds until which it is used.
     until_ms: u64,
+    /// Unix milliseconds at which it was last moved, and the questions before it had ended. A clock that was set back
+    /// since then may find that they wait.
+    moved_ms: u64,
+}
+
+impl ListStart {
+    const fn is_valid(&self, now_ms: u64) -> bool {
+        self.moved_ms <= now_ms && now_ms < self.until_ms
+    }
 }
 
 /// The starts of lists, by prefix of the keys.
@@ -40,7 +49,7 @@ impl ListStarts {
     fn first_revision(&self, prefix: &str, now_ms: u64) -> u64 {
         let mut starts = self.lock_starts();
         let start = starts.get(prefix).copied();
-        let start = start.filter(|start| start.until_ms > now_ms);
+        let start = start.filter(|start| start.is_valid(now_ms));
         if start.is_none() {
             starts.remove(prefix);
         }
@@ -52,8 +61,10 @@ impl ListStarts {
         let start = starts.entry(prefix.to_owned()).or_insert(ListStart {
             revision,
             until_ms: now_ms.saturating_add(START_LIFETIME_MS),
+            moved_ms: now_ms,
         });
         start.revision = start.revision.max(revision);
+        start.moved_ms = start.moved_ms.max(now_ms);
     }
 
     fn lock_starts(&self) -> MutexGuard<'_, HashMap<String, ListStart>> {

@@ -236,6 +236,24 @@ async fn sessions_whose_questions_ended_hide_no_session_with_a_question() {
     assert_eq!(fixture.listed("acme", true).await, ["again.example.org"]);
 }
 
+#[tokio::test]
+async fn a_clock_that_is_ahead_for_a_moment_hides_no_question() {
+    let mut fixture = QuestionFixture::new().await;
+    fixture.waiting("old", "old.example.org").await;
+    fixture.clock.advance(Duration::from_hours(1));
+    fixture.waiting("new", "new.example.org").await;
+    fixture.clock.advance(Duration::from_mins(58));
+    assert_eq!(fixture.listed("acme", false).await, ["new.example.org"]);
+    // One step is shorter than the time for which a start is used, and one is longer.
+    for ahead in [Duration::from_mins(3), Duration::from_hours(24)] {
+        let ahead_ms = fixture.clock.now_ms() + dray_types::whole_millis(ahead);
+        fixture.store.clock = Clock::manual(ahead_ms);
+        assert_eq!(fixture.listed("acme", false).await, [""; 0]);
+        fixture.store.clock = fixture.clock.clone();
+        assert_eq!(fixture.listed("acme", false).await, ["new.example.org"]);
+    }
+}
+
 /// The parts of the list of all questions, as a caller reads them one after the other.
 async fn all_parts(fixture: &QuestionFixture) -> Vec<Vec<v1::EgressQuestion>> {
     let tenant = TenantId::new("acme").unwrap();
