@@ -141,6 +141,15 @@ impl Config {
         checks.0.extend(interval_problem(self.reload_interval));
         for (index, credential) in self.credentials.iter().enumerate() {
             credential.check(index, &mut checks);
+            let mut earlier = self.credentials.iter().take(index);
+            if let Some(first) = earlier.position(|earlier| credential.overlaps(earlier)) {
+                checks.add(
+                    &format!("credentials.{index}.tenants"),
+                    &format!(
+                        "names a tenant, host and port of credentials.{first}: a request gets only one credential"
+                    ),
+                );
+            }
         }
         let proxy = self.proxy.compile(&admin, &mut checks);
         let compiled = CompiledConfig {

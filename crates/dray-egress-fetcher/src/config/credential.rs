@@ -2,7 +2,7 @@
 
 use dray_guard::HostPattern;
 use dray_service::config::ConfigProblem;
-use dray_types::Secret;
+use dray_types::{Secret, TenantId};
 use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ const REFUSED_FIELDS: [&str; 14] = [
     "user-agent",
     "proxy-authorization",
 ];
+
+/// The port of a credential that names none.
+const HTTPS_PORT: u16 = 443;
 
 /// A secret of the operator that is added to requests for one host. Callers never see it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +79,13 @@ impl CredentialConfig {
                 "must name the tenants whose requests get the credential",
             );
         }
+        let is_tenant = |name: &String| !name.contains('*') && TenantId::new(name).is_ok();
+        if !self.tenants.iter().all(is_tenant) {
+            problem(
+                "tenants",
+                "must be whole ids of tenants, 1 to 128 printable ASCII characters each: a pattern with * matches none",
+            );
+        }
         let value = self.secret.expose();
         if value.is_empty() || !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             problem(
@@ -92,6 +102,18 @@ impl CredentialConfig {
         if self.query.is_some() && !self.prefix.is_empty() {
             problem("prefix", "belongs to a header field");
         }
+    }
+
+    /// Whether both would be sent with the same requests, of which only the first one is.
+    pub(super) fn overlaps(&self, earlier: &Self) -> bool {
+        let is_shared = |tenant: &String| earlier.tenants.contains(tenant);
+        self.host == earlier.host
+            && self.target_port() == earlier.target_port()
+            && self.tenants.iter().any(is_shared)
+    }
+
+    fn target_port(&self) -> u16 {
+        self.port.unwrap_or(HTTPS_PORT)
     }
 
     fn place(&self) -> Option<CredentialLocation> {
@@ -117,7 +139,7 @@ impl CredentialConfig {
         Some(Credential {
             name: self.name.clone(),
             host: self.host.clone(),
-            port: self.port.unwrap_or(443),
+            port: self.target_port(),
             place: self.place()?,
             value: Secret::new(format!("{}{}", self.prefix, self.secret.expose())),
             allow_plain_http: self.allow_plain_http,

@@ -56,7 +56,7 @@ fn a_credential_needs_one_location_one_host_and_its_tenants() {
         problems.into_iter().map(|problem| problem.field).collect()
     };
     assert_eq!(problems(valid.clone()), Vec::<String>::new());
-    let rows: [(Change, &str); 9] = [
+    let rows: [(Change, &str); 12] = [
         (|credential| credential.name.clear(), "name"),
         (
             |credential| credential.host = "*.example.org".to_owned(),
@@ -67,6 +67,19 @@ fn a_credential_needs_one_location_one_host_and_its_tenants() {
             "host",
         ),
         (|credential| credential.tenants.clear(), "tenants"),
+        // A pattern would match no tenant.
+        (
+            |credential| credential.tenants = vec!["*".to_owned()],
+            "tenants",
+        ),
+        (
+            |credential| credential.tenants.push("acme-*".to_owned()),
+            "tenants",
+        ),
+        (
+            |credential| credential.tenants.push("a b".to_owned()),
+            "tenants",
+        ),
         (
             |credential| credential.secret = dray_types::Secret::default(),
             "secret",
@@ -93,5 +106,39 @@ fn a_credential_needs_one_location_one_host_and_its_tenants() {
             found.contains(&format!("credentials.0.{field}")),
             "{field} {found:?}"
         );
+    }
+}
+
+#[test]
+fn two_credentials_for_one_host_port_and_tenant_are_a_problem() {
+    use crate::config::CredentialConfig;
+
+    let credential = |name: &str, port: Option<u16>, tenants: &[&str]| CredentialConfig {
+        name: name.to_owned(),
+        host: "files.example.org".to_owned(),
+        port,
+        header: Some("authorization".to_owned()),
+        secret: dray_types::Secret::new("s3cret"),
+        tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+        ..CredentialConfig::default()
+    };
+    for (second, is_problem) in [
+        (credential("b", Some(443), &["beta", "acme"]), true),
+        (credential("b", None, &["acme"]), true),
+        (credential("b", Some(8443), &["acme"]), false),
+        (credential("b", None, &["beta"]), false),
+    ] {
+        let config = Config {
+            credentials: vec![credential("a", None, &["acme"]), second],
+            ..Config::default()
+        };
+        let problems = config.compile().err().unwrap_or_default();
+        let fields: Vec<_> = problems.iter().map(|problem| &problem.field).collect();
+        let expected: &[&str] = if is_problem {
+            &["credentials.1.tenants"]
+        } else {
+            &[]
+        };
+        assert_eq!(fields, expected);
     }
 }
