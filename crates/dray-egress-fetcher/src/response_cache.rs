@@ -26,6 +26,11 @@ pub const CACHE_BUCKET: &str = "dray_egress_cache";
 /// Timeout for reading or writing one record. A fetch continues without it.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Most attempts of a purge while fetches change the slot.
+const MAX_PURGE_ATTEMPTS: usize = 8;
+/// The value of a slot whose record was purged.
+const EMPTY_SLOT: &[u8] = b"{}";
+
 /// One stored response, in the form of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CacheRecord {
@@ -123,6 +128,13 @@ fn url_digest(url: &CanonicalUrl) -> Sha256Digest {
     Sha256Digest::of(url.to_string().as_bytes())
 }
 
+/// The record of a URL in the value of its slot. An empty slot, and a record of another version, are a miss, and the next
+/// response replaces them.
+fn record_of(value: &[u8], url: &CanonicalUrl) -> Option<CacheRecord> {
+    let record = serde_json::from_slice::<CacheRecord>(value).ok();
+    record.filter(|record| record.url == url_digest(url).to_hex())
+}
+
 /// The records on the bus.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheStore {
@@ -159,30 +171,45 @@ impl CacheStore {
         let Some(entry) = self.keys.get(&self.key(tenant, url)).await? else {
             return Ok((None, None));
         };
-        // A record of another version is a miss, and the next response replaces it.
-        let record = serde_json::from_slice::<CacheRecord>(&entry.value).ok();
-        let url = url_digest(url).to_hex();
-        Ok((
-            record.filter(|record| record.url == url),
-            Some(entry.revision),
-        ))
+        Ok((record_of(&entry.value, url), Some(entry.revision)))
     }
 
-    /// Removes the record of a URL. Returns whether there was one.
+    /// Removes the record of a URL. Returns whether there was one. A fetch that looked the URL up before does not store
+    /// its response afterwards: the slot is written in any case, so its revision is another one.
     ///
     /// # Errors
     ///
-    /// The bus, or a record that others keep changing.
+    /// The bus, or a slot that others keep changing.
     pub(crate) async fn purge(
         &self,
         tenant: &TenantId,
         url: &CanonicalUrl,
     ) -> Result<bool, KeyError> {
-        let (Some(_), Some(revision)) = self.read(tenant, url).await? else {
-            return Ok(false);
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_purge(tenant, url).await {
+                Err(KeyError::Stale | KeyError::Exists) if attempts < MAX_PURGE_ATTEMPTS => {}
+                purged => return purged,
+            }
+        }
+    }
+
+    async fn try_purge(&self, tenant: &TenantId, url: &CanonicalUrl) -> Result<bool, KeyError> {
+        let key = self.key(tenant, url);
+        let Some(entry) = self.keys.get(&key).await? else {
+            let written = self.keys.create(&key, Bytes::from_static(EMPTY_SLOT)).await;
+            return written.map(|_| false);
         };
-        self.keys.delete(&self.key(tenant, url), revision).await?;
-        Ok(true)
+        let is_purged = record_of(&entry.value, url).is_some();
+        // The record of another URL stays.
+        let value = if is_purged {
+            Bytes::from_static(EMPTY_SLOT)
+        } else {
+            entry.value
+        };
+        let written = self.keys.update(&key, value, entry.revision).await;
+        written.map(|_| is_purged)
     }
 
     /// Replaces what the slot of a URL had at `revision`; `None` as response removes it.

@@ -12,7 +12,7 @@ use dray_types::{AppId, Fault};
 use super::fake_network::*;
 use super::test_service::*;
 use crate::config::CacheSettings;
-use crate::fetch::ResponseCache as _;
+use crate::fetch::{CachedFile, CachedResponse, ResponseCache as _};
 use crate::response_cache::CacheStore;
 
 const FILE_URL: &str = "http://files.example.org/table.csv?key=1";
@@ -236,6 +236,64 @@ async fn a_response_replaces_only_what_was_stored_when_its_fetch_looked() {
     store.keep("acme", &url, Some(&slower), None).await;
     let stored = store.find("acme", &url).await;
     assert_eq!(stored.response.unwrap().file.labels.name, "newer");
+}
+
+#[tokio::test]
+async fn a_response_whose_fetch_began_before_a_purge_is_not_stored_after_it() {
+    let cached = CachedService::start(&[]).await;
+    let cx = cached.service.running.context();
+    let settings = CacheSettings {
+        max_entries: 1,
+        max_file_bytes: 1 << 20,
+        max_age: Duration::from_hours(1),
+    };
+    let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings);
+    let tenant = dray_types::TenantId::new("acme").unwrap();
+    let purged = CanonicalUrl::parse(FILE_URL).unwrap();
+    let other = CanonicalUrl::parse("http://files.example.org/other.csv").unwrap();
+    let response = CachedResponse {
+        file: CachedFile {
+            stored: crate::sink::StoredFile {
+                sha256: dray_types::Sha256Digest::of(b"1;2"),
+                size: 3,
+            },
+            labels: crate::label::ResponseLabels::default(),
+            sniffed: "".into(),
+        },
+        terms: crate::freshness::ReuseTerms {
+            fresh_for: Duration::from_mins(1),
+            etag: None,
+            last_modified: None,
+            vary: Vec::new(),
+        },
+        vary_digest: String::new(),
+    };
+    // The slot is empty, has the record of another URL, or that of the purged one.
+    for stored in [None, Some(&other), Some(&purged)] {
+        if let Some(url) = stored {
+            let revision = store.find("acme", url).await.revision;
+            store.keep("acme", url, Some(&response), revision).await;
+        }
+        let lookup = store.find("acme", &purged).await;
+        let is_stored = stored == Some(&purged);
+        assert_eq!(lookup.response.is_some(), is_stored);
+        let is_removed = store.purge(&tenant, &purged).await.unwrap();
+        assert_eq!(is_removed, is_stored, "{stored:?}");
+        store
+            .keep("acme", &purged, Some(&response), lookup.revision)
+            .await;
+        assert_eq!(store.find("acme", &purged).await.response, None);
+        // The record of the other URL stays.
+        let is_kept = store.find("acme", &other).await.response.is_some();
+        assert_eq!(is_kept, stored == Some(&other));
+        // A later fetch stores its response.
+        let lookup = store.find("acme", &purged).await;
+        store
+            .keep("acme", &purged, Some(&response), lookup.revision)
+            .await;
+        assert!(store.find("acme", &purged).await.response.is_some());
+        assert!(store.purge(&tenant, &purged).await.unwrap());
+    }
 }
 
 #[tokio::test]
