@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use dray_types::Deadline;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::UPGRADE;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -33,7 +33,7 @@ use crate::record::HopRecord;
 mod bounded;
 mod target;
 
-use bounded::{BoundedRequest, TunnelEnd};
+use bounded::{BoundedRequest, TunnelEnd, kept_head};
 
 /// Most requests of one tunnel.
 const MAX_TUNNEL_REQUESTS: usize = 256;
@@ -176,7 +176,7 @@ impl ForwardProxy {
             Ok(begun) => begun,
             Err(refusal) => return refuse_request(client, tunnel, audited, refusal).await,
         };
-        let request = match begun {
+        let mut request = match begun {
             BegunRequest::Kept(request) => *request,
             BegunRequest::Last(head, io) => {
                 self.finish_tunnel(client, tunnel, (*head, io), audited)
@@ -184,7 +184,7 @@ impl ForwardProxy {
                 return None;
             }
         };
-        let sending = self.run_bounded(&mut client, tunnel, &request, (&mut audited, auditor));
+        let sending = self.run_bounded(&mut client, tunnel, &mut request, (&mut audited, auditor));
         let ended = match sending.await {
             Ok(ended) => ended,
             Err(refusal) => return refuse_request(client, tunnel, audited, refusal).await,
@@ -290,18 +290,14 @@ impl ForwardProxy {
         let body_bytes = client.ahead().len().saturating_sub(head_bytes);
         let may_continue = !is_last && !self.draining().is_cancelled();
         let is_kept = may_continue && is_keepable(&request, body_bytes);
-        let (mut head, form) = self
+        let (head, form) = self
             .admit_request(&request, tunnel, audited, is_kept)
             .await?;
         if !is_kept {
             let (io, _) = self.secure(tunnel, audited).await?;
             return Ok(BegunRequest::Last(Box::new((head, form)), io));
         }
-        if !request.has_body() {
-            // Without this field, the connection may carry another request (RFC 9112, section 9.3). A target that does
-            // not read a body would take the body for a request.
-            head.headers.remove(CONNECTION);
-        }
+        let head = kept_head(head, &request);
         client.consume(head_bytes);
         let reading = read_body(client, &request);
         let body = timeout(self.settings().idle_timeout, reading).await;

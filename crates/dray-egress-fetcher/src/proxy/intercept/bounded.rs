@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use dray_guard::Code;
+use http::header::CONNECTION;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::head::ProxyRequest;
@@ -46,7 +47,7 @@ impl ForwardProxy {
         &self,
         client: &mut InnerClient<S>,
         tunnel: &mut InterceptedTunnel<'_>,
-        request: &BoundedRequest,
+        request: &mut BoundedRequest,
         (audited, auditor): (&mut AuditedConnection, &TunnelAuditor),
     ) -> Result<Result<(), TunnelEnd>, ProxyRefusal>
     where
@@ -60,9 +61,10 @@ impl ForwardProxy {
         let first = std::mem::replace(audited, self.begin_operation(auditor));
         first.close_early(ConnectionEnd::Broken);
         tunnel.close_target();
-        // The head for the target stays the same: it follows from the request and the configuration.
         let admitting = self.admit_request(&request.request, tunnel, audited, true);
-        Box::pin(admitting).await?;
+        // The credential is the one that the event of this connection names, so the head is made again.
+        let (head, _) = Box::pin(admitting).await?;
+        request.head = kept_head(head, &request.request);
         self.begin_target(tunnel, audited).await?;
         // The connection is new, so a second failure is not repeatable.
         Ok(self.run_kept(client, tunnel, request, audited).await)
@@ -128,6 +130,19 @@ impl ForwardProxy {
             is_repeatable,
         })
     }
+}
+
+/// The head of a request after which the connection can carry another one.
+pub(super) fn kept_head(
+    mut head: http::request::Parts,
+    request: &ProxyRequest,
+) -> http::request::Parts {
+    if !request.has_body() {
+        // Without this field, the connection may carry another request (RFC 9112, section 9.3). A target that does not
+        // read a body would take the body for a request.
+        head.headers.remove(CONNECTION);
+    }
+    head
 }
 
 /// The response for a client that got none when its request ended.

@@ -7,6 +7,8 @@ use dray_testkit::eventually;
 use dray_testkit::http::ResponseScript;
 use dray_types::Secret;
 
+use super::intercepted::InterceptionFiles;
+use super::persistent::{ask, field, path_table, read_head_of};
 use super::*;
 use crate::tests::test_service::{fetch_request, start_service_from};
 
@@ -165,6 +167,68 @@ async fn credentials_and_limits_change_for_later_fetches() {
     let request = fetch_request(&format!("http://{TARGET_HOST}/a"));
     let refused = service.proxy.service.call(&request).await.unwrap_err();
     assert_eq!(refused.detail, "too_large");
+}
+
+#[tokio::test]
+async fn a_repeated_request_of_a_tunnel_has_the_credential_that_its_event_names() {
+    let files = InterceptionFiles::create();
+    let settings = files.settings(&[]);
+    let (mut of_service, mut of_proxy) = (String::new(), String::new());
+    for (name, path) in settings {
+        match name.strip_prefix('/') {
+            Some(name) => of_service += &format!("{name} = '{path}'\n"),
+            None => of_proxy += &format!("{name} = '{path}'\n"),
+        }
+    }
+    let section = |name: &str, secret: &str| {
+        format!(
+            "{of_service}[[egress-fetcher.credentials]]\nname = '{name}'\nhost = '{TARGET_HOST}'\n\
+             header = 'authorization'\nsecret = '{secret}'\ntenants = ['acme']\n{}{of_proxy}",
+            proxy_section(TOKEN_KEY, None)
+        )
+    };
+    let mut service = ReloadedService::start(&section("first", "one")).await;
+    let mut ends = service.proxy.be_server(PUBLIC_ADDRESS, 443);
+    let acceptor = files.origin.acceptor(TARGET_HOST).unwrap();
+    let (client, _) = service.proxy.tunnel(&format!("{TARGET_HOST}:443")).await;
+    let connector = tokio_rustls::TlsConnector::from(tls_config(Some(files.anchor.clone())));
+    let name = TARGET_HOST.to_owned().try_into().unwrap();
+    let mut client = connector.connect(name, client).await.unwrap();
+    let asking = async {
+        for path in ["/tables/first", "/tables/repeated"] {
+            let (head, _) = ask(&mut client, &format!("GET {path}"), "").await;
+            assert_eq!(status_of(&head), 200, "{head}");
+        }
+    };
+    let serving = async {
+        let mut kept = acceptor.accept(ends.recv().await.unwrap()).await.unwrap();
+        let head = read_head_of(&mut kept).await.unwrap();
+        assert_eq!(field(&head, "authorization"), Some("one"));
+        kept.write_all(path_table("/tables/first").as_bytes())
+            .await
+            .unwrap();
+        read_head_of(&mut kept).await.unwrap();
+        // The settings change while the request is on its way, and the target closes in place of a response.
+        service.configure(&section("later", "two"));
+        service.wait_for_changes(1).await;
+        drop(kept);
+        let mut new = acceptor.accept(ends.recv().await.unwrap()).await.unwrap();
+        let head = read_head_of(&mut new).await.unwrap();
+        new.write_all(path_table("/tables/repeated").as_bytes())
+            .await
+            .unwrap();
+        (head, new)
+    };
+    let ((), (head, _new)) = tokio::join!(asking, serving);
+    assert_eq!(field(&head, "authorization"), Some("two"));
+    let mut names = Vec::new();
+    for _ in 0..6 {
+        names.push(service.proxy.event().await.credentials.concat());
+    }
+    assert_eq!(
+        names,
+        ["first", "first", "first", "first", "later", "later"]
+    );
 }
 
 /// Like [`mint`], with another key.
