@@ -179,18 +179,20 @@ impl Fetcher {
 
     /// The judge of this hop, with the addresses that this machine has now.
     fn current_judge(&self) -> Result<Arc<Judge>, FetchError> {
-        let judge = self.judge();
         let Some(interfaces) = &self.interfaces else {
-            return Ok(judge);
+            return Ok(self.judge());
         };
         let own = interfaces()
             .map_err(|error| FetchError::new(Code::Internal, FetchPhase::Policy).because(error))?;
+        let judge = self.judge();
         if own == judge.config().own_addresses {
             return Ok(judge);
         }
-        // The judge is kept for later hops too, so it is built again only when an address changed.
-        self.set_judge(judge.with_own_addresses(own));
-        Ok(self.judge())
+        // The judge is kept for later hops too, so it is built again only when an address changed. It is built from the
+        // stored one under the lock: another one, with more protected addresses, may have been set meanwhile.
+        let mut stored = self.judge.write().unwrap_or_else(PoisonError::into_inner);
+        *stored = Arc::new(stored.with_own_addresses(own));
+        Ok(Arc::clone(&stored))
     }
 
     /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up

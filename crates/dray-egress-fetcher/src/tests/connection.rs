@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dray_guard::{Judge, JudgeConfig};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::{Authority, TlsOffer};
 use rustls::version::{TLS12, TLS13};
 use tokio::time::Instant;
 
 use super::fake_network::*;
+use crate::fetch::Fetcher;
 
 fn hello() -> ScriptedResponder {
     ScriptedResponder::always(ResponseScript::ok("hello"))
@@ -164,6 +166,31 @@ async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
     assert_eq!(fixture.fake_network.dialled().len(), 1);
     own.lock().unwrap().clear();
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_1_a_judge_that_is_set_while_the_interfaces_are_read_stays_in_force() {
+    let fixture = FetcherFixture::default();
+    let setting: Arc<Mutex<std::sync::Weak<Fetcher>>> = Arc::default();
+    let weak = Arc::clone(&setting);
+    let fetcher = fixture.fetcher().with_interfaces(move || {
+        // The refresh of the protected names ends during the first read, which finds a new address too.
+        if let Some(fetcher) = std::mem::take(&mut *weak.lock().unwrap()).upgrade() {
+            let config = JudgeConfig {
+                protected: vec![format!("{PUBLIC_ADDRESS}/32").parse().unwrap()],
+                ..fetcher.judge().config().clone()
+            };
+            fetcher.set_judge(Judge::new(config));
+        }
+        Ok(vec!["203.0.113.9".parse().unwrap()])
+    });
+    let fetcher = Arc::new(fetcher);
+    *setting.lock().unwrap() = Arc::downgrade(&fetcher);
+    let request = request("http://files.example.org/");
+    for _ in 0..2 {
+        assert_eq!(run(&fetcher, &request).await.end(), ("ssrf_blocked", "dns"));
+    }
+    assert_eq!(fixture.fake_network.dialled().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
