@@ -139,6 +139,8 @@ fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
     let fixture = FileFixture::new();
     let settings = AuditFileSettings {
         sample_percent: 10,
+        // All events stay in one file.
+        max_bytes: 1 << 30,
         ..fixture.settings()
     };
     let file = fixture.open(&settings).unwrap();
