@@ -32,8 +32,8 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
     )])
 }
 
-/// Runs the source rules and the checks of generated files, then documentation examples and all tests. A failure of one
-/// does not prevent the next.
+/// Runs the source rules and the checks of generated files, then documentation examples and all tests concurrently. A
+/// failure of one does not prevent the others.
 pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
     disk::check_space(root)?;
     required_programs::ensure_programs(required_programs::TEST_PROGRAMS)?;
@@ -76,22 +76,36 @@ fn check_and_run(
             "reference pages",
             generate::generate_pages(root, true, &binary),
         );
-        record(
-            "documentation examples",
-            step::cargo_step(root)
-                // A separate step, because `cargo nextest` runs no documentation examples.
-                .args(["test", "--quiet", "--workspace", "--doc"])
-                .run(),
-        );
     }
     let mut variables = environment()?;
     variables.push(binary_variable(&binary));
     variables.push(("PROPTEST_RNG_SEED".to_owned(), seed.to_string()));
-    record("tests", run_all(root, &variables, filter));
+    // The compiler of the examples uses the processors while the first tests wait for servers and leases.
+    let (examples, tests) = std::thread::scope(|scope| {
+        let examples = filter
+            .is_empty()
+            .then(|| scope.spawn(|| run_examples(root)));
+        let tests = run_all(root, &variables, filter);
+        let examples = examples.map(|thread| thread.join());
+        let examples = examples.unwrap_or(Ok(Ok(())));
+        (
+            examples.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            tests,
+        )
+    });
+    record("documentation examples", examples);
+    record("tests", tests);
     if !failures.is_empty() {
         bail!("not everything passed:\n{}", failures.join("\n"));
     }
     Ok(())
+}
+
+/// Compiles and runs the examples in the documentation: `cargo nextest` runs none.
+fn run_examples(root: &Path) -> anyhow::Result<()> {
+    step::cargo_step(root)
+        .args(["test", "--quiet", "--workspace", "--doc"])
+        .run()
 }
 
 /// Uses `cargo nextest` if it is installed: it runs tests of all crates concurrently and ends tests that hang.
@@ -117,9 +131,10 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
     runner.args(filter).envs(variables).run()
 }
 
-/// Number of concurrent tests: two per processor, because most of them wait for their own server or process.
+/// Number of concurrent tests: three per processor, because a system test uses a seventh of one and waits otherwise, for
+/// a server, a process or the end of a lease.
 fn test_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZero::get) * 2
+    std::thread::available_parallelism().map_or(2, NonZero::get) * 3
 }
 
 /// The fault tests that need minutes.

@@ -253,9 +253,10 @@ impl ProxyConfig {
     ) -> AllowedPorts {
         let field = format!("proxy.{field}");
         let ports: AllowedPorts = checks.read(&field, text.parse());
-        let outside = (1..=u16::MAX).find(|port| ports.allows(*port) && !admin.ports.allows(*port));
-        if let Some(port) = outside
-            && self.listen.is_some()
+        // Without a listener nothing uses the ports, and the search through all of them is a large part of a start.
+        if self.listen.is_some()
+            && let Some(port) =
+                (1..=u16::MAX).find(|port| ports.allows(*port) && !admin.ports.allows(*port))
         {
             checks.add(
                 &field,

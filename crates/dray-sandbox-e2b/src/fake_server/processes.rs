@@ -98,23 +98,23 @@ fn events(running: RunningCommand) -> impl Stream<Item = Result<Bytes, Connectio
                 .map_err(|_| ConnectionClosed)?
                 .chunks(MAX_CHUNK_BYTES)
             {
-                messages.extend(message(
-                    &json!({ "data": { "stdout": STANDARD.encode(chunk) } }),
-                ));
+                let event = json!({ "data": { "stdout": STANDARD.encode(chunk) } });
+                messages.extend_from_slice(&message(&event));
             }
             // The daemon sends these between the output; a client must ignore them.
-            messages.extend(message(&json!({ "keepalive": {} })));
+            messages.extend_from_slice(&message(&json!({ "keepalive": {} })));
             return Ok(Some((messages.freeze(), ProcessStep::Output(running))));
         }
         let exit = running.end.await.map_err(|_| ConnectionClosed)?;
         if !exit.stderr.is_empty() {
             let stderr = STANDARD.encode(&exit.stderr);
-            messages.extend(message(&json!({ "data": { "stderr": stderr } })));
+            let event = json!({ "data": { "stderr": stderr } });
+            messages.extend_from_slice(&message(&event));
         }
         let status = format!("exit status {}", exit.status);
         let end = json!({ "end": { "exitCode": exit.status, "exited": true, "status": status } });
-        messages.extend(message(&end));
-        messages.extend(envelope(2, b"{}"));
+        messages.extend_from_slice(&message(&end));
+        messages.extend_from_slice(&envelope(2, b"{}"));
         Ok(Some((messages.freeze(), ProcessStep::Over)))
     })
 }
