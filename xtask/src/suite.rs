@@ -86,7 +86,7 @@ fn check_and_run(
             .is_empty()
             .then(|| scope.spawn(|| run_examples(root)));
         let tests = run_all(root, &variables, filter);
-        let examples = examples.map(|thread| thread.join());
+        let examples = examples.map(std::thread::ScopedJoinHandle::join);
         let examples = examples.unwrap_or(Ok(Ok(())));
         (
             examples.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

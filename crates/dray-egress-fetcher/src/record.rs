@@ -25,6 +25,10 @@ pub use probable_target::RequestedOrigin;
 
 /// One fetch so far.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of the audit event, and they are independent"
+)]
 pub struct FetchRecord {
     /// SHA-256 (hex) of the effective policy (C-4).
     pub policy_digest: String,

@@ -79,6 +79,10 @@ impl ApprovalDecision {
 
 /// A tool call that waits for a person, as it is stored for all replicas.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the stored form, which earlier versions read as well"
+)]
 pub(crate) struct ApprovalRecord {
     /// Token of the paused turn with the call.
     pub(crate) token: String,

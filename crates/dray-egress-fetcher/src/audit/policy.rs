@@ -12,8 +12,8 @@ use dray_proto::{NamedCode as _, v1};
 use dray_types::{Deadline, TenantId};
 use serde_json::{Value, json};
 
-use super::ocsf::SCHEMA_VERSION;
 use super::event_result::EventResult;
+use super::ocsf::SCHEMA_VERSION;
 use super::queue::PlacedEvent;
 use super::syslog::host_name;
 use super::{Auditor, PUBLISH_TIMEOUT, PendingPublish};

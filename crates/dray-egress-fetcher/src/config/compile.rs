@@ -139,18 +139,7 @@ impl Config {
             checks.add("policy_bucket", "must be false with policy_path");
         }
         checks.0.extend(interval_problem(self.reload_interval));
-        for (index, credential) in self.credentials.iter().enumerate() {
-            credential.check(index, &mut checks);
-            let mut earlier = self.credentials.iter().take(index);
-            if let Some(first) = earlier.position(|earlier| credential.overlaps(earlier)) {
-                checks.add(
-                    &format!("credentials.{index}.tenants"),
-                    &format!(
-                        "names a tenant, host and port of credentials.{first}: a request gets only one credential"
-                    ),
-                );
-            }
-        }
+        self.check_credentials(&mut checks);
         let proxy = self.proxy.compile(&admin, &mut checks);
         let compiled = CompiledConfig {
             admin,
@@ -170,6 +159,21 @@ impl Config {
             Ok(compiled)
         } else {
             Err(checks.0)
+        }
+    }
+
+    fn check_credentials(&self, checks: &mut ProblemCollector) {
+        for (index, credential) in self.credentials.iter().enumerate() {
+            credential.check(index, checks);
+            let mut earlier = self.credentials.iter().take(index);
+            if let Some(first) = earlier.position(|earlier| credential.overlaps(earlier)) {
+                checks.add(
+                    &format!("credentials.{index}.tenants"),
+                    &format!(
+                        "names a tenant, host and port of credentials.{first}: a request gets only one credential"
+                    ),
+                );
+            }
         }
     }
 

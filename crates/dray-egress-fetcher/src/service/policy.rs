@@ -1,5 +1,6 @@
 //! The policy files of the service: where they are, and the task that follows them.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use dray_proto::v1;
@@ -57,11 +58,11 @@ pub(super) async fn watch_policy(
 
 impl EgressFetcher {
     /// Answers `dray.policy.v1.show`: the policy of this replica.
-    pub async fn show_policy(
+    pub fn show_policy(
         self: Arc<Self>,
         _: Request<v1::ShowEgressPolicyRequest>,
-    ) -> Result<v1::ShowEgressPolicyReply, Fault> {
-        Ok(self.policy_status.show())
+    ) -> Ready<Result<v1::ShowEgressPolicyReply, Fault>> {
+        ready(Ok(self.policy_status.show()))
     }
 }
 

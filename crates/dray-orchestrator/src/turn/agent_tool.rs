@@ -407,8 +407,13 @@ mod tests {
         ]))
         .unwrap();
         let known = || {
-            let custom = history.iter().filter_map(|message: &Message| message.custom_content.clone());
-            custom.filter_map(|custom| custom.attachments).flatten().collect()
+            let custom = history
+                .iter()
+                .filter_map(|message: &Message| message.custom_content.clone());
+            custom
+                .filter_map(|custom| custom.attachments)
+                .flatten()
+                .collect()
         };
         let files = named_files(Some(&json!(["a.csv", "b.csv"])), known).unwrap();
         let urls: Vec<_> = files

@@ -128,7 +128,7 @@ impl ToolRunner<'_> {
         let judged = (name, call.function.arguments.as_str());
         let ran = self.judge_result(judged, ran).await?;
         self.report_sources(call, &ran).await?;
-        let ran = self.offloaded(name, ran).await;
+        let ran = Box::pin(self.offloaded(name, ran)).await;
         if is_reported {
             McpReport::end(call, &ran, self.sink).await?;
         }

@@ -110,7 +110,10 @@ async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
 
 /// The title of the file that a large result of `shop_long` becomes.
 async fn long_result_title(agent: &Value, script: &str) -> String {
-    let seen = TurnFixture::plain(agent, script).await.send_text("go").await;
+    let seen = TurnFixture::plain(agent, script)
+        .await
+        .send_text("go")
+        .await;
     let state = seen.state().to_string();
     let title = state.split('"').find(|text| text.contains("shop_long-"));
     title.unwrap_or_else(|| panic!("{state}")).to_owned()

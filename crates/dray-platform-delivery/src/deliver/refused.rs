@@ -37,24 +37,7 @@ impl DeliveryRun<'_> {
                     .await
             }
             ErrorKind::Transient | ErrorKind::Source => {
-                if error.kind() == ErrorKind::Source
-                    && let Err(away) = self.check_store(&step.files).await
-                {
-                    // Only the store failed, so this was no attempt. The step is ready again, and the work is parked.
-                    step.revert_attempt();
-                    self.put(step_index, step);
-                    self.save().await?;
-                    return Err(away);
-                }
-                if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-                    return self.split_or_give_up(open, step_index, step, error).await;
-                }
-                let delay = error
-                    .retry_after()
-                    .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
-                self.save().await?;
-                self.wait_or_park(open, step_index, step, delay, error)
-                    .await
+                self.retry_later(open, step_index, step, error).await
             }
             ErrorKind::StaleFileId => self.forget_file_ids(open, step_index, step, error).await,
             ErrorKind::NoThread => {
@@ -86,6 +69,36 @@ impl DeliveryRun<'_> {
             }
             ErrorKind::Forbidden => self.give_up(open, step_index, step, error).await,
         }
+    }
+
+    /// Tries the step again after a delay, unless it was the last attempt.
+    ///
+    /// # Errors
+    /// The store is away. That was no attempt: the step is ready again, and the work is parked.
+    async fn retry_later(
+        &mut self,
+        open: &mut OpenDelivery,
+        step_index: usize,
+        mut step: ReadyStep,
+        error: &PlatformError,
+    ) -> Result<StepFlow, DeliveryError> {
+        if error.kind() == ErrorKind::Source
+            && let Err(away) = self.check_store(&step.files).await
+        {
+            step.revert_attempt();
+            self.put(step_index, step);
+            self.save().await?;
+            return Err(away);
+        }
+        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
+            return self.split_or_give_up(open, step_index, step, error).await;
+        }
+        let delay = error
+            .retry_after()
+            .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
+        self.save().await?;
+        self.wait_or_park(open, step_index, step, delay, error)
+            .await
     }
 
     /// Sends the files of a refused album one by one, and gives up a refused single file.

@@ -54,6 +54,31 @@ impl From<PlatformError> for FetchFailure {
     }
 }
 
+impl FetchFailure {
+    /// The failure as one of the platform.
+    ///
+    /// # Errors
+    /// The fault of a store that is away.
+    fn platform_error(self) -> Result<PlatformError, Fault> {
+        match self {
+            Self::Platform(error) => Ok(error),
+            Self::Store(error) if error.is_unavailable() => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an attachment waits for the store"
+                );
+                Err(error.into())
+            }
+            Self::Store(error) => {
+                let error =
+                    PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
+                        .caused_by(error);
+                Ok(error)
+            }
+        }
+    }
+}
+
 /// Handles messages of users.
 #[derive(Debug)]
 pub(crate) struct MessageReceiver {
@@ -246,18 +271,7 @@ impl MessageReceiver {
                 .await
             {
                 Ok(claim) => return Ok(AttachmentResult::Stored(claim)),
-                Err(FetchFailure::Store(error)) if error.is_unavailable() => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "an attachment waits for the store"
-                    );
-                    return Err(error.into());
-                }
-                Err(FetchFailure::Store(error)) => {
-                    PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
-                        .caused_by(error)
-                }
-                Err(FetchFailure::Platform(error)) => error,
+                Err(failure) => failure.platform_error()?,
             };
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

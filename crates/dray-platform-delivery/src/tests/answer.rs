@@ -1,5 +1,7 @@
 //! An agent's final text and the files in its tags.
 
+use std::fmt::Write as _;
+
 use dray_platform::DuplicateProtection;
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
@@ -153,7 +155,7 @@ async fn concurrent_requests_of_a_turn_on_two_replicas_are_all_remembered() {
         let path = format!("/w/{number}.txt");
         fixture.sandbox.put(&path, "file", None);
         other.sandbox.put(&path, "file", None);
-        tags.push_str(&format!("MEDIA:{path}\n"));
+        writeln!(tags, "MEDIA:{path}").unwrap();
         let work = v1::SendFileRequested {
             session: "s".to_owned(),
             turn: "t".to_owned(),

@@ -68,7 +68,7 @@ async fn a_program_reports_the_fault_of_the_store() {
     let proxy = proxy.unwrap();
     let (path, sandbox) = fixture.sandbox("open");
     let mut with_input = exec(address(&sandbox), &["touch", "ran"]);
-    with_input.input_claim = Some(fixture.store("input", &[0; 200_000]).await);
+    with_input.input_claim = Some(fixture.store("input", &vec![0; 200_000]).await);
     for (fault, detail) in OUTAGES {
         proxy.add(FaultRule::all(fault));
         // The input is read before the program begins.

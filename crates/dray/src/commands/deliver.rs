@@ -3,16 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_bus::{EventFilter, EventStream, Meta};
 use dray_platform::DeliveryTarget;
 use dray_presentation::name;
-use dray_presentation::size::human_size;
-use dray_proto::{NamedCode as _, v1};
+use dray_proto::v1;
 use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
-use dray_types::{Claim, Fault, FaultCode, OperationId, whole_millis};
-use indicatif::ProgressBar;
-use prost::Message as _;
+use dray_types::{Claim, Fault, OperationId};
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
@@ -21,14 +17,12 @@ use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
+mod wait;
+
+use self::wait::{follow_progress, name_delivery, poll_until_ended};
+
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
-/// How long one request for the outcome waits at the service.
-const OUTCOME_WAIT: Duration = Duration::from_secs(5);
-
-/// Delay after a request for the outcome that no service answered.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
 /// Sends files of a sandbox.
 pub(crate) async fn send_from_sandbox(
     global: &GlobalOptions,
@@ -312,185 +306,11 @@ fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
 
-/// The failure with the id of the delivery, which continues, or may have been accepted without a response. An
-/// interruption has no text of its own, so it is printed here, with this sentence.
-fn name_delivery(
-    global: &GlobalOptions,
-    failure: CommandFailure,
-    delivery_id: &str,
-    interrupted: &str,
-) -> CommandFailure {
-    let advice = format!(
-        "Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."
-    );
-    match failure {
-        CommandFailure::Fault(fault) if fault.is_retryable() => fault.advice(advice).into(),
-        CommandFailure::Interrupted(signal) => {
-            let fault = Fault::new(FaultCode::Timeout, interrupted).detail("interrupted");
-            CommandFailure::from(fault.advice(advice)).report(global.json);
-            CommandFailure::Interrupted(signal)
-        }
-        other => other,
-    }
-}
-
-/// Polls until the delivery has ended, or until `time` is over.
-async fn poll_until_ended(
-    system: &SystemConnection,
-    delivery_id: &str,
-    time: Duration,
-) -> Result<v1::DeliveryReport, CommandFailure> {
-    let end = system.deadline(time);
-    let ask = async || {
-        // Longer than the wait at the service, whose response would otherwise arrive too late.
-        let meta: Meta = system.meta(OUTCOME_WAIT * 2);
-        let request = v1::DeliveryOutcomeRequest {
-            delivery_id: delivery_id.to_owned(),
-            wait_ms: whole_millis(OUTCOME_WAIT),
-        };
-        system.call(&meta, &request).await
-    };
-    ask_until_ended(ask, || end.has_passed(system.clock.now_ms()), delivery_id).await
-}
-
-/// Asks for the outcome until the delivery has ended, or until `is_over` after a response or a temporary failure.
-async fn ask_until_ended(
-    ask: impl AsyncFn() -> Result<v1::DeliveryReport, CommandFailure>,
-    is_over: impl Fn() -> bool,
-    delivery_id: &str,
-) -> Result<v1::DeliveryReport, CommandFailure> {
-    loop {
-        let report = ask().await;
-        let is_over = is_over();
-        match report {
-            Ok(report) if report.finished => return Ok(report),
-            // A service that restarts, or a bus that is away, does not end the delivery.
-            Err(CommandFailure::Fault(fault)) if fault.is_retryable() && !is_over => {
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-            Err(failure) => return Err(failure),
-            Ok(_) => {}
-        }
-        if is_over {
-            return Err(
-                Fault::new(FaultCode::Timeout, "The delivery has not ended yet.")
-                    .detail("still_running")
-                    .advice(format!(
-                        "It continues where services run; see `dray receipts {delivery_id}`."
-                    ))
-                    .into(),
-            );
-        }
-    }
-}
-
-/// Shows the progress of a delivery until it is dropped.
-async fn follow_progress(system: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
-    let filter = EventFilter::of::<v1::DeliveryProgressed>();
-    // On a running system this identity may make calls but create no consumers, so only the end is shown there.
-    let is_own = system.config().is_some();
-    if is_own && let Ok(mut events) = system.bus.events(filter).await {
-        while let Some(news) = next_progress(&mut events).await {
-            if news.delivery_id == delivery_id {
-                bar.set_message(progress_text(&news));
-            }
-        }
-    }
-    // Without events no progress is shown; the end is still reported.
-    std::future::pending::<()>().await;
-}
-
-async fn next_progress(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
-    loop {
-        let event = events.next().await.ok()?;
-        // Other messages on the subject are skipped.
-        if let Ok(news) = v1::DeliveryProgressed::decode(event.payload.clone()) {
-            return Some(news);
-        }
-    }
-}
-
-fn progress_text(news: &v1::DeliveryProgressed) -> String {
-    let name = name::shown_text(&news.name, 60);
-    if news.attempt > 0 {
-        // Most platforms have a code for each failure, which says more than its kind.
-        let code = match name::shown_text(&news.platform_code, 40) {
-            code if code.is_empty() => code,
-            code => format!(", {code}"),
-        };
-        let kind = news.error_code().name();
-        return format!("attempt {} of {name} failed: {kind}{code}", news.attempt);
-    }
-    if news.total > 0 {
-        format!(
-            "{} {name} {} of {}",
-            news.stage_name(),
-            human_size(news.bytes),
-            human_size(news.total)
-        )
-    } else {
-        format!("{} {name}", news.stage_name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use dray_proto::v1::FileState;
-    use dray_types::RetryAdvice;
 
     use super::*;
-
-    fn away() -> Fault {
-        Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
-            .detail("no_answer")
-            .retry_after(Duration::from_secs(1))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_outlasts_a_service_that_restarts() {
-        let asked = Cell::new(0);
-        let ask = async || {
-            asked.set(asked.get() + 1);
-            if asked.get() < 5 {
-                return Err(away().into());
-            }
-            Ok(v1::DeliveryReport {
-                finished: true,
-                ..v1::DeliveryReport::default()
-            })
-        };
-        let report = ask_until_ended(ask, || false, "d1").await.unwrap();
-        assert!(report.finished);
-        assert_eq!(asked.get(), 5);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_ends_at_its_timeout_and_at_a_lasting_failure() {
-        let over = ask_until_ended(async || Err(away().into()), || true, "d1").await;
-        let Err(CommandFailure::Fault(fault)) = over else {
-            panic!("{over:?}")
-        };
-        assert_eq!(fault.detail, "no_answer");
-        let denied = || Fault::new(FaultCode::Denied, "No.");
-        let ended = ask_until_ended(async || Err(denied().into()), || false, "d1").await;
-        let Err(CommandFailure::Fault(fault)) = ended else {
-            panic!("{ended:?}")
-        };
-        assert_eq!(fault.retry, RetryAdvice::Never);
-    }
-
-    #[test]
-    fn a_failure_after_the_request_names_the_delivery() {
-        let global = GlobalOptions::default();
-        let named = name_delivery(&global, away().into(), "d1", "");
-        let CommandFailure::Fault(fault) = named else {
-            panic!("{named:?}")
-        };
-        assert!(fault.advice.contains("`dray receipts d1`"), "{fault:?}");
-        assert!(fault.advice.contains("--delivery-id d1"), "{fault:?}");
-    }
 
     fn report(states: &[FileState], notice: &str) -> v1::DeliveryReport {
         v1::DeliveryReport {

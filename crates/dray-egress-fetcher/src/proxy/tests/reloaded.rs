@@ -1,5 +1,6 @@
 //! Changes of the configuration while tunnels are open and fetches are made.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use dray_service::Settings;
@@ -176,8 +177,8 @@ async fn a_repeated_request_of_a_tunnel_has_the_credential_that_its_event_names(
     let (mut of_service, mut of_proxy) = (String::new(), String::new());
     for (name, path) in settings {
         match name.strip_prefix('/') {
-            Some(name) => of_service += &format!("{name} = '{path}'\n"),
-            None => of_proxy += &format!("{name} = '{path}'\n"),
+            Some(name) => writeln!(of_service, "{name} = '{path}'").unwrap(),
+            None => writeln!(of_proxy, "{name} = '{path}'").unwrap(),
         }
     }
     let section = |name: &str, secret: &str| {

@@ -130,15 +130,13 @@ fn replay_recorded(record: &RequestRecord<'_>, rules: &RuleSet) -> (u64, u64, u6
     (replay.unchanged, replay.changed, replay.undecided)
 }
 
-#[test]
-fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
-    let rules = rules(
-        "[[role]]\nname = \"a\"\n\
+const REPLAYED_RULES: &str = "[[role]]\nname = \"a\"\n\
          [[role.rule]]\nname = \"form\"\noutcome = \"allow\"\nmethods = [\"GET\", \"POST\"]\nhosts = [\"form.example.org\"]\n\
          [[role.rule]]\nname = \"any\"\noutcome = \"allow\"\nhosts = [\"any.example.org\"]\n\
-         [[role.rule]]\nname = \"person\"\noutcome = \"ask\"\nhosts = [\"ask.example.org\"]\n",
-    );
-    let request = |host| RequestRecord {
+         [[role.rule]]\nname = \"person\"\noutcome = \"ask\"\nhosts = [\"ask.example.org\"]\n";
+
+fn posted_request(host: &str) -> RequestRecord<'_> {
+    RequestRecord {
         scheme: "https",
         host,
         port: 443,
@@ -146,7 +144,12 @@ fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
         method: "POST",
         caller: caller("acme"),
         ..RequestRecord::default()
-    };
+    }
+}
+
+#[test]
+fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
+    let rules = rules(REPLAYED_RULES);
     let asked = |verdict, code, question_id| RequestRecord {
         verdict,
         code,
@@ -156,14 +159,14 @@ fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
             "policy"
         },
         question_id,
-        ..request("ask.example.org")
+        ..posted_request("ask.example.org")
     };
     let refused = |host, code, refused_by| RequestRecord {
         verdict: "deny",
         code,
         phase: "policy",
         refused_by,
-        ..request(host)
+        ..posted_request(host)
     };
     let (same, changed, undecided) = ((1, 0, 0), (0, 1, 0), (0, 0, 1));
     for (record, expected) in [

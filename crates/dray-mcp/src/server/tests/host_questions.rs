@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use dray_bus::Responder;
 use dray_proto::v1::EgressAnswer;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
@@ -88,36 +89,38 @@ async fn serve_questions(
         }
     });
     let subject = call_subject::<v1::AnswerEgressQuestionRequest>();
-    let mut service = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
-    let given = answers.clone();
-    tasks.spawn(async move {
-        while let Some(request) = service.next().await {
-            let answer: v1::AnswerEgressQuestionRequest = request.decode().unwrap();
-            assert_eq!(
-                (
-                    answer.id.as_str(),
-                    answer.principal.as_str(),
-                    answer.valid_ms
-                ),
-                (QUESTION_ID, "mcp operator", 60_000)
-            );
-            let is_refused = answer.only_waiting && !given.lock().unwrap().is_empty();
-            if is_refused {
-                let fault = Fault::new(FaultCode::InvalidArgument, "Answered.");
-                let fault = fault.detail("question_answered");
-                let refused = Err(fault);
-                request
-                    .answer::<v1::AnswerEgressQuestionReply>(refused)
-                    .await;
-                continue;
-            }
-            given.lock().unwrap().push(answer.answer());
-            request
-                .answer(Ok(v1::AnswerEgressQuestionReply::default()))
-                .await;
-        }
-    });
+    let service = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
+    tasks.spawn(serve_answers(service, answers.clone()));
     (tasks, answers)
+}
+
+/// Records answers, and refuses those to an answered question if they are only for an open one.
+async fn serve_answers(mut service: Responder, given: Arc<Mutex<Vec<EgressAnswer>>>) {
+    while let Some(request) = service.next().await {
+        let answer: v1::AnswerEgressQuestionRequest = request.decode().unwrap();
+        assert_eq!(
+            (
+                answer.id.as_str(),
+                answer.principal.as_str(),
+                answer.valid_ms
+            ),
+            (QUESTION_ID, "mcp operator", 60_000)
+        );
+        let is_refused = answer.only_waiting && !given.lock().unwrap().is_empty();
+        if is_refused {
+            let fault = Fault::new(FaultCode::InvalidArgument, "Answered.");
+            let fault = fault.detail("question_answered");
+            let refused = Err(fault);
+            request
+                .answer::<v1::AnswerEgressQuestionReply>(refused)
+                .await;
+            continue;
+        }
+        given.lock().unwrap().push(answer.answer());
+        request
+            .answer(Ok(v1::AnswerEgressQuestionReply::default()))
+            .await;
+    }
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub(in crate::http) async fn create_response(
     State(surface): State<Arc<HttpSurface>>,
     request: Request,
 ) -> Response {
-    let response = create(surface, request).await;
+    let response = Box::pin(create(surface, request)).await;
     response.unwrap_or_else(|failure| reply::failure_response(&failure))
 }
 

@@ -156,7 +156,7 @@ impl Takeover {
         let mut writer = resumed_writer(&id, &taken, surface.clock.clone());
         let principal = caller.principal.clone();
         let resumed = resumed_recorder(&surface, &principal, &id, &mut writer);
-        let Ok(recorder) = taken.running.renew_during(resumed).await else {
+        let Ok(recorder) = Box::pin(taken.running.renew_during(resumed)).await else {
             tracing::info!(
                 response = id,
                 "a response was ended while it was taken over"
