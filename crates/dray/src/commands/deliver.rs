@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use dray_platform::DeliveryTarget;
 use dray_presentation::name;
+use dray_presentation::size::human_size;
 use dray_proto::v1;
 use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
-use dray_types::{Claim, Fault, OperationId};
+use dray_types::{Claim, Fault, FaultCode, OperationId};
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
