@@ -335,8 +335,8 @@ async fn doctor_names_the_replica_that_has_another_policy_than_the_others() {
     let url = fixture.server.url();
     fixture.write("10-base.toml", DENY_ALL);
     assert!(fixture.put(0).status.success());
-    let _one = fixture.start_replica("one", "true", None).await;
-    let _two = fixture.start_replica("two", "true", None).await;
+    let one = fixture.start_replica("one", "true", None).await;
+    let two = fixture.start_replica("two", "true", None).await;
     let options = ["doctor", "--timeout", "5", "--nats", &url];
     let doctor = |set: &str| {
         let report = fixture.home.run(&[&options[..], &["--set", set]].concat());
@@ -374,7 +374,7 @@ async fn doctor_names_the_replica_that_has_another_policy_than_the_others() {
         text.contains("the replicas of `egress-fetcher` differ"),
         "{text}"
     );
-    drop((_one, _two));
+    drop((one, two));
     let text = dray_testkit::eventually("one replica", async || {
         let text = doctor(&of_files);
         text.contains("1 replica with the digest").then_some(text)

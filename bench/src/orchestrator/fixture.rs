@@ -198,9 +198,11 @@ fn tool_response(
     shared: Arc<SharedState<u64>>,
     _: ReceivedRequest,
 ) -> BoxFuture<'static, Result<fake_server::Reply, ConnectionClosed>> {
-    *shared.lock() += 1;
     let body = Bytes::from_static(b"{\"found\":true}");
-    Box::pin(async move { Ok(fake_server::bytes_reply(200, "application/json", body)) })
+    Box::pin(async move {
+        *shared.lock() += 1;
+        Ok(fake_server::bytes_reply(200, "application/json", body))
+    })
 }
 
 fn find_tool_sets(tool: &str) -> Value {

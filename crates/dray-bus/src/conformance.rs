@@ -219,8 +219,9 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             || Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(10));
         match delivery.work.tool.as_str() {
             "fails" => return Err(Fault::new(FaultCode::Denied, "no").into()),
-            "fails-once" if run == 1 => return Err(temporary_fault().into()),
-            "passing-then-fails-once" if run == 1 => return Err(temporary_fault().into()),
+            "fails-once" | "passing-then-fails-once" if run == 1 => {
+                return Err(temporary_fault().into());
+            }
             "passing-then-fails-once" if run == 2 => {
                 return Err(Fault::new(FaultCode::Denied, "no").into());
             }

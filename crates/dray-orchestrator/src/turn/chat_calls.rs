@@ -112,7 +112,7 @@ impl<'a> ToolLoop<'a> {
         gate: &ChatGate,
     ) -> ChatCallEnd<'a> {
         match self.chats.ask(waiting, token).await {
-            Ok(question) => self.follow(question, gate).await,
+            Ok(question) => Box::pin(self.follow(question, gate)).await,
             Err((call, text)) => ChatCallEnd::Refused(call, text),
         }
     }

@@ -327,7 +327,7 @@ pub(super) async fn run_with_time_limit(
     tally: &mut TurnTally,
 ) -> Result<LoopEnd, LoopError> {
     let (budget, sink) = (rounds.model.budget, rounds.sink);
-    let running = request.run(rounds, messages, speech, tally);
+    let running = Box::pin(request.run(rounds, messages, speech, tally));
     let Some(end) = budget.ends_at() else {
         return running.await;
     };

@@ -144,7 +144,7 @@ impl Settlement<'_> {
         gate: &ChatGate,
     ) -> Result<Vec<WaitingCall>, LoopError> {
         gate.begin_calls();
-        let made = self.make(due, rounds, messages, tally).await;
+        let made = Box::pin(self.make(due, rounds, messages, tally)).await;
         let (repeated, mut records) = made.inspect_err(|_| gate.fail())?;
         let (open, mut waiting) = rounds.chats.ask_tools(repeated).await;
         if !waiting.is_empty() {

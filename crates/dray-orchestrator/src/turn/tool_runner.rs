@@ -105,7 +105,8 @@ impl ToolRunner<'_> {
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {
                 Some(open_question) if !may_ask || !self.approvals.can_ask(open_question) => {
-                    self.cancel(tool.as_ref(), request, ran).await
+                    // Boxed, because it contains a further call.
+                    Box::pin(self.cancel(tool.as_ref(), request, ran)).await
                 }
                 _ => Ok(ran),
             },
@@ -128,7 +129,7 @@ impl ToolRunner<'_> {
         let judged = (name, call.function.arguments.as_str());
         let ran = self.judge_result(judged, ran).await?;
         self.report_sources(call, &ran).await?;
-        let ran = Box::pin(self.offloaded(name, ran)).await;
+        let ran = self.offloaded(name, ran).await;
         if is_reported {
             McpReport::end(call, &ran, self.sink).await?;
         }

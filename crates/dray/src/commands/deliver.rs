@@ -237,7 +237,11 @@ async fn wait_for_outcome(
     let bar = progress::spinner_with_text("on its way", global.json);
     let report = interruption::until_signal(signals, async {
         let follow = follow_progress(system, delivery_id, &bar);
-        let end = poll_until_ended(system, delivery_id, Duration::from_secs(timeout));
+        let end = Box::pin(poll_until_ended(
+            system,
+            delivery_id,
+            Duration::from_secs(timeout),
+        ));
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),

@@ -48,18 +48,16 @@ fn a_credential_needs_one_location_one_host_and_its_tenants() {
         ..CredentialConfig::default()
     };
     let problems = |credential: CredentialConfig| -> Vec<String> {
-        let config = Config {
-            credentials: vec![credential],
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.credentials.push(credential);
         let problems = config.compile().err().unwrap_or_default();
         problems.into_iter().map(|problem| problem.field).collect()
     };
     assert_eq!(problems(valid.clone()), Vec::<String>::new());
     for tenant in ["*", "acme-*", "a b"] {
+        // A pattern would match no tenant.
         let mut credential = valid.clone();
         credential.tenants.push(tenant.to_owned());
-        // A pattern would match no tenant.
         assert_eq!(problems(credential), ["credentials.0.tenants"], "{tenant}");
     }
     let rows: [(Change, &str); 9] = [

@@ -464,7 +464,7 @@ async fn a_decision_lapses_immediately_when_its_request_withdraws_the_question()
         waiting.await.unwrap();
         store.withdraw("client:a", &id).await;
     };
-    let (reply, ()) = futures_util::future::join(press, withdrawing).await;
+    let (reply, ()) = Box::pin(futures_util::future::join(press, withdrawing)).await;
     // The press may get its reply before the question is withdrawn.
     assert!(reply.recorded, "{reply:?}");
     let reply = chat_reply(&fixture, &id, ApprovalChoice::Unspecified).await;

@@ -45,7 +45,7 @@ async fn a_request_that_waits_longer_than_its_lease_gets_the_decision() {
         }
         chat_reply(&fixture, &id, ApprovalChoice::Approved).await
     };
-    let (state, reply) = join(waiting, deciding).await;
+    let (state, reply) = Box::pin(join(waiting, deciding)).await;
     assert!(reply.recorded, "{reply:?}");
     assert!(matches!(state, Ok(ChatState::Decided(_))), "{state:?}");
 }
