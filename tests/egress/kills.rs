@@ -260,7 +260,8 @@ impl KillFixture {
 
     /// The number of events `opened` in the stream by the local port of the connection.
     async fn opened_in_stream(&self) -> HashMap<u16, usize> {
-        let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+        // All audit events, because the first ones are about the policy.
+        let filter = EventFilter::new("dray.audit.>").from_start();
         let mut events = self.bus.events(filter).await.unwrap();
         let (mut ports, mut last_sequence) = (HashMap::new(), 0);
         while let Ok(event) = tokio::time::timeout(EVENT_TIMEOUT, events.next()).await {
@@ -270,6 +271,9 @@ impl KillFixture {
                 "the stream has discarded its first events"
             );
             last_sequence = event.sequence;
+            if !event.subject.starts_with("dray.audit.egress.v1.fetched.") {
+                continue;
+            }
             let event: v1::EgressAudit = event.decode().unwrap();
             if event.proxy_stage == "opened" {
                 let port = u16::try_from(event.hops[0].local_port).unwrap();
