@@ -269,8 +269,14 @@ class AsyncPublisher:
                 is_taken = True
             finally:
                 # Runs even when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
-                if not self._connection.is_closed:
-                    await (message.ack() if is_taken else message.nak())
+                if self._connection.is_closed:
+                    pass
+                elif is_taken:
+                    await message.ack()
+                else:
+                    # With a response of the server, which could deliver the next message first otherwise.
+                    with contextlib.suppress(*_LOST_REPLY_ERRORS):
+                        await self._connection.request(message.reply, b"-NAK", timeout=PUBLISH_SECONDS)
 
     async def _next_event(self, wait: float) -> Any:
         """The next event of the durable consumer; `None` if there is none within `wait` seconds."""

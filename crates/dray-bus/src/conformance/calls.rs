@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_testkit::eventually;
 use dray_types::{Deadline, Fault, FaultCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -122,11 +123,13 @@ async fn a_call_to_each_gets_the_reply_or_fault_of_every_replica(fixture: BusFix
     let request = fetch_request("");
     let quiet_time = Duration::from_secs(1);
     let started = Instant::now();
-    let replies = fixture
-        .bus
-        .call_each(&meta_within(&fixture, 20_000), &request, quiet_time)
-        .await
-        .unwrap();
+    // The server may learn of the subscriptions of the other connection after the first request.
+    let replies = eventually("every replica to respond", async || {
+        let meta = meta_within(&fixture, 20_000);
+        let replies = fixture.bus.call_each(&meta, &request, quiet_time).await;
+        replies.ok().filter(|replies| replies.len() == 3)
+    })
+    .await;
     // The wait ends soon after the last reply, and not at the deadline.
     assert!(started.elapsed() < Duration::from_secs(15));
     let mut names: Vec<String> = replies
@@ -364,7 +367,7 @@ async fn the_circuit_of_a_silent_area_opens_and_is_probed(fixture: BusFixture) {
         "{resting:?}"
     );
     let fixture = &fixture;
-    dray_testkit::eventually("the rest to end", async || {
+    eventually("the rest to end", async || {
         // A probe that is dropped half-way must leave room for the next one.
         let meta = meta_within(fixture, 5_000);
         let dropped = fixture.bus.call(&meta, &silence);
