@@ -131,10 +131,9 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
     runner.args(filter).envs(variables).run()
 }
 
-/// Number of concurrent tests: three per processor, because a system test uses a seventh of one and waits otherwise, for
-/// a server, a process or the end of a lease.
+/// Number of concurrent tests: two per processor, because most of them wait for their own server or process.
 fn test_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, NonZero::get) * 3
+    std::thread::available_parallelism().map_or(2, NonZero::get) * 2
 }
 
 /// The fault tests that need minutes.
