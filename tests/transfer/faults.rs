@@ -145,7 +145,7 @@ async fn a_delivery_outlasts_an_object_store_that_is_away() {
     assert_eq!(
         fixture.attempts("s-1").await,
         1,
-        "the outage was no attempt"
+        "the attempt during the outage does not count"
     );
 }
 

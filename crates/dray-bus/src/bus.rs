@@ -122,8 +122,8 @@ impl Bus {
     }
 
     /// Sends one request to every replica that listens without a queue group, and collects the replies, in the order of
-    /// their arrival, until none has come for `quiet_time` or until the deadline. A replica that is slower is not seen, so
-    /// the list is no proof that no other replica exists. It is never retried.
+    /// their arrival, until none has come for `quiet_time` or until the deadline. The replies of slower replicas are missing.
+    /// The request is sent once.
     ///
     /// # Errors
     /// No replica listens, none replied in time, or the request was not sent. A fault of one replica is in the list.

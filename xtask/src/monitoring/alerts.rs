@@ -70,7 +70,7 @@ pub(super) const ALERT_RULES: [AlertRule; 18] = [
     AlertRule {
         name: "DrayTopologyMismatch",
         // A service whose start fails reports it for a minute, and is started again after up to five minutes. The hold is
-        // longer than the window, so that the wait of a new system for its job of the topology is no alert.
+        // longer than the window, so that a new system that waits for its job of the topology raises no alert.
         expression: "max(max_over_time(dray_topology_mismatch[8m])) > 0",
         hold: "10m",
         severity: AlertSeverity::Critical,

@@ -74,7 +74,7 @@ impl DeliveryRun<'_> {
     /// Tries the step again after a delay, unless it was the last attempt.
     ///
     /// # Errors
-    /// The store is away. That was no attempt: the step is ready again, and the work is parked.
+    /// The store is away. The attempt does not count: the step is ready again, and the work is parked.
     async fn retry_later(
         &mut self,
         open: &mut OpenDelivery,

@@ -118,7 +118,10 @@ async fn a_request_whose_file_breaks_off_with_the_store_is_repeated_when_the_sto
         proxy.clear_faults();
         let delivered = fixture.delivered(&start).await;
         assert_eq!(states(&delivered), [FileState::Delivered]);
-        assert_eq!(delivered.files[0].attempts, 1, "the outage was no attempt");
+        assert_eq!(
+            delivered.files[0].attempts, 1,
+            "the attempt during the outage does not count"
+        );
         assert_eq!(fixture.fake.visible_messages().len(), 1);
     }
 }
