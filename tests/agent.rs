@@ -23,4 +23,5 @@ mod scenario;
 mod stops;
 mod telemetry;
 mod tool_questions;
+mod tool_traces;
 mod turn_events;

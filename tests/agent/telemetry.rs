@@ -14,11 +14,11 @@ use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
 use super::rest_endpoint::order_tool_set;
 
-const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const CLIENT_SPAN: &str = "00f067aa0ba902b7";
+pub(super) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(super) const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
 /// An endpoint that records the `traceparent` of each request, and the tool set that calls it.
-async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
+pub(super) async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
     let server = FakeServer::start(
         Vec::new(),
         |shared: Arc<SharedState<Vec<String>>>, received: ReceivedRequest| {
