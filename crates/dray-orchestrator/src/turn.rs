@@ -55,6 +55,7 @@ mod question_forms;
 mod relay;
 mod replayed_calls;
 mod report;
+mod result_pictures;
 mod rounds;
 mod session;
 mod settle;

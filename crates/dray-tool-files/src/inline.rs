@@ -9,13 +9,13 @@ use super::storage::STORED_NAME_FIELD;
 /// Key of an attachment under which the bytes of an inline image stay, for models that take images in messages.
 pub const INLINE_KEY: &str = "inline";
 
-/// Stores the files in users' messages that are `data:` URLs, and replaces each URL by the stable name of the stored
+/// Stores the files in users' messages and in results of tools that are `data:` URLs, and replaces each URL by the stable name of the stored
 /// file, so that later messages contain neither its bytes nor a link to them. An attachment that cannot be stored loses
 /// its URL, and its title gives the reason.
 pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
     for message in messages
         .iter_mut()
-        .filter(|message| message.role == Role::User)
+        .filter(|message| matches!(message.role, Role::User | Role::Tool))
     {
         let custom = message.custom_content.as_mut();
         let attachments = custom.and_then(|custom| custom.attachments.as_mut());

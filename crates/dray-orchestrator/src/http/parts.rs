@@ -1,7 +1,8 @@
 //! Parts of messages of `OpenAI`'s API that are files: they become attachments, which the conversation's tools can use.
 //!
 //! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do
-//! not: few models take them, and the agent has tools that read them.
+//! not: few models take them, and the agent has tools that read them. The result of a function that the client called
+//! stays text, as models require; its pictures follow it in a message of the user.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};
@@ -17,6 +18,9 @@ pub(crate) const PART_FIELD: &str = "part";
 /// Field of an attachment that is a file of `/v1/files`: its id, and the place in the request that names it. The turn
 /// replaces it by the file.
 pub(crate) const FILE_ID_FIELD: &str = "dray_file";
+
+/// Field of an attachment in the result of a function that the client called: the model sees its picture.
+pub(crate) const RESULT_FIELD: &str = "result";
 
 /// Field of a picture: how closely the model looks at it (`OpenAI`, "Images and vision").
 pub(crate) const DETAIL_FIELD: &str = "detail";
@@ -41,7 +45,15 @@ pub(super) fn attach_parts(
         let attachment = part_attachment(&path, message.role, part, has_dial)?;
         attachments.extend(attachment);
     }
-    parts.retain(|part| part_kind(part) != "file");
+    let is_result = message.role == Role::Tool;
+    parts
+        .retain(|part| part_kind(part) != "file" && !(is_result && part_kind(part) == "image_url"));
+    if is_result {
+        for attachment in &mut attachments {
+            let mark = (RESULT_FIELD.to_owned(), Value::Bool(true));
+            attachment.rest.extend([mark]);
+        }
+    }
     if !attachments.is_empty() {
         let custom = message.custom_content.get_or_insert_default();
         custom
@@ -78,10 +90,13 @@ fn part_attachment(
             _ => Err(missing("text")),
         },
         ("refusal", Role::Assistant) => Ok(None),
-        ("image_url", Role::User) => {
+        ("image_url", Role::User | Role::Tool) => {
             let url = text("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
             if !(has_dial && is_dial_path(url)) {
                 check_image_url(path, url)?;
+            }
+            if role == Role::Tool {
+                return Ok(Some(result_picture(url, text("image_url", DETAIL_FIELD))));
             }
             Ok(Some(inline_attachment(image_type(url), url.to_owned())))
         }
@@ -94,7 +109,7 @@ fn part_attachment(
             check_base64(format!("{path}.input_audio.data"), &url)?;
             Ok(Some(inline_attachment(media_type, url)))
         }
-        ("file", Role::User) => {
+        ("file", Role::User | Role::Tool) => {
             if let Some(id) = text("file", "file_id") {
                 let field = format!("{path}.file.file_id");
                 let mut attachment = named_attachment(id, &field, text("file", "filename"));
@@ -159,6 +174,18 @@ fn inline_attachment(media_type: String, url: String) -> Attachment {
     attachment
         .rest
         .insert(PART_FIELD.to_owned(), Value::Bool(true));
+    attachment
+}
+
+/// An attachment for a picture in the result of a function.
+fn result_picture(url: &str, detail: Option<&str>) -> Attachment {
+    let mut attachment = Attachment {
+        kind: Some(image_type(url)),
+        url: Some(url.to_owned()),
+        ..Attachment::default()
+    };
+    let detail = detail.map(|detail| (DETAIL_FIELD.to_owned(), Value::from(detail)));
+    attachment.rest.extend(detail);
     attachment
 }
 
@@ -273,6 +300,28 @@ mod tests {
             remaining_parts.as_array().unwrap()[..],
             parts.as_array().unwrap()[..4]
         );
+    }
+
+    #[test]
+    fn pictures_and_documents_of_a_result_are_files_and_the_result_stays_text() {
+        let parts = json!([
+            {"type": "text", "text": "done"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ==", "detail": "low"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QQ=="}},
+            {"type": "file", "file": {"file_id": "file-1"}},
+        ]);
+        let message = attach("tool", &parts).unwrap();
+        let custom = serde_json::to_value(&message.custom_content).unwrap();
+        assert_eq!(
+            custom["attachments"],
+            json!([
+                {"type": "image/png", "url": "data:image/png;base64,QQ==", "detail": "low", "result": true},
+                {"type": "application/pdf", "title": "a.pdf", "url": "data:application/pdf;base64,QQ==", "result": true},
+                {"dray_file": {"id": "file-1", "param": "messages.0.content.3.file.file_id"}, "result": true},
+            ])
+        );
+        let remaining_parts = serde_json::to_value(&message.content).unwrap();
+        assert_eq!(remaining_parts, json!([parts[0]]));
     }
 
     #[test]

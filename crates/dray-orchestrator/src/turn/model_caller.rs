@@ -16,6 +16,7 @@ use super::budget::{CallCharge, TurnBudget};
 use super::compactor::Compactor;
 use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
+use super::result_pictures::move_result_pictures;
 use super::rounds::LoopError;
 use super::speech::TextRelay;
 use super::tally::TurnTally;
@@ -132,7 +133,11 @@ impl ModelCaller<'_> {
             }
         };
         let outgoing = self.outgoing.view(messages);
-        let outgoing = self.compactor.compact(outgoing).await;
+        let mut outgoing = self.compactor.compact(outgoing).await;
+        // A model that requests files itself keeps those of results in their place.
+        if self.outgoing.lazy.is_none() {
+            outgoing = move_result_pictures(outgoing);
+        }
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;

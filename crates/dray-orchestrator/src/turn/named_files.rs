@@ -11,7 +11,7 @@ use dray_types::ByteSize;
 use serde_json::Value;
 
 use crate::client_files::ClientFiles;
-use crate::http::{DETAIL_FIELD, FILE_ID_FIELD};
+use crate::http::{DETAIL_FIELD, FILE_ID_FIELD, RESULT_FIELD};
 
 /// Most files of one request. Each is looked up once, however often the request names it.
 const MAX_NAMED_FILES: usize = 100;
@@ -26,8 +26,8 @@ const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
 ///
 /// # Errors
 ///
-/// 404 for a file of the last message that does not exist or belongs to another caller, 400 if that message names too
-/// many files, 503 while the bus or the store fails.
+/// 404 for a file of the user's last message, or of a result after it, that does not exist or belongs to another caller,
+/// 400 if these name too many files, 503 while the bus or the store fails.
 pub(super) async fn attach_named_files(
     client_files: &ClientFiles,
     principal: &str,
@@ -37,7 +37,8 @@ pub(super) async fn attach_named_files(
 ) -> Result<Vec<CitationSource>, RequestFailure> {
     let newest = messages
         .iter()
-        .rposition(|message| message.role == Role::User);
+        .rposition(|message| message.role == Role::User)
+        .unwrap_or_default();
     let mut lookup = FileLookup {
         client_files,
         principal,
@@ -56,12 +57,13 @@ pub(super) async fn attach_named_files(
             };
             match lookup.find(&file.id).await {
                 Ok((mut found, name)) => {
-                    let detail = attachment.rest.shift_remove_entry(DETAIL_FIELD);
-                    found.rest.extend(detail);
+                    for field in [DETAIL_FIELD, RESULT_FIELD] {
+                        found.rest.extend(attachment.rest.shift_remove_entry(field));
+                    }
                     *attachment = found;
                     cited.push(CitationSource::File { id: file.id, name });
                 }
-                Err(mut failure) if Some(index) == newest || failure.status >= 500 => {
+                Err(mut failure) if index >= newest || failure.status >= 500 => {
                     failure.param = Some(file.param.into());
                     return Err(failure);
                 }

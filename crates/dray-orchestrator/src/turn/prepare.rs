@@ -7,9 +7,13 @@ use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
 use super::replayed_calls::repair_calls;
+use super::result_pictures::is_result_picture;
 use super::tool_search::DeferredTools;
-use crate::http::{DETAIL_FIELD, PART_FIELD};
+use crate::http::{DETAIL_FIELD, PART_FIELD, RESULT_FIELD};
 use dray_tool_files::inline::INLINE_KEY;
+
+/// Fields of attachments that only this service understands.
+const PRIVATE_FIELDS: [&str; 4] = [INLINE_KEY, PART_FIELD, DETAIL_FIELD, RESULT_FIELD];
 
 /// How messages are sent to the model.
 #[derive(Debug)]
@@ -45,7 +49,7 @@ impl OutgoingMessages {
         };
         let policies: &[filter::InlinePolicy<'_>] = match self.lazy {
             Some(_) => &[&asked_for],
-            None => &[&shown_once],
+            None => &[&shown_once, &is_result_picture],
         };
         // Links become names before the filter, whose list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(with_model_fields).collect();
@@ -129,7 +133,7 @@ fn with_model_fields(message: &Message) -> Message {
     for attachment in take_attachments(&mut copy) {
         attachment
             .rest
-            .retain(|name, _| [INLINE_KEY, PART_FIELD, DETAIL_FIELD].contains(&name.as_str()));
+            .retain(|name, _| PRIVATE_FIELDS.contains(&name.as_str()));
     }
     copy
 }
@@ -168,7 +172,7 @@ fn strip_private_fields(message: &mut Message) {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     for attachment in attachments.into_iter().flatten() {
-        for name in [INLINE_KEY, PART_FIELD, DETAIL_FIELD] {
+        for name in PRIVATE_FIELDS {
             attachment.rest.shift_remove(name);
         }
     }

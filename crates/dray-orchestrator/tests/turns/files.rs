@@ -206,3 +206,75 @@ async fn a_list_of_files_of_an_unknown_purpose_is_refused() {
         }
     }
 }
+
+/// The model calls a function of the client, and answers after its result.
+const FUNCTION_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "screenshot"}, "reply": {"say": "A page."}},
+    {"when": {"last_user_contains": "show"}, "reply": {"call": [{"name": "screenshot", "arguments": {}}]}},
+    {"when": {"last_user_contains": "pictures in the results"}, "reply": {"say": "A page."}},
+    {"reply": {"say": "Hello."}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_sees_the_pictures_of_a_function_s_result_and_its_files_belong_to_the_turn() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), FUNCTION_SCRIPT).await;
+    let picture = upload(&fixture, "dot.png", ONE_PIXEL_PNG).await;
+    let tool = json!({"type": "function", "name": "screenshot", "parameters": {"type": "object"}});
+    let (_, first) = create(&fixture, &json!({"input": "show it", "tools": [tool]})).await;
+    let output = first["output"].as_array().unwrap();
+    let call = output.iter().find(|item| item["type"] == "function_call");
+    let call = &call.unwrap_or_else(|| panic!("{first}"))["call_id"];
+    let result = json!({"type": "function_call_output", "call_id": call, "output": [
+        {"type": "input_text", "text": "made"},
+        {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"},
+        {"type": "input_image", "file_id": picture},
+        {"type": "input_file", "filename": "a.csv", "file_data": "data:text/csv;base64,eCx5Cg=="},
+    ]});
+    let next = json!({"input": [result], "previous_response_id": first["id"], "tools": [tool]});
+    let (status, second) = create(&fixture, &next).await;
+    assert_eq!(status, 200, "{second}");
+    let requests = fixture.asked();
+    let messages = requests[1]["messages"].as_array().unwrap();
+    let [.., result, pictures] = messages.as_slice() else {
+        panic!("{messages:?}")
+    };
+    // Endpoints refuse results that are not text.
+    let text = result["content"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{result}"));
+    assert!(text.starts_with("made\n<attachments>"), "{text}");
+    for name in ["dot.png", "a.csv"] {
+        assert!(text.contains(&format!("<title>{name}</title>")), "{text}");
+    }
+    assert!(!text.contains("base64"), "{text}");
+    assert_eq!(
+        (&result["role"], &pictures["role"]),
+        (&json!("tool"), &json!("user"))
+    );
+    let parts = pictures["content"].as_array().unwrap();
+    let shown: Vec<_> = parts
+        .iter()
+        .filter(|part| part["type"] == "image_url")
+        .collect();
+    assert_eq!(shown.len(), 2, "{pictures}");
+    assert_eq!(shown[0]["image_url"]["detail"], "low");
+    for part in shown {
+        let url = part["image_url"]["url"].as_str().unwrap();
+        assert!(
+            url.starts_with("data:image/png;base64,iVBORw0KGgo"),
+            "{url}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_s_result_with_a_file_that_does_not_exist_is_refused() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), FUNCTION_SCRIPT).await;
+    let input = json!([
+        {"role": "user", "content": "show it"},
+        {"type": "function_call", "call_id": "a", "name": "screenshot", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "file_id": "file-none"}]},
+    ]);
+    let (status, body) = create(&fixture, &json!({ "input": input })).await;
+    assert_eq!(status, 404, "{body}");
+    assert_eq!(fixture.asked().len(), 0);
+}

@@ -88,30 +88,54 @@ fn linked_file(url: &str, name: Option<&str>) -> Value {
     json!({"title": name, "url": url, "type": type_of_name(name)})
 }
 
-/// The reason why a file in the result of a function is refused.
-const RESULT_REASON: &str = "results of functions are text. Send a file or an image as a part of a message of the user after \
-     the result";
+/// The content of a result in chat completions: text if it has only text, or parts.
+#[derive(Debug)]
+pub(super) struct ResultContent {
+    pub(super) content: Value,
+    /// Files by their addresses, which only tools read.
+    pub(super) links: Vec<Value>,
+}
 
-/// The result of a call as text.
-pub(super) fn output_text(field: &str, output: Option<&Value>) -> Result<String, RequestFailure> {
-    match output {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => {
-            let mut whole = String::new();
-            for (number, part) in parts.iter().enumerate() {
-                let kind = part.get("type").and_then(Value::as_str);
-                let text = part.get("text").and_then(Value::as_str);
-                let Some(text) = text.filter(|_| kind == Some("input_text")) else {
-                    let field = format!("{field}.output.{number}.type");
-                    return Err(unsupported_failure(field, RESULT_REASON));
-                };
-                whole.push_str(text);
-            }
-            Ok(whole)
+/// Reads the result of a call: a text, or a list of texts, pictures and files.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn read_output(
+    field: &str,
+    output: Option<&Value>,
+) -> Result<ResultContent, RequestFailure> {
+    let parts = match output {
+        Some(Value::String(text)) => {
+            return Ok(ResultContent {
+                content: json!(text),
+                links: Vec::new(),
+            });
         }
-        _ => Err(invalid(
-            &format!("{field}.output"),
-            "It must be a string or a list of parts.",
-        )),
+        Some(Value::Array(parts)) => parts,
+        _ => {
+            let message = "It must be a string or a list of parts.";
+            return Err(invalid(&format!("{field}.output"), message));
+        }
+    };
+    let (mut content, mut links) = (Vec::with_capacity(parts.len()), Vec::new());
+    for (number, part) in parts.iter().enumerate() {
+        let field = format!("{field}.output.{number}");
+        if part.get("type").is_some_and(|kind| kind == "input_audio") {
+            let reason = "results of functions have texts, pictures and files";
+            return Err(unsupported_failure(format!("{field}.type"), reason));
+        }
+        match read_part(&field, false, part)? {
+            InputPart::Content(part) => content.push(part),
+            InputPart::Link(attachment) => links.push(attachment),
+        }
     }
+    let texts: Option<String> = content
+        .iter()
+        .map(|part| part.get("text")?.as_str())
+        .collect();
+    Ok(ResultContent {
+        content: texts.map_or(Value::Array(content), Value::String),
+        links,
+    })
 }
