@@ -85,6 +85,9 @@ enum XtaskCommand {
         /// Repeat the random choices of the run that printed this seed.
         #[arg(long)]
         seed: Option<u64>,
+        /// Test this program, such as that of a release, instead of a debug build.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
         /// Run only tests whose name contains this.
         #[arg(last = true)]
         filter: Vec<String>,
@@ -199,8 +202,9 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Soak {
             rounds,
             seed,
+            program,
             filter,
-        } => suite::run_soak(&root, rounds, seed, &filter),
+        } => suite::run_soak(&root, rounds, seed, program.as_deref(), &filter),
         XtaskCommand::Simulate { help_run, switches } => run_simulation(&root, help_run, &switches),
         XtaskCommand::Blackbox { filter } => suite::run_blackbox(&root, &filter),
         XtaskCommand::Fuzz { minutes, target } => {
