@@ -48,7 +48,9 @@ impl ReleaseFixture {
         fs::write(&list, write_packages(&packages)).unwrap();
         support::stdout(
             Command::new(support::dray().with_file_name("xtask"))
-                .args(["dist", "--allow-dirty", "--program"])
+                .args(["dist", "--allow-dirty"])
+                // The binary under test is dynamic, unlike that of a release.
+                .args(["--target", "x86_64-unknown-linux-gnu", "--program"])
                 .arg(&program)
                 .arg("--out")
                 .arg(path("files"))

@@ -85,6 +85,9 @@ enum XtaskCommand {
         /// Repeat the random choices of the run that printed this seed.
         #[arg(long)]
         seed: Option<u64>,
+        /// Test this program, such as that of a release, instead of a debug build.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
         /// Run only tests whose name contains this.
         #[arg(last = true)]
         filter: Vec<String>,
@@ -132,15 +135,16 @@ enum XtaskCommand {
     /// Create the files of a release: the program, its image, bills of materials, the provenance, digests and
     /// signatures.
     ///
-    /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
-    /// with the profile `dist`, which takes several times as long as a release build.
+    /// The program is static and needs nothing of the system; with a `gnu` target it needs the C library alone. Builds with
+    /// the profile `dist`, which takes several times as long as a release build. Needs the standard library of the target,
+    /// from `rustup`, and `musl-tools`.
     #[command(after_help = "Examples:\n  \
         cargo xtask dist                  build the commit that is checked out\n  \
         cargo xtask dist --verify         build it twice, in two directories, and compare\n  \
         cargo xtask dist --signing-key release.pem\n                                    \
         sign each file (docs/releases.md)\n  \
-        cargo xtask dist --target x86_64-unknown-linux-musl\n                                    \
-        a static program; the target is installed with rustup\n  \
+        cargo xtask dist --target x86_64-unknown-linux-gnu\n                                    \
+        a program that loads the C library of its system\n  \
         cargo xtask dist --update-base    take the versions that Debian offers now for the base of the image")]
     Dist(dist::DistOptions),
     /// Write the skeleton of a new platform, backend, tool or format, and print the remaining manual steps.
@@ -199,8 +203,9 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Soak {
             rounds,
             seed,
+            program,
             filter,
-        } => suite::run_soak(&root, rounds, seed, &filter),
+        } => suite::run_soak(&root, rounds, seed, program.as_deref(), &filter),
         XtaskCommand::Simulate { help_run, switches } => run_simulation(&root, help_run, &switches),
         XtaskCommand::Blackbox { filter } => suite::run_blackbox(&root, &filter),
         XtaskCommand::Fuzz { minutes, target } => {

@@ -256,6 +256,14 @@ pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[NeededProgram {
     reason: "counts packets to blocked ranges",
 }];
 
+/// Programs for `cargo xtask dist`, if the program is static.
+pub(crate) const STATIC_PROGRAMS: &[NeededProgram] = &[NeededProgram {
+    program: "musl-gcc",
+    probes: &[&["musl-gcc", "--version"]],
+    package: "musl-tools",
+    reason: "compiles the C parts of a static program",
+}];
+
 /// Installs missing programs when allowed, or fails with a list of them.
 pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
     let missing = missing_programs(needs);
@@ -391,6 +399,16 @@ mod tests {
         assert!(advice.contains("speed"), "{advice}");
         assert!(
             advice.ends_with("sudo apt-get install --no-install-recommends warp-core"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn a_static_program_needs_the_c_compiler_of_musl() {
+        let advice = install_advice(&STATIC_PROGRAMS.iter().collect::<Vec<_>>());
+        assert!(advice.contains("  musl-gcc "), "{advice}");
+        assert!(
+            advice.ends_with("sudo apt-get install --no-install-recommends musl-tools"),
             "{advice}"
         );
     }

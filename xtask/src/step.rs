@@ -87,6 +87,17 @@ impl ProgramStep {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Like [`Self::output`], without the warnings of the program.
+    pub(crate) fn quiet_output(mut self) -> anyhow::Result<String> {
+        let line = self.line();
+        let output = self.command.output();
+        let output = output.with_context(|| format!("cannot start `{line}`"))?;
+        if !output.status.success() {
+            bail!("`{line}` failed ({})", output.status);
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     /// Runs the program with `input` on its standard input, and returns its standard output.
     pub(crate) fn output_for(mut self, input: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         let line = self.line();

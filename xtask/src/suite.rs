@@ -3,9 +3,9 @@
 //! The summary of the test runner comes last, so that the end of the log shows the result.
 
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::metadata::CargoMetadata;
 use crate::{disk, generate, python, required_programs, step, tidy};
@@ -136,23 +136,39 @@ fn test_threads() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get) * 2
 }
 
-/// The fault tests that need minutes.
+/// The fault tests that need minutes, of `program` or else of the debug build.
 pub(crate) fn run_soak(
     root: &Path,
     rounds: Option<u64>,
     seed: Option<u64>,
+    program: Option<&Path>,
     filter: &[String],
 ) -> anyhow::Result<()> {
+    let program = program.map(absolute_program).transpose()?;
     let mut variables = prepare_environment(root)?;
     for (name, number) in [("DRAY_SOAK_ROUNDS", rounds), ("DRAY_SOAK_SEED", seed)] {
         // Variables, because arguments after `--` are names of tests.
         variables.extend(number.map(|number| (name.to_owned(), number.to_string())));
     }
-    step::cargo_step(root)
-        .args(["build", "--package", "dray"])
-        .run()?;
-    let binary = root.join("target/debug/dray");
+    let binary = if let Some(program) = program {
+        program
+    } else {
+        step::cargo_step(root)
+            .args(["build", "--package", "dray"])
+            .run()?;
+        root.join("target/debug/dray")
+    };
     run_serially(root, "soak", &binary, &variables, filter)
+}
+
+/// The path of a program for tests, which run in another directory than this command.
+fn absolute_program(program: &Path) -> anyhow::Result<PathBuf> {
+    let path = program.canonicalize();
+    let path = path.with_context(|| format!("cannot test {}", program.display()))?;
+    if !path.is_file() {
+        bail!("cannot test {}: it is not a file", program.display());
+    }
+    Ok(path)
 }
 
 /// The black-box suite of the release binary.
@@ -195,4 +211,18 @@ fn run_serially(
 /// The path at which tests find the program under test.
 fn binary_variable(binary: &Path) -> (String, String) {
     ("DRAY_BINARY".to_owned(), binary.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_to_test_is_a_file_and_found_from_every_directory() {
+        let path = absolute_program(Path::new("src/suite.rs")).unwrap();
+        assert!(path.is_absolute() && path.ends_with("xtask/src/suite.rs"));
+        let error = |path: &str| format!("{:#}", absolute_program(Path::new(path)).unwrap_err());
+        assert_eq!(error("src"), "cannot test src: it is not a file");
+        assert!(error("missing").starts_with("cannot test missing: "));
+    }
 }

@@ -29,7 +29,8 @@ pub enum UnreachableCause {
     UntrustedCertificate,
 }
 
-/// Beginnings of texts of the resolver and of the network, as the C library and `ssh` write them.
+/// Beginnings of texts of the resolver and of the network, as `ssh` and the C library write them: glibc, and musl, which
+/// has other words for a missing route.
 const CAUSE_TEXTS: &[(&str, UnreachableCause)] = &[
     ("Could not resolve hostname", UnreachableCause::UnknownName),
     (
@@ -44,7 +45,9 @@ const CAUSE_TEXTS: &[(&str, UnreachableCause)] = &[
     ("Connection timed out", UnreachableCause::NoResponse),
     ("Operation timed out", UnreachableCause::NoResponse),
     ("No route to host", UnreachableCause::NoResponse),
+    ("Host is unreachable", UnreachableCause::NoResponse),
     ("Network is unreachable", UnreachableCause::NoResponse),
+    ("Network unreachable", UnreachableCause::NoResponse),
 ];
 
 impl UnreachableCause {
@@ -168,6 +171,14 @@ mod tests {
             ),
             (
                 "ssh: connect to host h port 22: No route to host",
+                Some(UnreachableCause::NoResponse),
+            ),
+            (
+                "ssh: connect to host h port 22: Host is unreachable",
+                Some(UnreachableCause::NoResponse),
+            ),
+            (
+                "ssh: connect to host h port 22: Network unreachable",
                 Some(UnreachableCause::NoResponse),
             ),
             (

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::digest::{FileDigest, hexadecimal};
 use super::program::SourceCommit;
+use super::static_library::StaticLibrary;
 use crate::step;
 
 /// Package whose program is released.
@@ -23,6 +24,8 @@ pub(super) struct BillOfMaterials {
     packages: BTreeMap<String, BilledPackage>,
     /// Id of the package of the program.
     root: String,
+    /// The C library, if it is linked into the program.
+    library: Option<StaticLibrary>,
 }
 
 #[derive(Debug)]
@@ -75,14 +78,19 @@ impl BilledPackage {
 }
 
 impl BillOfMaterials {
-    /// Reads the resolved graph of this target.
-    pub(super) fn read(root: &Path, target: &str) -> anyhow::Result<Self> {
+    /// Reads the resolved graph of this target, whose programs contain `library`.
+    pub(super) fn read(
+        root: &Path,
+        target: &str,
+        library: Option<StaticLibrary>,
+    ) -> anyhow::Result<Self> {
         let metadata = step::cargo_step(root)
             .args(["metadata", "--locked", "--format-version", "1"])
             .args(["--filter-platform", target])
             .output()?;
         let lock = fs::read_to_string(root.join("Cargo.lock"))?;
-        Self::parse(&serde_json::from_str(&metadata)?, &checksums(&lock)?)
+        let bill = Self::parse(&serde_json::from_str(&metadata)?, &checksums(&lock)?)?;
+        Ok(Self { library, ..bill })
     }
 
     fn parse(
@@ -125,7 +133,11 @@ impl BillOfMaterials {
             .context("cargo metadata without the package of the program")?;
         let needed = reachable(&packages, &root);
         packages.retain(|id, _| needed.contains(id));
-        Ok(Self { packages, root })
+        Ok(Self {
+            packages,
+            root,
+            library: None,
+        })
     }
 
     /// The document for this program. The same program and commit give the same document.
@@ -140,12 +152,18 @@ impl BillOfMaterials {
         application.insert("hashes".to_owned(), hashes);
         let others = self.packages.iter().filter(|(id, _)| **id != self.root);
         let components: Vec<_> = others
-            .map(|(_, package)| package.component("library"))
+            .map(|(_, package)| Value::Object(package.component("library")))
+            .chain(self.library.iter().map(StaticLibrary::component))
             .collect();
         let graph: Vec<Value> = self
             .packages
-            .values()
-            .map(|package| self.edges(package))
+            .iter()
+            .map(|(id, package)| self.edges(id, package))
+            .chain(
+                self.library
+                    .iter()
+                    .map(|library| json!({"ref": library.package_url(), "dependsOn": []})),
+            )
             .collect();
         Ok(json!({
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -164,12 +182,15 @@ impl BillOfMaterials {
         }))
     }
 
-    fn edges(&self, package: &BilledPackage) -> Value {
-        let needed: BTreeSet<String> = package
+    fn edges(&self, id: &str, package: &BilledPackage) -> Value {
+        let mut needed: BTreeSet<String> = package
             .dependencies
             .iter()
             .filter_map(|id| Some(self.packages.get(id)?.reference()))
             .collect();
+        if id == self.root {
+            needed.extend(self.library.iter().map(StaticLibrary::package_url));
+        }
         json!({"ref": package.reference(), "dependsOn": needed})
     }
 }
@@ -236,6 +257,7 @@ fn checksums(lock: &str) -> anyhow::Result<BTreeMap<(String, String), String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::static_library;
     use super::*;
 
     /// `dray` is built from `ours`, and `ours` from `theirs` with `builder`; `tester` is only for tests of `dray`.
@@ -260,16 +282,22 @@ mod tests {
         BillOfMaterials::parse(&metadata, &checksums(lock).unwrap()).unwrap()
     }
 
-    fn document(digit: &str) -> Value {
-        let program = FileDigest {
+    fn program(digit: &str) -> FileDigest {
+        FileDigest {
             name: "dray".to_owned(),
             sha256: digit.repeat(64),
-        };
-        let commit = SourceCommit {
+        }
+    }
+
+    fn commit() -> SourceCommit {
+        SourceCommit {
             hash: "c".repeat(40),
             seconds: 1_700_000_000,
-        };
-        bill().document(&program, &commit).unwrap()
+        }
+    }
+
+    fn document(digit: &str) -> Value {
+        bill().document(&program(digit), &commit()).unwrap()
     }
 
     #[test]
@@ -305,6 +333,33 @@ mod tests {
         let program = &document["metadata"]["component"];
         assert_eq!(program["hashes"][0]["content"], "1".repeat(64));
         assert_eq!(document["metadata"]["timestamp"], "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn the_bill_of_a_static_program_names_the_c_library_in_it() {
+        let library = static_library::tests::library();
+        let bill = BillOfMaterials {
+            library: Some(library.clone()),
+            ..bill()
+        };
+        let document = bill.document(&program("1"), &commit()).unwrap();
+        let components = document["components"].as_array().unwrap();
+        assert_eq!(components.last(), Some(&library.component()));
+        let url = "pkg:generic/musl@1.2.5";
+        let graph = document["dependencies"].as_array().unwrap();
+        assert_eq!(
+            graph.last(),
+            Some(&json!({"ref": url, "dependsOn": []})),
+            "{graph:?}"
+        );
+        let of_program = &graph[1];
+        assert_eq!(of_program["ref"], "drayage:dray@1.0.0%2Bx");
+        assert_eq!(
+            of_program["dependsOn"],
+            json!(["drayage:ours@1.0.0%2Bx", url])
+        );
+        let dynamic = self::document("1").to_string();
+        assert!(!dynamic.contains("musl"), "{dynamic}");
     }
 
     #[test]

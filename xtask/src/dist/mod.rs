@@ -11,6 +11,8 @@ mod image;
 mod program;
 mod provenance;
 mod signature;
+mod static_library;
+mod target;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use self::digest::FileDigest;
 use self::image::{BaseList, ImageBase, ImageOptions};
 use self::program::{ProgramBuild, SourceCommit};
 use self::signature::SigningKey;
+use self::static_library::StaticLibrary;
+use self::target::ReleaseTarget;
 use crate::step;
 
 /// Options of the command line.
@@ -32,7 +36,7 @@ pub(crate) struct DistOptions {
     /// Directory for the files; `target/dist-files` by default. It is emptied first.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Target triple; that of this machine by default.
+    /// Target triple; by default `x86_64-unknown-linux-musl` or that of another processor: a static program.
     #[arg(long)]
     target: Option<String>,
     /// Build once more from an export of the commit in another directory, and fail when the programs differ.
@@ -68,10 +72,8 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     let key = options.signing_key.as_deref();
     let key = key.map(|path| open_key(path, &out)).transpose()?;
     let commit = SourceCommit::read(root, options.allow_dirty)?;
-    let target = match &options.target {
-        Some(target) => target.clone(),
-        None => program::host_target()?,
-    };
+    let target = ReleaseTarget::choose(options.target.as_deref())?;
+    target.ensure_toolchain(root, options.program.is_none())?;
     // The base is opened before the build, so that a missing package is reported early.
     let base = options.image.open_base(root, &target)?;
     let build = ProgramBuild { target, commit };
@@ -120,7 +122,7 @@ fn open_program(
         Some(program) => program.clone(),
         None => build.run(root, &root.join("target/dist-build"))?,
     };
-    program::check_libraries(&program)?;
+    program::check_libraries(&program, &build.target)?;
     if options.program.is_none() {
         program::check_symbols(&program)?;
     }
@@ -169,17 +171,19 @@ impl ReleaseFiles<'_> {
             self.level,
         )?;
         let program_digest = FileDigest::of(self.program)?.named("dray");
-        let bill = BillOfMaterials::read(self.root, &self.build.target)?;
+        let target = &self.build.target;
+        let library = target.linked_library(self.root)?;
+        let bill = BillOfMaterials::read(self.root, &target.triple, library.clone())?;
         let bill = bill.document(&program_digest, commit)?;
         write_json(&self.path("cdx.json"), &bill)?;
         let mut subjects = vec![FileDigest::of(&archive)?, program_digest];
-        let mut packages = Vec::new();
+        let mut libraries: Vec<Value> = library.iter().map(StaticLibrary::material).collect();
         if let Some(base) = base {
             subjects.extend(self.write_image(base, bill)?);
-            packages = image::package_materials(base);
+            libraries.extend(image::package_materials(base));
         }
         let statement =
-            provenance::statement(self.root, &subjects, self.build, self.builder, packages)?;
+            provenance::statement(self.root, &subjects, self.build, self.builder, libraries)?;
         write_json(&self.path("provenance.json"), &statement)?;
         digest::write_list(self.out)
     }
@@ -203,7 +207,11 @@ impl ReleaseFiles<'_> {
 
     /// What the names of the files begin with.
     fn stem(&self) -> String {
-        format!("dray-{}-{}", env!("CARGO_PKG_VERSION"), self.build.target)
+        format!(
+            "dray-{}-{}",
+            env!("CARGO_PKG_VERSION"),
+            self.build.target.triple
+        )
     }
 
     fn path(&self, extension: &str) -> PathBuf {
@@ -257,19 +265,46 @@ fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<(
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_key_that_cannot_be_used_ends_the_command_before_anything_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let key = directory.path().join("key.pem");
-        let options = DistOptions {
-            out: Some(directory.path().to_owned()),
+    /// Options that write to `out`.
+    fn options(out: &Path) -> DistOptions {
+        DistOptions {
+            out: Some(out.to_owned()),
             target: None,
             verify: false,
             program: None,
             allow_dirty: false,
             builder: String::new(),
-            signing_key: Some(key.clone()),
+            signing_key: None,
             image: ImageOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_not_installed_ends_the_command_before_the_build() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let directory = tempfile::tempdir().unwrap();
+        let earlier = directory.path().join("of an earlier release");
+        fs::write(&earlier, "").unwrap();
+        let options = DistOptions {
+            target: Some("no-such-target-linux-musl".to_owned()),
+            allow_dirty: true,
+            ..options(directory.path())
+        };
+        let error = run_dist(&root, &options).unwrap_err().to_string();
+        assert!(
+            error.ends_with("rustup target add no-such-target-linux-musl"),
+            "{error}"
+        );
+        assert!(earlier.exists());
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_used_ends_the_command_before_anything_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("key.pem");
+        let options = DistOptions {
+            signing_key: Some(key.clone()),
+            ..options(directory.path())
         };
         // The directory is not a repository, so every later step would fail with another error.
         let run = || format!("{:#}", run_dist(directory.path(), &options).unwrap_err());

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
+use super::target::ReleaseTarget;
 use crate::step;
 
-/// Shared libraries that every Linux system with the GNU C library has. All other libraries are linked statically.
+/// Shared libraries that every Linux system with the GNU C library has. A dynamic program may need these alone; all other
+/// libraries are linked statically.
 const SYSTEM_LIBRARIES: &[&str] = &[
     "libc.so.6",
     "libm.so.6",
@@ -54,18 +56,9 @@ impl SourceCommit {
     }
 }
 
-/// The target triple of this machine.
-pub(super) fn host_target() -> anyhow::Result<String> {
-    let text = step::program_step("rustc").arg("-vV").output()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .map(str::to_owned)
-        .context("rustc does not name its host")
-}
-
 /// The target and the commit of a build of the program.
 pub(super) struct ProgramBuild {
-    pub(super) target: String,
+    pub(super) target: ReleaseTarget,
     pub(super) commit: SourceCommit,
 }
 
@@ -82,17 +75,17 @@ impl ProgramBuild {
                 "dray",
             ])
             // The target is named, so that flags for the program do not reach build scripts and macros.
-            .args(["--target", &self.target, "--target-dir"])
+            .args(["--target", &self.target.triple, "--target-dir"])
             .arg(target_directory)
             .envs(&self.variables(source, target_directory)?)
             .run()?;
         Ok(target_directory
-            .join(&self.target)
+            .join(&self.target.triple)
             .join("dist")
             .join("dray"))
     }
 
-    /// Environment variables that keep paths of this machine out of the program.
+    /// Environment variables that keep paths of this machine out of the program, and the C compiler of its target.
     fn variables(
         &self,
         source: &Path,
@@ -105,7 +98,7 @@ impl ProgramBuild {
                 .map(|(path, name)| format!("{flag}={path}={name}"));
             flags.collect::<Vec<_>>().join(" ")
         };
-        Ok(vec![
+        let mut variables = vec![
             // Replaces the caller's flags, so that builds of different people have the same flags.
             (
                 "RUSTFLAGS".to_owned(),
@@ -118,7 +111,9 @@ impl ProgramBuild {
                 self.commit.seconds.to_string(),
             ),
             ("CARGO_INCREMENTAL".to_owned(), "0".to_owned()),
-        ])
+        ];
+        variables.extend(self.target.c_compiler()?);
+        Ok(variables)
     }
 }
 
@@ -147,20 +142,24 @@ fn machine_paths(
     Ok(paths)
 }
 
-/// Refuses a program that needs other shared libraries than the C library.
-pub(super) fn check_libraries(program: &Path) -> anyhow::Result<()> {
+/// Refuses a dynamic program that needs other shared libraries than the C library, and a static one that needs any.
+pub(super) fn check_libraries(program: &Path, target: &ReleaseTarget) -> anyhow::Result<()> {
     let text = step::program_step("readelf")
         .args(["--wide", "--dynamic"])
         .arg(program)
         .output()?;
-    let other = other_libraries(&text);
-    if !other.is_empty() {
+    let other = other_libraries(&text, target);
+    if other.is_empty() {
+        return Ok(());
+    }
+    let other = other.join(", ");
+    if target.is_static() {
         bail!(
-            "the program needs {}, which a system may not have",
-            other.join(", ")
+            "the program needs {other}, but one for {} needs no library; `--target` names the target of a program",
+            target.triple
         );
     }
-    Ok(())
+    bail!("the program needs {other}, which a system may not have")
 }
 
 /// Refuses a program that still has its symbols: they are a sixth of its size.
@@ -175,12 +174,17 @@ pub(super) fn check_symbols(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shared libraries in the output of `readelf --dynamic` that are not system libraries. A static program has none.
-fn other_libraries(text: &str) -> Vec<&str> {
+/// Shared libraries in the output of `readelf --dynamic` that systems for programs of this target may not have.
+fn other_libraries<'a>(text: &'a str, target: &ReleaseTarget) -> Vec<&'a str> {
+    let system_libraries = if target.is_static() {
+        &[]
+    } else {
+        SYSTEM_LIBRARIES
+    };
     text.lines()
         .filter(|line| line.contains("(NEEDED)"))
         .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0))
-        .filter(|name| !SYSTEM_LIBRARIES.contains(name))
+        .filter(|name| !system_libraries.contains(name))
         .collect()
 }
 
@@ -189,11 +193,17 @@ mod tests {
     use std::fs;
 
     use super::super::digest::FileDigest;
+    use super::super::target::host_triple;
     use super::*;
+
+    /// The target of this machine, whose standard library is installed everywhere.
+    fn host_target() -> ReleaseTarget {
+        ReleaseTarget::choose(Some(&host_triple().unwrap())).unwrap()
+    }
 
     fn build() -> ProgramBuild {
         ProgramBuild {
-            target: host_target().unwrap(),
+            target: host_target(),
             commit: SourceCommit {
                 hash: "c".repeat(40),
                 seconds: 1_700_000_000,
@@ -264,8 +274,24 @@ mod tests {
     fn libraries_other_than_the_c_library_are_found() {
         let text = "Dynamic section at offset 0x1:\n 0x01 (NEEDED)  Shared library: [libssl.so.3]\n \
                     0x01 (NEEDED)  Shared library: [libc.so.6]\n 0x0e (SONAME)  Library soname: [x.so]\n";
-        assert_eq!(other_libraries(text), ["libssl.so.3"]);
-        assert!(other_libraries("There is no dynamic section in this file.").is_empty());
-        check_libraries(&std::env::current_exe().unwrap()).unwrap();
+        let target = ReleaseTarget::choose(Some("x86_64-unknown-linux-gnu")).unwrap();
+        assert_eq!(other_libraries(text, &target), ["libssl.so.3"]);
+        let no_section = "There is no dynamic section in this file.";
+        assert!(other_libraries(no_section, &target).is_empty());
+        check_libraries(&std::env::current_exe().unwrap(), &host_target()).unwrap();
+    }
+
+    #[test]
+    fn a_static_program_that_needs_any_library_is_refused() {
+        let target = ReleaseTarget::choose(Some("x86_64-unknown-linux-musl")).unwrap();
+        let text = " 0x01 (NEEDED)  Shared library: [libc.so.6]\n 0x1e (FLAGS)  BIND_NOW\n";
+        assert_eq!(other_libraries(text, &target), ["libc.so.6"]);
+        let flags = " 0x1e (FLAGS)  BIND_NOW\n 0x6ffffffb (FLAGS_1)  Flags: NOW PIE\n";
+        assert!(other_libraries(flags, &target).is_empty());
+        let dynamic_program = std::env::current_exe().unwrap();
+        let error = check_libraries(&dynamic_program, &target).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("libc.so.6"), "{error}");
+        assert!(error.contains("`--target`"), "{error}");
     }
 }

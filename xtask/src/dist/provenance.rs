@@ -14,7 +14,8 @@ const BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:v1";
 /// Repository in the reference to the source. The repository has no public URL.
 const SOURCE_URI: &str = "urn:drayage:source";
 
-/// The statement about these files. `packages` are the materials of the image, each with its URI and digest.
+/// The statement about these files. `libraries` are the C library of a static program and the packages of the image, each with
+/// its URI and digest.
 ///
 /// The statement contains no start and no end time, so that two builds of a commit have equal statements.
 pub(super) fn statement(
@@ -22,7 +23,7 @@ pub(super) fn statement(
     subjects: &[FileDigest],
     build: &ProgramBuild,
     builder: &str,
-    packages: Vec<Value>,
+    libraries: Vec<Value>,
 ) -> anyhow::Result<Value> {
     let compiler = step::program_step("rustc")
         .arg("-vV")
@@ -33,7 +34,7 @@ pub(super) fn statement(
         json!({"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}}),
         json!({"name": lock.name, "digest": {"sha256": lock.sha256}}),
     ];
-    materials.extend(packages);
+    materials.extend(libraries);
     Ok(document(subjects, build, builder, &compiler, &materials))
 }
 
@@ -59,7 +60,7 @@ fn document(
                     "source": {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
                     "package": "dray",
                     "profile": "dist",
-                    "target": build.target,
+                    "target": build.target.triple,
                 },
                 "internalParameters": {
                     "compiler": compiler.lines().collect::<Vec<_>>(),
@@ -75,6 +76,7 @@ fn document(
 #[cfg(test)]
 mod tests {
     use super::super::program::SourceCommit;
+    use super::super::target::ReleaseTarget;
     use super::*;
 
     #[test]
@@ -84,7 +86,7 @@ mod tests {
             sha256: digit.repeat(64),
         };
         let build = ProgramBuild {
-            target: "x86_64-unknown-linux-gnu".to_owned(),
+            target: ReleaseTarget::choose(Some("x86_64-unknown-linux-musl")).unwrap(),
             commit: SourceCommit {
                 hash: "c".repeat(40),
                 seconds: 1_700_000_000,
@@ -93,9 +95,9 @@ mod tests {
         let subjects = [file("dray.tar.gz", "1"), file("dray", "2")];
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let package =
-            json!({"uri": "pkg:deb/debian/libc6@1", "digest": {"sha256": "3".repeat(64)}});
-        let packages = vec![package.clone()];
-        let document = statement(&root, &subjects, &build, "urn:builder", packages).unwrap();
+            json!({"uri": "pkg:generic/musl@1.2.5", "digest": {"sha256": "3".repeat(64)}});
+        let libraries = vec![package.clone()];
+        let document = statement(&root, &subjects, &build, "urn:builder", libraries).unwrap();
         let value_at = |pointer: &str| document.pointer(pointer).unwrap().clone();
         assert_eq!(
             value_at("/subject/1"),

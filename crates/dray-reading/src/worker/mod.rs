@@ -2,7 +2,7 @@
 //!
 //! Libraries that read documents can hang, abort or use gigabytes of memory because of a small file; catching panics is
 //! not enough. So every conversion runs in a fresh worker: a second process of this executable. It inherits only the
-//! open file, on its standard input. It has an empty environment, limits on memory, time and descriptors, no file
+//! open file, on its standard input. It has no environment of the service, limits on memory, time and descriptors, no file
 //! system, no network, and may start no programs. A failure there ends only one conversion.
 
 mod child;
@@ -33,6 +33,10 @@ pub const WORKER_ARGUMENT: &str = "convert-worker";
 
 /// Exit status of a worker whose memory limit is too small for the converting thread.
 const NO_MEMORY_EXIT_STATUS: u8 = 3;
+
+/// Setting of mimalloc, the allocator of the static program: map each page of its heap when it is needed. By default it
+/// reserves 1 GiB when a process starts, which counts towards the limit of a worker, so that the worker cannot start.
+const ALLOCATOR_SETTING: (&str, &str) = ("MIMALLOC_DISALLOW_ARENA_ALLOC", "1");
 
 /// Time that the parent waits after the worker's own time limit, so that a worker can still return a partial result.
 const TIME_GRACE: Duration = Duration::from_millis(750);
@@ -151,8 +155,8 @@ impl Worker {
         self.permits.acquire().await.ok()
     }
 
-    /// Starts this executable again for one job, with `input` as its standard input and an empty environment. The
-    /// process leads its own group and ends when its handle is dropped.
+    /// Starts this executable again for one job, with `input` as its standard input. Its environment has a setting of the
+    /// allocator alone. The process leads its own group and ends when its handle is dropped.
     pub(crate) fn command(
         &self,
         argument: &str,
@@ -165,6 +169,7 @@ impl Worker {
             .arg(serde_json::to_string(job)?)
             // The environment may contain secrets of the service, and `LD_PRELOAD`.
             .env_clear()
+            .env(ALLOCATOR_SETTING.0, ALLOCATOR_SETTING.1)
             .current_dir("/")
             .stdin(Stdio::from(input))
             .stdout(Stdio::piped())
@@ -235,7 +240,27 @@ fn to_outcome(bytes: &[u8], status: io::Result<ExitStatus>) -> WorkerOutcome {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_worker_gets_only_the_setting_of_its_allocator_as_environment() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("worker");
+        // The environment as the kernel passed it; a shell adds variables of its own.
+        std::fs::write(&program, "#!/bin/sh\n/bin/cat /proc/$$/environ\nexit\n").unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).unwrap();
+        let worker = Worker::at(program);
+        let input = tempfile::tempfile().unwrap();
+        let mut command = worker.command(WORKER_ARGUMENT, &(), input).unwrap();
+        let output = command.output().await.unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            "MIMALLOC_DISALLOW_ARENA_ALLOC=1\0"
+        );
+    }
 
     #[test]
     fn a_silent_worker_is_judged_by_its_exit_status() {

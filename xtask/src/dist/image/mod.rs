@@ -20,6 +20,7 @@ pub(super) use self::package::BaseList;
 use self::tree::{FileTree, NodeContent};
 use super::archive::GzipLevel;
 use super::program::SourceCommit;
+use super::target::ReleaseTarget;
 use crate::step;
 
 /// The user of the container, as in the images of distroless.
@@ -32,7 +33,7 @@ const PASSWD_FILE: &str = "root:x:0:0:root:/root:/sbin/nologin\n\
     nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n\
     nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n";
 const GROUP_FILE: &str = "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n";
-/// Order of the sources of host names for the C library: `/etc/hosts` first.
+/// Order of the sources of host names for glibc: `/etc/hosts` first. musl has this order without a file.
 const NSSWITCH_FILE: &str = "hosts: files dns\n";
 /// Authorities in the package, each in its own file.
 const AUTHORITIES_DIRECTORY: &str = "usr/share/ca-certificates/";
@@ -64,16 +65,20 @@ impl ImageOptions {
     }
 
     /// The base for programs of this target. None without an image.
-    pub(super) fn open_base(&self, root: &Path, target: &str) -> anyhow::Result<Option<ImageBase>> {
+    pub(super) fn open_base(
+        &self,
+        root: &Path,
+        target: &ReleaseTarget,
+    ) -> anyhow::Result<Option<ImageBase>> {
         if self.no_image {
             return Ok(None);
         }
-        let list = BaseList::read(&self.list_path(root))?;
-        let architecture = debian_architecture(target);
+        let list = BaseList::read(&self.list_path(root))?.for_target(target);
+        let architecture = debian_architecture(&target.triple);
         if architecture != Some(list.architecture.as_str()) {
             eprintln!(
-                "no image for {target}: the packages of the base are for {}",
-                list.architecture
+                "no image for {}: the packages of the base are for {}",
+                target.triple, list.architecture
             );
             return Ok(None);
         }
@@ -119,7 +124,9 @@ impl ImageBase {
         collect_authorities(&mut tree)?;
         tree.add_file("etc/passwd", 0o644, PASSWD_FILE);
         tree.add_file("etc/group", 0o644, GROUP_FILE);
-        tree.add_file("etc/nsswitch.conf", 0o644, NSSWITCH_FILE);
+        if list.c_library().is_some() {
+            tree.add_file("etc/nsswitch.conf", 0o644, NSSWITCH_FILE);
+        }
         let home = "home/nonroot";
         tree.add_node(home, 0o700, SERVICE_USER, NodeContent::Directory);
         Ok(Self { list, tree })
@@ -131,8 +138,7 @@ impl ImageBase {
             .args(["--wide", "--version-info"])
             .arg(program)
             .output()?;
-        let libc = self.list.packages.iter().find(|it| it.name == "libc6");
-        let (Some(needed), Some(libc)) = (needed_libc(&text), libc) else {
+        let (Some(needed), Some(libc)) = (needed_libc(&text), self.list.c_library()) else {
             return Ok(());
         };
         if minor_version(&libc.version).is_none_or(|available| available < needed) {

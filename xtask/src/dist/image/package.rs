@@ -8,6 +8,7 @@ use dray_archive::name::safe_parts;
 use dray_archive::tar::{BLOCK_BYTES, DecodeStep, Decoder, Entry, EntryKind, TarRules, padding};
 
 use super::super::digest::FileDigest;
+use super::super::target::ReleaseTarget;
 use super::tree::{FileTree, NodeContent, ROOT_OWNER};
 use crate::step;
 
@@ -32,6 +33,8 @@ pub(super) struct BasePackage {
     pub(super) sha256: String,
     /// Names of the files and directories (with a slash at the end) that go into the image.
     pub(super) keep: Vec<String>,
+    /// Whether only programs need it that load their C library: it is not in the image of a static program.
+    pub(super) is_only_for_dynamic: bool,
 }
 
 impl BaseList {
@@ -53,6 +56,18 @@ impl BaseList {
                 .map(BasePackage::parse)
                 .collect::<anyhow::Result<_>>()?,
         })
+    }
+
+    /// The packages for programs of this target.
+    pub(super) fn for_target(mut self, target: &ReleaseTarget) -> Self {
+        self.packages
+            .retain(|package| !(package.is_only_for_dynamic && target.is_static()));
+        self
+    }
+
+    /// The package of glibc. None in the base of a static program.
+    pub(super) fn c_library(&self) -> Option<&BasePackage> {
+        self.packages.iter().find(|package| package.name == "libc6")
     }
 
     /// Writes the versions and digests that the package sources of this machine offer now into the list.
@@ -107,6 +122,7 @@ impl BasePackage {
         let table = value.as_table().context("a package is not a table")?;
         let keep = table.get("keep").and_then(toml::Value::as_array);
         let keep = keep.context("a package without `keep`")?.iter();
+        let only_for_dynamic = table.get("only_for_dynamic").map(toml::Value::as_bool);
         Ok(Self {
             name: text_of(table, "name")?,
             version: text_of(table, "version")?,
@@ -116,6 +132,9 @@ impl BasePackage {
                 .map(|name| Some(name.as_str()?.to_owned()))
                 .collect::<Option<_>>()
                 .context("`keep` is not a list of names")?,
+            is_only_for_dynamic: only_for_dynamic
+                .unwrap_or(Some(false))
+                .context("`only_for_dynamic` is neither true nor false")?,
         })
     }
 

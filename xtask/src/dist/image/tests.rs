@@ -33,6 +33,7 @@ pub(super) fn small_base(directory: &Path, files: &[(&str, &str)]) -> ImageBase 
         architecture: "all".to_owned(),
         sha256,
         keep: vec!["lib/".to_owned(), AUTHORITIES_DIRECTORY.to_owned()],
+        is_only_for_dynamic: false,
     };
     let list = BaseList {
         distribution: "bookworm".to_owned(),
@@ -122,6 +123,41 @@ fn images_are_made_for_targets_whose_packages_are_listed() {
     assert_eq!(debian_architecture("x86_64-pc-windows-msvc"), None);
     let options = ImageOptions::default();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let base = options.open_base(&root, "aarch64-unknown-linux-gnu");
+    let target = ReleaseTarget::choose(Some("aarch64-unknown-linux-gnu")).unwrap();
+    let base = options.open_base(&root, &target);
     assert!(base.unwrap().is_none());
+}
+
+/// The names in the base of a program of this target. Of two packages, one has the C library.
+fn base_names(target: &str) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut list = small_base(directory.path(), &BASE_FILES).list;
+    let libc = BasePackage {
+        name: "libc6".to_owned(),
+        sha256: write_package(directory.path(), "libc6", &[("lib/libc.so.6", "library")]),
+        is_only_for_dynamic: true,
+        ..list.packages[0].clone()
+    };
+    list.packages.push(libc);
+    let target = ReleaseTarget::choose(Some(target)).unwrap();
+    let base = ImageBase::open(list.for_target(&target), directory.path()).unwrap();
+    base.tree.nodes.into_keys().collect()
+}
+
+#[test]
+fn the_image_of_a_static_program_has_no_c_library() {
+    let libc_files = [
+        "etc/nsswitch.conf",
+        "lib/libc.so.6",
+        "var/lib/dpkg/status.d/libc6",
+    ];
+    let dynamic = base_names("x86_64-unknown-linux-gnu");
+    for name in libc_files {
+        assert!(dynamic.iter().any(|it| it == name), "{dynamic:?}");
+    }
+    let expected: Vec<_> = dynamic
+        .into_iter()
+        .filter(|name| !libc_files.contains(&name.as_str()))
+        .collect();
+    assert_eq!(base_names("x86_64-unknown-linux-musl"), expected);
 }

@@ -10,6 +10,7 @@ fn package(sha256: &str, keep: &[&str]) -> BasePackage {
         architecture: "all".to_owned(),
         sha256: sha256.to_owned(),
         keep: keep.iter().map(ToString::to_string).collect(),
+        is_only_for_dynamic: false,
     }
 }
 
@@ -99,6 +100,20 @@ fn the_shipped_list_has_a_digest_for_each_package_and_keeps_no_directory_of_prog
             assert!(!package.is_kept(name), "{package:?}");
         }
     }
+}
+
+#[test]
+fn the_shipped_base_of_a_static_program_has_authorities_and_licences_alone() {
+    let target = |triple| ReleaseTarget::choose(Some(triple)).unwrap();
+    let (_, list) = shipped_list();
+    let list = list.for_target(&target("x86_64-unknown-linux-musl"));
+    let names: Vec<_> = list.packages.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["base-files", "ca-certificates"]);
+    assert_eq!(list.c_library(), None);
+    let (_, list) = shipped_list();
+    let all = list.packages.len();
+    let list = list.for_target(&target("x86_64-unknown-linux-gnu"));
+    assert_eq!(list.packages.len(), all);
 }
 
 #[test]
