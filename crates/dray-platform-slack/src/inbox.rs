@@ -53,8 +53,16 @@ pub(crate) fn read_webhook(
     }
     let mut reply = WebhookReply {
         status: 200,
+        workspaces: workspaces_of(&event),
         ..WebhookReply::default()
     };
+    // Slack always names it. Without it, the event could be of any workspace that uses the app.
+    if reply.workspaces.is_empty() {
+        return Err(PlatformError::new(
+            ErrorKind::BadFormat,
+            "the event names no workspace",
+        ));
+    }
     if text("/type") == "event_callback"
         && let Some(event) = event.get("event")
     {
@@ -103,6 +111,35 @@ fn verify_signature(
     mac.update(&request.body);
     mac.verify_slice(signature.as_bytes())
         .map_err(|_| refused("the signature is not Slack's"))
+}
+
+/// Ids of the workspaces that an event or an interaction is for, and of the organizations where the app is installed in a
+/// whole organization. In a channel that several workspaces share, `team_id` is the sender's workspace, which need not be
+/// one of them.
+fn workspaces_of(event: &Value) -> Vec<String> {
+    let authorizations = event.get("authorizations").and_then(Value::as_array);
+    let authorizations = authorizations.into_iter().flatten();
+    let installations = authorizations.flat_map(|installation| {
+        let is_organization = installation.get("is_enterprise_install") == Some(&Value::Bool(true));
+        let organization = installation
+            .get("enterprise_id")
+            .filter(|_| is_organization);
+        [installation.get("team_id"), organization]
+    });
+    let receiving = installations.chain([event.get("context_team_id")]);
+    let mut ids = text_values(receiving);
+    if ids.is_empty() {
+        // The last two are those of interactions; the team of an app of an organization is null there.
+        let team = event.get("team_id").or_else(|| event.pointer("/team/id"));
+        ids = text_values([team.or_else(|| event.pointer("/enterprise/id"))]);
+    }
+    ids
+}
+
+fn text_values<'a>(values: impl IntoIterator<Item = Option<&'a Value>>) -> Vec<String> {
+    let texts = values.into_iter().filter_map(|value| value?.as_str());
+    let texts = texts.filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
 }
 
 /// A message of a user; messages of bots and of Slack itself are left out.

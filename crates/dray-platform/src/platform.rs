@@ -213,6 +213,9 @@ pub struct WebhookReply {
     pub statuses: Vec<StatusUpdate>,
     /// Buttons of questions that users pressed.
     pub presses: Vec<ButtonPress>,
+    /// Ids of the workspaces that the request is for, where a platform posts the events of several to one address; empty
+    /// where the address belongs to one account.
+    pub workspaces: Vec<String>,
 }
 
 /// A message of a user, with its attachments.
@@ -282,6 +285,16 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
     ///
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError>;
+
+    /// Whether this account serves one of the [`WebhookReply::workspaces`] of a request whose signature was verified.
+    /// The default is for platforms that post to each address for one account only.
+    ///
+    /// # Errors
+    ///
+    /// The platform did not respond with the workspace of the account.
+    async fn serves_workspaces(&self, _workspaces: &[String]) -> Result<bool, PlatformError> {
+        Ok(true)
+    }
 
     /// Requests messages from the platform until `stop` is cancelled. Returns immediately where the platform calls
     /// our webhook instead, which is the default.

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::InboundService;
+use super::workspace::find_owner;
 use super::{DurableInboundSink, origin};
 
 /// Longest body of a request in bytes.
@@ -133,7 +134,22 @@ async fn post_webhook(
             .into_response();
         }
     };
-    take_webhook(DurableInboundSink { service, account }, reply).await
+    let owner = find_owner(&service, account, &incoming, reply);
+    match tokio::time::timeout(REQUEST_TIMEOUT, owner).await {
+        Ok(Ok(Some((account, reply)))) => {
+            take_webhook(DurableInboundSink { service, account }, reply).await
+        }
+        // Any other status would make the platform send the request again.
+        Ok(Ok(None)) => StatusCode::OK.into_response(),
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not find the account of a webhook request"
+            );
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+        Err(_elapsed) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
 }
 
 /// Stores all messages of a webhook, and only then confirms them to the platform.
@@ -144,6 +160,7 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         messages,
         statuses,
         presses,
+        workspaces: _,
     } = reply;
     let stored = async {
         for message in messages {

@@ -6,6 +6,7 @@ pub(crate) mod origin;
 pub mod poll;
 pub(crate) mod pollers;
 mod receive;
+mod workspace;
 
 pub(crate) use receive::MessageReceiver;
 

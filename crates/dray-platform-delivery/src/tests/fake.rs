@@ -84,6 +84,7 @@ struct FakeState {
     hangs_after_question: bool,
     notices: Vec<String>,
     presses: VecDeque<ButtonPress>,
+    workspace: Option<String>,
 }
 
 /// A platform in memory whose outcomes a test chooses.
@@ -135,6 +136,7 @@ impl FakePlatform {
                 hangs_after_question: false,
                 notices: Vec::new(),
                 presses: VecDeque::new(),
+                workspace: None,
             }),
             crashed: tokio::sync::Notify::new(),
             refusal_arrived: tokio::sync::Notify::new(),

@@ -28,3 +28,4 @@ mod upgrade;
 mod uploads;
 mod waits;
 mod web_files;
+mod workspaces;

@@ -68,6 +68,11 @@ impl FakePlatform {
         self.lock().waiting.push(message);
     }
 
+    /// Serves only webhook requests of this workspace, which their header names.
+    pub(crate) fn serve_workspace(&self, workspace: &str) {
+        self.lock().workspace = Some(workspace.to_owned());
+    }
+
     /// Number of polls that returned messages.
     pub(crate) fn polls(&self) -> usize {
         self.lock().polls
@@ -101,10 +106,22 @@ impl InboundSource for FakePlatform {
         }
         let message = serde_json::from_slice(&request.body)
             .map_err(|_| PlatformError::new(ErrorKind::BadFormat, "no message"))?;
+        let headers = request.headers.iter();
+        let workspaces = headers.filter(|(name, _)| name == "x-workspace");
         Ok(WebhookReply {
             messages: vec![message],
+            workspaces: workspaces.map(|(_, value)| value.clone()).collect(),
             ..WebhookReply::default()
         })
+    }
+
+    async fn serves_workspaces(&self, workspaces: &[String]) -> Result<bool, PlatformError> {
+        let own = self.lock().workspace.clone();
+        match own.as_deref() {
+            Some("unknown") => Err(PlatformError::new(ErrorKind::Transient, "not identified")),
+            Some(own) => Ok(workspaces.iter().any(|id| id == own)),
+            None => Ok(true),
+        }
     }
 
     async fn poll(

@@ -1,0 +1,78 @@
+//! Events of other workspaces.
+
+use dray_platform::{ErrorKind, InboundSource as _, WebhookReply};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use super::{NOW_SECONDS, app, options, signed_request};
+use crate::fake_server::{FakeSlack, SIGNING_SECRET};
+use crate::{SlackOptions, SlackPlatform};
+
+/// An event with a message of a person, with these fields besides those of the message.
+fn message_event(fields: &Value, message: &Value) -> Value {
+    let mut event = json!({
+        "type": "event_callback",
+        "event": { "type": "message", "user": "U1", "channel": "C1", "ts": "1.2", "text": "look" },
+    });
+    let extend = |target: &mut Value, fields: &Value| {
+        let (target, fields) = (target.as_object_mut().unwrap(), fields.as_object().unwrap());
+        target.extend(fields.clone());
+    };
+    extend(&mut event, fields);
+    extend(&mut event["event"], message);
+    event
+}
+
+fn read(slack: &SlackPlatform, event: &Value) -> WebhookReply {
+    let request = signed_request(&event.to_string(), NOW_SECONDS, SIGNING_SECRET);
+    slack.webhook(&request).unwrap()
+}
+
+#[tokio::test]
+async fn only_events_of_the_workspace_of_the_token_are_served() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let connected =
+        json!({ "team_id": "T2", "authorizations": [{ "team_id": "T1", "enterprise_id": "E1" }] });
+    let organization = json!({
+        "team_id": "T2",
+        "authorizations": [{ "team_id": null, "enterprise_id": "E1", "is_enterprise_install": true }],
+    });
+    for (fields, expected) in [
+        (json!({ "team_id": "T1" }), true),
+        (json!({ "team_id": "T2" }), false),
+        (connected, true),
+        (
+            json!({ "team_id": "T1", "authorizations": [{ "team_id": "T2" }] }),
+            false,
+        ),
+        (json!({ "team_id": "T2", "context_team_id": "T1" }), true),
+        (organization, false),
+        (json!({ "team": { "id": "T1" } }), true),
+        (json!({ "team": null, "enterprise": { "id": "E1" } }), false),
+    ] {
+        let reply = read(&slack, &message_event(&fields, &json!({})));
+        let is_served = slack.serves_workspaces(&reply.workspaces).await;
+        assert_eq!(is_served.unwrap(), expected, "{fields}");
+    }
+    let identified = fake.requests();
+    let identified = identified
+        .iter()
+        .filter(|(method, _)| method == "auth.test");
+    assert_eq!(identified.count(), 1, "the workspace is requested once");
+    let event = message_event(&json!({}), &json!({})).to_string();
+    let without_workspace = signed_request(&event, NOW_SECONDS, SIGNING_SECRET);
+    let error = slack.webhook(&without_workspace).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadFormat);
+}
+
+#[tokio::test]
+async fn an_app_whose_workspace_is_unknown_serves_no_events() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(SlackOptions {
+        token: Secret::new("xoxb-wrong"),
+        ..options(&fake)
+    });
+    let served = slack.serves_workspaces(&["T1".to_owned()]).await;
+    assert_eq!(served.unwrap_err().kind(), ErrorKind::Auth);
+}
