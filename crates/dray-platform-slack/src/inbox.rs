@@ -208,7 +208,12 @@ fn unescape_text(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-fn inbound_attachment(file: &Value) -> InboundAttachment {
+/// Whether a reference is the id of a file, in place of its URL.
+pub(crate) fn is_file_id(reference: &str) -> bool {
+    !reference.is_empty() && reference.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+pub(crate) fn inbound_attachment(file: &Value) -> InboundAttachment {
     let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
     let media_type = text("mimetype");
     let kind = match media_type.split('/').next() {
@@ -217,11 +222,11 @@ fn inbound_attachment(file: &Value) -> InboundAttachment {
         Some("video") => "video",
         _ => "document",
     };
-    // Some files have only `url_private`.
-    let reference = match text("url_private_download") {
-        "" => text("url_private"),
-        url => url,
-    };
+    // Some files have only `url_private`. Files of shared channels have only an id, with which `files.info` responds.
+    let urls = [text("url_private_download"), text("url_private")];
+    let url = urls.into_iter().find(|url| !url.is_empty());
+    let id = Some(text("id")).filter(|id| is_file_id(id));
+    let reference = url.or(id).unwrap_or_default();
     let unavailable = if reference.is_empty() {
         "Slack reported no URL of this file"
     } else {

@@ -191,6 +191,17 @@ impl InboundSource for SlackPlatform {
         Ok(workspaces.iter().any(|id| own.contains(id)))
     }
 
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        if !inbox::is_file_id(&attachment.reference) {
+            return Ok(attachment.clone());
+        }
+        let described = self.api.file_info(&attachment.reference).await?;
+        Ok(inbox::inbound_attachment(&described))
+    }
+
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         Ok(http::response_stream(
             self.api.download(&attachment.reference).await?,

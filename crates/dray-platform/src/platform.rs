@@ -306,6 +306,19 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
         Ok(())
     }
 
+    /// The attachment as [`InboundSource::fetch`] needs it, with the name that a message may leave out. The default
+    /// returns it unchanged.
+    ///
+    /// # Errors
+    ///
+    /// The platform does not describe the attachment.
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        Ok(attachment.clone())
+    }
+
     /// The bytes of an attachment. They are read only from the hosts from which this platform serves files; credentials
     /// never follow a redirect to another host.
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError>;

@@ -304,8 +304,13 @@ impl MessageReceiver {
         let idle = self.config.get().fetch_idle.as_duration();
         let stalled_error =
             || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
-        let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
-        let mut stream = opened.map_err(|_| stalled_error())??;
+        let opening = async {
+            let described = inbox.describe(attachment).await?;
+            let stream = inbox.fetch(&described).await?;
+            Ok::<_, PlatformError>((described, stream))
+        };
+        let opened = tokio::time::timeout(idle, opening).await;
+        let (described, mut stream) = opened.map_err(|_| stalled_error())??;
         let mut head: Vec<u8> = Vec::new();
         while let Some(bytes) = tokio::time::timeout(idle, stream.next())
             .await
@@ -323,7 +328,7 @@ impl MessageReceiver {
             head.extend_from_slice(bytes.get(..head_bytes).unwrap_or_default());
             writer.write(bytes).await.map_err(FetchFailure::Store)?;
         }
-        let file_name = name::upload_name(&attachment.name);
+        let file_name = name::upload_name(&described.name);
         let detected = kind::detect_kind(&head, &file_name, writer.size());
         let label = ArtifactLabel::new(detected.media_type, file_name);
         writer.finish(label).await.map_err(FetchFailure::Store)
@@ -338,6 +343,11 @@ impl MessageReceiver {
         session: &str,
         (position, attachment): (usize, &v1::ReceivedAttachment),
         fetched: AttachmentResult,
+                // A message need not name its files; the name of the stored file is then the platform's later one.
+                if request.name.is_empty() {
+                    request.name.clone_from(&claim.artifact.name);
+                    audit.name = name::shown_name(&request.name);
+                }
     ) -> Result<String, Fault> {
         let platform = work.chat.clone().unwrap_or_default().platform;
         let mut request = v1::PlaceUpload {

@@ -11,6 +11,7 @@ mod cli;
 mod documents;
 mod host;
 mod inbound;
+mod inbound_limits;
 mod machine;
 mod migrated_chats;
 mod model;

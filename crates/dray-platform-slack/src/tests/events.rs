@@ -1,7 +1,9 @@
-//! Events of other workspaces.
+//! Events of other workspaces and of shared channels.
 
+use bytes::Bytes;
 use dray_platform::{ErrorKind, InboundSource as _, WebhookReply};
 use dray_types::Secret;
+use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use super::{NOW_SECONDS, app, options, signed_request};
@@ -75,4 +77,26 @@ async fn an_app_whose_workspace_is_unknown_serves_no_events() {
     });
     let served = slack.serves_workspaces(&["T1".to_owned()]).await;
     assert_eq!(served.unwrap_err().kind(), ErrorKind::Auth);
+}
+
+#[tokio::test]
+async fn a_file_of_another_organization_is_fetched_by_its_id() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let id = fake.keep_shared("report.csv", b"a,b".to_vec());
+    let files = json!({ "subtype": "file_share", "files": [{
+        "id": id, "mode": "file_access", "file_access": "check_file_info", "created": 0, "timestamp": 0, "user": "",
+    }] });
+    let reply = read(&slack, &message_event(&json!({ "team_id": "T1" }), &files));
+    let attachment = &reply.messages[0].attachments[0];
+    assert_eq!(attachment.unavailable, "");
+    let described = slack.describe(attachment).await.unwrap();
+    assert_eq!((described.name.as_str(), described.size), ("report.csv", 3));
+    let stream = slack.fetch(&described).await.unwrap();
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"a,b");
+    let mut deleted = attachment.clone();
+    "F404".clone_into(&mut deleted.reference);
+    let error = slack.describe(&deleted).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }

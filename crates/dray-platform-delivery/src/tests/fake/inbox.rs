@@ -124,6 +124,18 @@ impl InboundSource for FakePlatform {
         }
     }
 
+    /// Names an attachment that has no name.
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        let mut described = attachment.clone();
+        if described.name.is_empty() {
+            "described.csv".clone_into(&mut described.name);
+        }
+        Ok(described)
+    }
+
     async fn poll(
         &self,
         deliver: &dyn InboundSink,
