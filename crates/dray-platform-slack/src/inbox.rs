@@ -148,8 +148,8 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let is_message = matches!(text("type"), "message" | "app_mention")
         // Other subtypes are notices and corrections.
         && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
-    // Two bots that reply to each other would never stop.
-    if !is_message || event.get("bot_id").is_some() || text("user").is_empty() {
+    // Two bots that reply to each other would never stop. Files of people can come with a `bot_id` that is null.
+    if !is_message || !text("bot_id").is_empty() || text("user").is_empty() {
         return None;
     }
     // A mention arrives as `message` and as `app_mention` with the same time stamp, so it counts once.

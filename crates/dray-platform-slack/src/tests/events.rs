@@ -1,4 +1,4 @@
-//! Events of other workspaces and of shared channels.
+//! Events of other workspaces, of shared channels and of people whose files look like those of bots.
 
 use bytes::Bytes;
 use dray_platform::{ErrorKind, InboundSource as _, WebhookReply};
@@ -99,4 +99,19 @@ async fn a_file_of_another_organization_is_fetched_by_its_id() {
     "F404".clone_into(&mut deleted.reference);
     let error = slack.describe(&deleted).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
+}
+
+#[tokio::test]
+async fn a_file_of_a_person_with_a_bot_id_of_null_is_accepted() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let file = json!({ "id": "F1", "name": "a.txt", "url_private": "https://files.slack.com/a" });
+    let message = json!({
+        "text": "", "files": [file], "upload": true, "display_as_bot": false, "bot_id": null,
+    });
+    let reply = read(
+        &slack,
+        &message_event(&json!({ "team_id": "T1" }), &message),
+    );
+    assert_eq!(reply.messages[0].attachments.len(), 1);
 }
