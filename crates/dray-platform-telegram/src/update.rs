@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::PLATFORM_NAME;
+use crate::content::MessageContent;
 
 /// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -34,6 +35,8 @@ struct UpdateMessage {
     animation: Option<UpdateContent>,
     video_note: Option<UpdateContent>,
     sticker: Option<UpdateContent>,
+    #[serde(flatten)]
+    content: MessageContent,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +80,8 @@ pub(crate) fn inbound_message(
         return Ok(None);
     };
     let attachments = inbound_attachments(&message, download);
-    let text = message.text.or(message.caption).unwrap_or_default();
+    let text = message.text.or(message.caption);
+    let text = text.or(message.content.into_text()).unwrap_or_default();
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 //! The Cloud API. Media is uploaded without being visible, a message shows it, and a webhook reports the outcome.
 
 mod api;
+mod content;
 mod inbox;
 
 use async_trait::async_trait;

@@ -248,3 +248,31 @@ async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
         assert_eq!((request.target(), secret), ("/hook", Some("hook-secret")));
     }
 }
+
+#[tokio::test]
+async fn places_contacts_polls_and_dice_are_texts() {
+    let fixture = BotFixture::new().await;
+    let location = json!({ "latitude": 52.5, "longitude": 13.25 });
+    for (content, expected) in [
+        (
+            json!({ "contact": { "phone_number": "+49 1", "first_name": "Bo", "last_name": "Li" } }),
+            "Contact: Bo Li, +49 1",
+        ),
+        (json!({ "location": location }), "Location: 52.5, 13.25"),
+        (
+            json!({ "location": location, "venue": { "title": "Home", "address": "A 1", "location": location } }),
+            "Location: Home, A 1, 52.5, 13.25",
+        ),
+        (
+            json!({ "poll": { "question": "When?", "options": [{ "text": "now" }, { "text": "later" }] } }),
+            "Poll: When?\n- now\n- later",
+        ),
+        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "🎲 4"),
+    ] {
+        let mut update = fixture.fake.user_writes(fixture.chat, "hello", None);
+        let message = update["message"].as_object_mut().unwrap();
+        message.remove("text");
+        message.extend(content.as_object().unwrap().clone());
+        assert_eq!(messages_of(&fixture, &update)[0].text, expected);
+    }
+}
