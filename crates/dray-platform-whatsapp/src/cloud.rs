@@ -325,6 +325,11 @@ impl InboundSource for CloudPlatform {
         inbox::read_webhook(&self.account, &self.options, request)
     }
 
+    /// Meta's documentation of webhooks allows payloads of 3 MB; the rest is a reserve.
+    fn max_webhook_bytes(&self) -> usize {
+        4 << 20
+    }
+
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         Ok(http::response_stream(
             self.api.media(&attachment.reference).await?,

@@ -196,7 +196,7 @@ pub struct WebhookRequest {
     pub query: String,
     /// Header names in lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// The body, at most 1 MiB.
+    /// The body, at most [`InboundSource::max_webhook_bytes`].
     pub body: bytes::Bytes,
 }
 
@@ -285,6 +285,11 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
     ///
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError>;
+
+    /// The longest body of a webhook request in bytes. The default is 1 MiB.
+    fn max_webhook_bytes(&self) -> usize {
+        1 << 20
+    }
 
     /// Whether this account serves one of the [`WebhookReply::workspaces`] of a request whose signature was verified.
     /// The default is for platforms that post to each address for one account only.

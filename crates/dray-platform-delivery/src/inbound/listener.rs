@@ -28,7 +28,7 @@ use super::InboundService;
 use super::workspace::find_owner;
 use super::{DurableInboundSink, origin};
 
-/// Longest body of a request in bytes.
+/// Longest body of a request about an upload in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -113,9 +113,12 @@ async fn post_webhook(
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    let body = match read_body(request).await {
+    let body = match read_body(request, inbox.max_webhook_bytes()).await {
         Ok(body) => body,
-        Err(status) => return status.into_response(),
+        Err(status) => {
+            tracing::warn!(account = %account.name, %status, "the body of a webhook request is refused");
+            return status.into_response();
+        }
     };
     let incoming = WebhookRequest {
         method,
@@ -163,10 +166,8 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         workspaces: _,
     } = reply;
     let stored = async {
-        for message in messages {
-            // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
-            sink.message(message).await?;
-        }
+        // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
+        Box::pin(sink.messages(messages)).await?;
         sink.statuses(&statuses).await?;
         for press in presses {
             // The press is kept before the platform gets its confirmation, and decided afterwards: Slack waits for 3 s.
@@ -216,7 +217,7 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let body = match read_body(request).await {
+    let body = match read_body(request, MAX_BODY_BYTES).await {
         Ok(body) => body,
         Err(status) => return status.into_response(),
     };
@@ -310,8 +311,8 @@ fn request_meta(service: &InboundService, tenant: TenantId) -> Meta {
 }
 
 /// The whole body, or the status for one that is too long, stalls or breaks off.
-async fn read_body(request: Request<Body>) -> Result<bytes::Bytes, StatusCode> {
-    let read = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
+async fn read_body(request: Request<Body>, max_bytes: usize) -> Result<bytes::Bytes, StatusCode> {
+    let read = to_bytes(request.into_body(), max_bytes).await;
     read.map_err(|error| body_failure_status(&error))
 }
 

@@ -10,6 +10,7 @@ mod workspace;
 
 pub(crate) use receive::MessageReceiver;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -119,6 +120,54 @@ impl DurableInboundSink {
         Ok(())
     }
 
+    /// Stores messages in their order.
+    pub(crate) async fn messages(
+        &self,
+        messages: impl IntoIterator<Item = InboundMessage>,
+    ) -> Result<(), PlatformError> {
+        let mut chats = BTreeSet::new();
+        for message in messages {
+            chats.insert(message.target.chat.clone());
+            self.store_message(message).await?;
+        }
+        self.resume_deliveries(&chats).await;
+        Ok(())
+    }
+
+    /// Stores a message as work.
+    async fn store_message(&self, message: InboundMessage) -> Result<(), PlatformError> {
+        let service = &self.service;
+        let operation = operation_of(&self.account.name, &message);
+        let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
+        let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
+        let work = work_of(&self.account.name, message);
+        let published = service.bus.publish_work(&meta, &work).await;
+        published.map(drop).map_err(|error| {
+            PlatformError::new(ErrorKind::Transient, "could not store a message").caused_by(error)
+        })
+    }
+
+    /// Resumes deliveries that wait for a message of these chats.
+    async fn resume_deliveries(&self, chats: &BTreeSet<String>) {
+        let service = &self.service;
+        let now_ms = service.clock.now_ms();
+        let account = self.account.id();
+        for chat in chats {
+            // The time is stored before the deliveries are read: a delivery that is about to wait reads it afterwards.
+            let cache = &service.platform_cache;
+            cache.learn_message_time(&account, chat, now_ms).await;
+        }
+        if let Err(error) = service.statuses.log.index.refresh().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not read the index of deliveries"
+            );
+        }
+        for chat in chats {
+            service.statuses.window_opened(&self.account, chat).await;
+        }
+    }
+
     /// Records status updates of messages that were sent.
     pub(crate) async fn statuses(&self, updates: &[StatusUpdate]) -> Result<(), PlatformError> {
         for update in updates {
@@ -138,35 +187,7 @@ impl DurableInboundSink {
 #[async_trait]
 impl InboundSink for DurableInboundSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
-        let service = &self.service;
-        let operation = operation_of(&self.account.name, &message);
-        let chat = message.target.chat.clone();
-        let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
-        let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
-        let work = work_of(&self.account.name, message);
-        service
-            .bus
-            .publish_work(&meta, &work)
-            .await
-            .map_err(|error| {
-                PlatformError::new(ErrorKind::Transient, "could not store a message")
-                    .caused_by(error)
-            })?;
-        // The message is stored. The rest only resumes deliveries that wait for a message of this chat.
-        let now_ms = service.clock.now_ms();
-        // The time is stored before the deliveries are read: a delivery that is about to wait reads it afterwards.
-        service
-            .platform_cache
-            .learn_message_time(&self.account.id(), &chat, now_ms)
-            .await;
-        if let Err(error) = service.statuses.log.index.refresh().await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "could not read the index of deliveries"
-            );
-        }
-        service.statuses.window_opened(&self.account, &chat).await;
-        Ok(())
+        self.messages([message]).await
     }
 
     async fn press(&self, press: ButtonPress) {

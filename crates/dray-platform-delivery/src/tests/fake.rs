@@ -84,6 +84,7 @@ struct FakeState {
     hangs_after_question: bool,
     notices: Vec<String>,
     presses: VecDeque<ButtonPress>,
+    max_webhook_bytes: usize,
     workspace: Option<String>,
 }
 
@@ -136,6 +137,7 @@ impl FakePlatform {
                 hangs_after_question: false,
                 notices: Vec::new(),
                 presses: VecDeque::new(),
+                max_webhook_bytes: 1 << 20,
                 workspace: None,
             }),
             crashed: tokio::sync::Notify::new(),

@@ -1,16 +1,40 @@
-//! Attachments that a message does not name, and what a message resumes.
+//! Large webhook requests, and attachments that a message does not name; what a message resumes.
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use dray_platform::ErrorKind;
+use dray_platform::{ErrorKind, InboundMessage};
+use dray_proto::v1;
 
 use super::fake::{FakeAction, UserAttachment};
 use super::fixture::{DeliveryFixture, chat};
 use super::inbound::{
-    attachment, fixture, message, placed_uploads, post, receive, send_request,
+    attachment, fixture, message, placed_uploads, post, published_work, receive, send_request,
 };
 use crate::deliver::WorkEnd;
 use crate::record::WaitingReason;
+
+async fn received_texts(fixture: &DeliveryFixture) -> Vec<String> {
+    let received = published_work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>").await;
+    received.into_iter().map(|(_, work)| work.text).collect()
+}
+
+#[tokio::test]
+async fn a_large_batch_is_stored_in_its_order() {
+    let fixture = fixture(|_| {}).await;
+    fixture.fake.accept_webhooks_of(3 << 20);
+    let messages = (0..140).map(|number| InboundMessage {
+        text: format!("{number} {}", "x".repeat(20_000)),
+        ..message(&number.to_string(), Vec::new())
+    });
+    let body = serde_json::to_vec(&messages.collect::<Vec<_>>()).unwrap();
+    assert!(body.len() > 2 << 20, "{}", body.len());
+    let signed = post("/platforms/bot/webhook?batch").header("x-signed", "1");
+    let request = signed.body(Body::from(body)).unwrap();
+    assert_eq!(send_request(&fixture, request).await.0, StatusCode::OK);
+    let texts = received_texts(&fixture).await;
+    let numbers = texts.iter().map(|text| text.split(' ').next().unwrap());
+    assert!(numbers.eq((0..140).map(|number| number.to_string())));
+}
 
 #[tokio::test]
 async fn a_file_without_a_name_has_the_one_that_the_platform_reports_later() {

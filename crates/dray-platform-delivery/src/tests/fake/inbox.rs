@@ -68,6 +68,11 @@ impl FakePlatform {
         self.lock().waiting.push(message);
     }
 
+    /// Accepts longer bodies of webhook requests.
+    pub(crate) fn accept_webhooks_of(&self, bytes: usize) {
+        self.lock().max_webhook_bytes = bytes;
+    }
+
     /// Serves only webhook requests of this workspace, which their header names.
     pub(crate) fn serve_workspace(&self, workspace: &str) {
         self.lock().workspace = Some(workspace.to_owned());
@@ -104,15 +109,22 @@ impl InboundSource for FakePlatform {
                 ..WebhookReply::default()
             });
         }
-        let message = serde_json::from_slice(&request.body)
-            .map_err(|_| PlatformError::new(ErrorKind::BadFormat, "no message"))?;
+        let no_message = |_| PlatformError::new(ErrorKind::BadFormat, "no message");
+        let messages = match request.query.as_str() {
+            "batch" => serde_json::from_slice(&request.body).map_err(no_message)?,
+            _ => vec![serde_json::from_slice(&request.body).map_err(no_message)?],
+        };
         let headers = request.headers.iter();
         let workspaces = headers.filter(|(name, _)| name == "x-workspace");
         Ok(WebhookReply {
-            messages: vec![message],
+            messages,
             workspaces: workspaces.map(|(_, value)| value.clone()).collect(),
             ..WebhookReply::default()
         })
+    }
+
+    fn max_webhook_bytes(&self) -> usize {
+        self.lock().max_webhook_bytes
     }
 
     async fn serves_workspaces(&self, workspaces: &[String]) -> Result<bool, PlatformError> {
