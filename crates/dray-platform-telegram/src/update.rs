@@ -1,6 +1,6 @@
 //! Reads messages of users and presses of buttons from updates.
 
-use dray_platform::{ButtonPress, DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_platform::{ButtonPress, ChatMove, DeliveryTarget, InboundAttachment, InboundMessage};
 use dray_presentation::size;
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,6 +37,8 @@ struct UpdateMessage {
     sticker: Option<UpdateContent>,
     #[serde(flatten)]
     content: MessageContent,
+    migrate_to_chat_id: Option<i64>,
+    migrate_from_chat_id: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,6 +68,20 @@ struct UpdateContent {
 /// The number of an update, by which it is acknowledged. `None` for JSON that is not an update.
 pub(crate) fn update_id(update: &Value) -> Option<i64> {
     update.get("update_id")?.as_i64()
+}
+
+/// The move of a group that became a supergroup: a message of the service in the old or the new chat.
+pub(crate) fn chat_move(update: &Value) -> Option<ChatMove> {
+    let message = BotUpdate::deserialize(update).ok()?.message?;
+    let chat = message.chat.id;
+    let (from, to) = match (message.migrate_from_chat_id, message.migrate_to_chat_id) {
+        (Some(from), _) => (from, chat),
+        (None, to) => (chat, to?),
+    };
+    Some(ChatMove {
+        from: from.to_string(),
+        to: to.to_string(),
+    })
 }
 
 /// The message in an update. `None` for updates of other kinds, and for messages without text and files. `download`

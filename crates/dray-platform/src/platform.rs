@@ -213,9 +213,20 @@ pub struct WebhookReply {
     pub statuses: Vec<StatusUpdate>,
     /// Buttons of questions that users pressed.
     pub presses: Vec<ButtonPress>,
+    /// Chats that got another id.
+    pub moved_chats: Vec<ChatMove>,
     /// Ids of the workspaces that the request is for, where a platform posts the events of several to one address; empty
     /// where the address belongs to one account.
     pub workspaces: Vec<String>,
+}
+
+/// A chat to which the platform gave another id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatMove {
+    /// The earlier id.
+    pub from: String,
+    /// The id that the chat has now.
+    pub to: String,
 }
 
 /// A message of a user, with its attachments.
@@ -274,6 +285,9 @@ pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// replies for a few seconds only; after a failure the person gets a message and can press again. The default
     /// ignores presses.
     async fn press(&self, _press: ButtonPress) {}
+
+    /// Learns the new id of a chat. The default ignores it.
+    async fn chat_moved(&self, _moved: ChatMove) {}
 }
 
 /// The inbound side of one account.

@@ -163,9 +163,13 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         messages,
         statuses,
         presses,
+        moved_chats,
         workspaces: _,
     } = reply;
     let stored = async {
+        for moved in moved_chats {
+            sink.chat_moved(moved).await;
+        }
         // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
         Box::pin(sink.messages(messages)).await?;
         sink.statuses(&statuses).await?;

@@ -6,6 +6,7 @@ pub(crate) mod origin;
 pub mod poll;
 pub(crate) mod pollers;
 mod receive;
+mod session;
 mod workspace;
 
 pub(crate) use receive::MessageReceiver;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_bus::{Bus, Meta};
 use dray_platform::{
-    ButtonPress, ErrorKind, InboundAttachment, InboundMessage, InboundSink, PlatformError,
-    StatusUpdate,
+    ButtonPress, ChatMove, ErrorKind, InboundAttachment, InboundMessage, InboundSink,
+    PlatformError, StatusUpdate,
 };
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
@@ -193,6 +194,13 @@ impl InboundSink for DurableInboundSink {
     async fn press(&self, press: ButtonPress) {
         let questions = &self.service.questions;
         questions.take_press(&self.account, &press).await;
+    }
+
+    async fn chat_moved(&self, moved: ChatMove) {
+        let cache = &self.service.platform_cache;
+        cache
+            .learn_moved_chat(&self.account.id(), &moved.from, &moved.to)
+            .await;
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, CallError, Meta, WorkCompleted, WorkFailure};
+use dray_bus::{Bus, Meta, WorkCompleted, WorkFailure};
 use dray_media_type::kind;
 use dray_platform::{ErrorKind, InboundAttachment, InboundSource, PlatformError};
 use dray_presentation::{name, size};
@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::deliver::ACCOUNT_GRACE_MS;
 use crate::error::{DeliveryError, left_to_other_replica};
 use crate::metrics::DeliveryMetrics;
+use crate::platform_cache::PlatformCache;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
@@ -87,6 +88,7 @@ pub(crate) struct MessageReceiver {
     pub(crate) clock: Clock,
     pub(crate) config: ReplaceableValue<Config>,
     pub(crate) accounts: AccountRegistry,
+    pub(crate) platform_cache: PlatformCache,
     pub(crate) metrics: DeliveryMetrics,
 }
 
@@ -152,42 +154,6 @@ impl MessageReceiver {
             .unix_ms()
             .saturating_sub(whole_millis(MESSAGE_TIMEOUT));
         self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
-    }
-
-    /// Finds the session of a chat: bound with the account's name, or without it when the account is the only one.
-    async fn session_of(
-        &self,
-        meta: &Meta,
-        account: &PlatformAccount,
-        chat: &v1::ChatTarget,
-    ) -> Result<Option<String>, Fault> {
-        let mut names = vec![account.name.clone()];
-        if self.accounts.is_only(account, &meta.tenant) {
-            names.push(String::new());
-        }
-        for (position, name) in names.into_iter().enumerate() {
-            let find = v1::FindSessionRequest {
-                chat: Some(v1::ChatTarget {
-                    account: name,
-                    reply_to: String::new(),
-                    ..chat.clone()
-                }),
-            };
-            let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
-            let call_meta = meta
-                .clone()
-                .with_operation(derived_operation(
-                    &meta.operation,
-                    &format!("find{position}"),
-                ))
-                .with_deadline(deadline.min(meta.deadline));
-            match self.bus.call(&call_meta, &find).await {
-                Ok(session) => return Ok(Some(session.session)),
-                Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(None)
     }
 
     /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
@@ -343,11 +309,6 @@ impl MessageReceiver {
         session: &str,
         (position, attachment): (usize, &v1::ReceivedAttachment),
         fetched: AttachmentResult,
-                // A message need not name its files; the name of the stored file is then the platform's later one.
-                if request.name.is_empty() {
-                    request.name.clone_from(&claim.artifact.name);
-                    audit.name = name::shown_name(&request.name);
-                }
     ) -> Result<String, Fault> {
         let platform = work.chat.clone().unwrap_or_default().platform;
         let mut request = v1::PlaceUpload {
@@ -375,6 +336,11 @@ impl MessageReceiver {
                 "stored".clone_into(&mut audit.state);
                 audit.size = claim.artifact.size;
                 audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
+                // A message need not name its files; the name of the stored file is then the platform's later one.
+                if request.name.is_empty() {
+                    request.name.clone_from(&claim.artifact.name);
+                    audit.name = name::shown_name(&request.name);
+                }
                 request.claim = Some(claim.into());
             }
             AttachmentResult::Unavailable(reason) => {
@@ -416,7 +382,7 @@ fn received_event(
 }
 
 /// An operation that follows from another, the same one for a repeated message.
-fn derived_operation(operation: &OperationId, prefix: &str) -> OperationId {
+pub(super) fn derived_operation(operation: &OperationId, prefix: &str) -> OperationId {
     OperationId::new(format!("{prefix}-{}", operation.ledger_token()))
         .unwrap_or_else(|_| operation.clone())
 }

@@ -276,3 +276,22 @@ async fn places_contacts_polls_and_dice_are_texts() {
         assert_eq!(messages_of(&fixture, &update)[0].text, expected);
     }
 }
+
+#[tokio::test]
+async fn the_move_of_a_group_is_reported_by_both_messages_about_it() {
+    let fixture = BotFixture::new().await;
+    for (chat, field, other) in [
+        (-42, "migrate_to_chat_id", -100),
+        (-100, "migrate_from_chat_id", -42),
+    ] {
+        let update = json!({ "update_id": 1, "message": {
+            "message_id": 5, "chat": { "id": chat }, "from": { "id": 1 }, field: other,
+        } });
+        let request = request(&["hook-secret"], update.to_string());
+        let reply = fixture.bot.webhook(&request).unwrap();
+        assert!(reply.messages.is_empty());
+        let moves = reply.moved_chats.iter();
+        let moves: Vec<_> = moves.map(|moved| (&*moved.from, &*moved.to)).collect();
+        assert_eq!(moves, [("-42", "-100")]);
+    }
+}
