@@ -21,6 +21,7 @@ use dray_platform::{
     PlatformError, StatusUpdate,
 };
 use dray_proto::v1;
+use dray_presentation::name;
 use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use tokio::sync::Semaphore;
@@ -227,7 +228,7 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
                 let is_long = attachment.reference.len() > MAX_FIELD_BYTES;
                 v1::ReceivedAttachment {
                     id: cut_text(&attachment.id, MAX_FIELD_BYTES),
-                    name: cut_text(&attachment.name, 255),
+                    name: short_name(&attachment.name),
                     size: attachment.size,
                     media_type: cut_text(&attachment.media_type, 255),
                     unavailable: if is_long && attachment.unavailable.is_empty() {
@@ -262,6 +263,15 @@ fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachme
         unavailable: format!("only the first {MAX_ATTACHMENTS} files of a message are taken"),
         ..v1::ReceivedAttachment::default()
     })
+}
+
+/// A name that fits, with its extension. A cut at the end would lose the extension, which decides how the file is read.
+fn short_name(sent: &str) -> String {
+    // A message may leave the name out; the platform then knows it.
+    if sent.is_empty() {
+        return String::new();
+    }
+    name::clean_name(sent)
 }
 
 /// Cuts a text to at most this many bytes, at a character boundary.
@@ -326,6 +336,27 @@ mod tests {
         let work = work_of("bot", huge);
         assert!(prost::Message::encoded_len(&work) < 128 * 1024 - 4096);
         assert!(!work.attachments[0].unavailable.is_empty());
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_extension() {
+        for (sent, expected) in [
+            (format!("{}.csv", "报".repeat(90)), ".csv"),
+            (
+                format!("C:\\{}\\report.docx", "x".repeat(400)),
+                "report.docx",
+            ),
+            (format!("{}/report.docx", "x".repeat(400)), "report.docx"),
+            (String::new(), ""),
+        ] {
+            let mut long = message("1", "7");
+            long.attachments = vec![InboundAttachment {
+                name: sent,
+                ..file(1)
+            }];
+            let name = &work_of("bot", long).attachments[0].name;
+            assert!(name.ends_with(expected) && name.len() <= 200, "{name}");
+        }
     }
 
     #[test]
