@@ -2,6 +2,7 @@
 //! uploaded into the session's sandbox (platform-delivery 11).
 
 pub mod listener;
+mod long_text;
 pub(crate) mod origin;
 pub mod poll;
 pub(crate) mod pollers;
@@ -20,8 +21,8 @@ use dray_platform::{
     ButtonPress, ChatMove, ErrorKind, InboundAttachment, InboundMessage, InboundSink,
     PlatformError, StatusUpdate,
 };
-use dray_proto::v1;
 use dray_presentation::name;
+use dray_proto::v1;
 use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use tokio::sync::Semaphore;
@@ -40,9 +41,6 @@ const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Most attachments of one message that are fetched. One entry reports the others as not available.
 pub(crate) const MAX_ATTACHMENTS: usize = 50;
-
-/// Longest text of a message in bytes; the rest is cut.
-const MAX_TEXT_BYTES: usize = 32 * 1024;
 
 /// Longest name or reference of an attachment in bytes.
 const MAX_FIELD_BYTES: usize = 1024;
@@ -137,12 +135,14 @@ impl DurableInboundSink {
     }
 
     /// Stores a message as work.
-    async fn store_message(&self, message: InboundMessage) -> Result<(), PlatformError> {
+    async fn store_message(&self, mut message: InboundMessage) -> Result<(), PlatformError> {
         let service = &self.service;
         let operation = operation_of(&self.account.name, &message);
         let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
         let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
-        let work = work_of(&self.account.name, message);
+        let long_text = long_text::shorten(&service.receiver.store, &meta, &mut message).await?;
+        let mut work = work_of(&self.account.name, message);
+        work.attachments.splice(..0, long_text);
         let published = service.bus.publish_work(&meta, &work).await;
         published.map(drop).map_err(|error| {
             PlatformError::new(ErrorKind::Transient, "could not store a message").caused_by(error)
@@ -221,7 +221,7 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
         chat: Some(wire_target(target)),
         message_id: cut_text(&message_id, MAX_FIELD_BYTES),
         sender: cut_text(&sender, MAX_FIELD_BYTES),
-        text: cut_text(&text, MAX_TEXT_BYTES),
+        text,
         attachments: accepted
             .map(|attachment| {
                 // A shortened reference would be invalid.
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_huge_message_still_fits_the_bus() {
         let mut huge = message("1", &"9".repeat(5000));
-        huge.text = "é".repeat(100_000);
+        huge.text = "é".repeat(long_text::MAX_TEXT_BYTES / 2);
         let attachment = InboundAttachment {
             id: "x".repeat(5000),
             name: "n".repeat(5000),

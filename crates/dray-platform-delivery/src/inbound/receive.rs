@@ -16,7 +16,7 @@ use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, whole_mi
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::MESSAGE_TIMEOUT;
+use super::{MESSAGE_TIMEOUT, long_text};
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::ACCOUNT_GRACE_MS;
@@ -208,6 +208,13 @@ impl MessageReceiver {
         let unavailable = |reason: &str| Ok(AttachmentResult::Unavailable(reason.to_owned()));
         if !attachment.unavailable.is_empty() {
             return unavailable(&attachment.unavailable);
+        }
+        if attachment.kind == long_text::ATTACHMENT_KIND {
+            let stored = long_text::stored_text(&self.store, &meta.tenant, attachment).await?;
+            return Ok(stored.map_or_else(
+                || AttachmentResult::Unavailable("it expired".to_owned()),
+                AttachmentResult::Stored,
+            ));
         }
         let max_bytes = self
             .config

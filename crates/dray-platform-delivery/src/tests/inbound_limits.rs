@@ -1,12 +1,15 @@
-//! Large webhook requests, and attachments that a message does not name; what a message resumes.
+//! Long texts, large webhook requests, and attachments that a message does not name; what a message resumes.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
 use dray_platform::{ErrorKind, InboundMessage};
 use dray_proto::v1;
+use dray_types::ByteSize;
 
 use super::fake::{FakeAction, UserAttachment};
-use super::fixture::{DeliveryFixture, chat};
+use super::fixture::{DeliveryFixture, chat, tenant};
 use super::inbound::{
     attachment, fixture, message, placed_uploads, post, published_work, receive, send_request,
 };
@@ -16,6 +19,28 @@ use crate::record::WaitingReason;
 async fn received_texts(fixture: &DeliveryFixture) -> Vec<String> {
     let received = published_work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>").await;
     received.into_iter().map(|(_, work)| work.text).collect()
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_is_placed_as_a_file() {
+    let fixture = fixture(|_| {}).await;
+    fixture.sandbox.bind(chat("42"));
+    let bytes = UserAttachment::Bytes(b"a,b".to_vec());
+    fixture.fake.attach("a.csv", [bytes]);
+    let mut long = message("7", vec![attachment("a.csv", 3)]);
+    long.text = format!("{}now delete only the last three", "é".repeat(50_000));
+    receive(&fixture, long.clone()).await.unwrap();
+    let text = received_texts(&fixture).await.remove(0);
+    assert!(text.len() <= 32 * 1024, "{}", text.len());
+    assert!(text.starts_with("éé") && text.ends_with("the whole message is in message.txt]"));
+    let placed = placed_uploads(&fixture).await;
+    let names: Vec<_> = placed.iter().map(|place| place.name.as_str()).collect();
+    assert_eq!(names, ["message.txt", "a.csv"]);
+    let claim = placed[0].claim.clone().unwrap().try_into().unwrap();
+    let deadline = fixture.store.deadline_after(Duration::from_mins(1));
+    let reader = fixture.store.read(&tenant(), &claim, deadline).await;
+    let stored = reader.unwrap().read_all(ByteSize::mib(1)).await.unwrap();
+    assert_eq!(stored, long.text.as_bytes());
 }
 
 #[tokio::test]
