@@ -14,9 +14,6 @@ use crate::platform_cache::PlatformCache;
 use crate::record::DeliveryRecord;
 use crate::records::RecordError;
 
-/// Most moves of one chat that are followed.
-const MAX_MOVES: usize = 4;
-
 /// The chats of all accounts, and the order of the deliveries in them.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatPositions {
@@ -35,21 +32,10 @@ pub(crate) fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
 }
 
 impl ChatPositions {
-    /// The current id of a chat, as far as the platform reported it. Each use stores the moves again, so that they do
-    /// not expire while the chat is in use.
+    /// The current id of a chat, as far as the platform reported it.
     pub(crate) async fn current_chat(&self, account: &PlatformAccount, chat: &str) -> String {
-        let id = account.id();
-        let mut current = chat.to_owned();
-        for _ in 0..MAX_MOVES {
-            let Some(next) = self.platform_cache.moved_chat(&id, &current).await else {
-                break;
-            };
-            self.platform_cache
-                .learn_moved_chat(&id, &current, &next)
-                .await;
-            current = next;
-        }
-        current
+        let cache = &self.platform_cache;
+        cache.current_chat(&account.id(), chat).await
     }
 
     /// The account and the chat of a target, for turns and limits; `None` when no account serves it.

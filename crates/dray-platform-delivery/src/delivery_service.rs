@@ -251,6 +251,7 @@ impl<'a> ServiceParts<'a> {
                 clock: clock.clone(),
                 config: self.config.clone(),
                 accounts: self.accounts.clone(),
+                platform_cache: self.platform_cache.clone(),
                 metrics: self.metrics.clone(),
             },
         }

@@ -2,6 +2,8 @@
 //! they have, status updates of messages (7.5), times of users' messages, failures that were reported (9). All of
 //! it may be lost: the data only save work.
 
+mod chat_moves;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,17 +117,6 @@ impl PlatformCache {
     ) {
         let key = file_key(tenant, account, sha256, route);
         self.remove(&key).await;
-    }
-
-    /// The new id of a chat that had this id.
-    pub async fn moved_chat(&self, account: &str, chat: &str) -> Option<String> {
-        self.get(&message_key("moved", account, chat)).await
-    }
-
-    /// Records that the platform gave a chat another id.
-    pub async fn learn_moved_chat(&self, account: &str, chat: &str, new_chat: &str) {
-        let key = message_key("moved", account, chat);
-        self.set(&key, &new_chat, FILE_ID_LIFETIME).await;
     }
 
     /// The delivery of a message whose success may still be corrected.

@@ -7,7 +7,7 @@ use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, Sen
 use serde_json::Value;
 
 use crate::api::{DiscordApi, refusal_error};
-use crate::message::AttachmentReference;
+use crate::message::{AttachmentReference, attached_files};
 use crate::options::DiscordOptions;
 use crate::send::checked_id;
 
@@ -57,11 +57,8 @@ async fn refresh_address(
             _ => error,
         }
     })?;
-    let files = message.get("attachments").and_then(Value::as_array);
     // An edit can remove an attachment from its message.
-    let file = files
-        .into_iter()
-        .flatten()
+    let file = attached_files(&message)
         .find(|file| file.get("id").and_then(Value::as_str) == Some(id))
         .ok_or_else(|| {
             PlatformError::new(ErrorKind::NotFound, "the message no longer has this file")

@@ -53,14 +53,15 @@ pub(crate) fn inbound_message(
     if !is_listed(&options.senders, sender) {
         return None;
     }
-    let is_voice = number("/flags").unwrap_or_default() & VOICE_MESSAGE_FLAG != 0;
-    let listed = value.get("attachments").and_then(Value::as_array);
-    let attachments: Vec<_> = listed
-        .into_iter()
-        .flatten()
-        .map(|attachment| inbound_attachment(options, (channel, id), is_voice, attachment))
+    let attachments: Vec<_> = message_parts(value)
+        .flat_map(|part| {
+            let is_voice = flags_of(part) & VOICE_MESSAGE_FLAG != 0;
+            let files = files_of(part);
+            files.map(move |file| inbound_attachment(options, (channel, id), is_voice, file))
+        })
         .collect();
-    if text("/content").is_empty() && attachments.is_empty() {
+    let message_text = message_text(value);
+    if message_text.is_empty() && attachments.is_empty() {
         return None;
     }
     Some(InboundMessage {
@@ -73,9 +74,49 @@ pub(crate) fn inbound_message(
         },
         message_id: id.to_owned(),
         sender: sender.to_owned(),
-        text: text("/content").to_owned(),
+        text: message_text,
         attachments,
     })
+}
+
+/// A message, and the messages that it forwards. A forward has no content of its own: it is in the snapshots.
+fn message_parts(message: &Value) -> impl Iterator<Item = &Value> {
+    [message].into_iter().chain(forwarded_messages(message))
+}
+
+fn forwarded_messages(message: &Value) -> impl Iterator<Item = &Value> {
+    let snapshots = message.get("message_snapshots").and_then(Value::as_array);
+    let snapshots = snapshots.into_iter().flatten();
+    snapshots.filter_map(|snapshot| snapshot.get("message"))
+}
+
+/// All files of a message, with those of the messages that it forwards.
+pub(crate) fn attached_files(message: &Value) -> impl Iterator<Item = &Value> {
+    message_parts(message).flat_map(files_of)
+}
+
+fn files_of(part: &Value) -> impl Iterator<Item = &Value> {
+    let files = part.get("attachments").and_then(Value::as_array);
+    files.into_iter().flatten()
+}
+
+fn flags_of(part: &Value) -> u64 {
+    part.get("flags")
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+}
+
+/// The text of a message. Forwarded texts are marked, because the sender need not have written them.
+fn message_text(message: &Value) -> String {
+    let content = |part: &Value| {
+        let content = part.get("content").and_then(Value::as_str);
+        content.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let forwarded = forwarded_messages(message).filter_map(content);
+    let texts = content(message)
+        .into_iter()
+        .chain(forwarded.map(|text| format!("Forwarded message:\n{text}")));
+    texts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Whether a text is an id: a number of at most 64 bits, which is also safe in a path.
@@ -174,6 +215,26 @@ mod tests {
         let voice = message_json(&|value| value["flags"] = json!(8192));
         let voice = inbound_message(&options, "1", &voice).unwrap();
         assert_eq!(voice.attachments[0].kind, "voice");
+    }
+
+    #[test]
+    fn a_forward_has_the_text_and_the_files_of_the_forwarded_message() {
+        let forward = message_json(&|value| {
+            let file = value["attachments"].take();
+            value["attachments"] = json!([]);
+            value["content"] = json!("");
+            value["message_reference"] =
+                json!({ "type": 1, "channel_id": "21", "message_id": "11" });
+            value["message_snapshots"] = json!([
+                { "message": { "content": "read this", "attachments": file, "flags": 8192 } },
+            ]);
+        });
+        let read = inbound_message(&DiscordOptions::default(), "1", &forward).unwrap();
+        assert_eq!(read.text, "Forwarded message:\nread this");
+        let file = &read.attachments[0];
+        assert_eq!((file.id.as_str(), file.kind.as_str()), ("40", "voice"));
+        let reference: AttachmentReference = serde_json::from_str(&file.reference).unwrap();
+        assert_eq!(reference.message, "10", "the address is in the forward");
     }
 
     #[test]

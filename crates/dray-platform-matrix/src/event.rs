@@ -83,7 +83,7 @@ fn inbound_attachment(id: &str, name: &str, kind: &str, event: &Value) -> Inboun
     let content = event.get("content");
     let find = |pointer: &str| content.and_then(|content| content.pointer(pointer));
     let uri = find("/url").and_then(Value::as_str).unwrap_or_default();
-    let unavailable = if find("/file").is_some() {
+    let unavailable = if find("/file").is_some_and(|file| !file.is_null()) {
         "the file is encrypted"
     } else if media_parts(uri).is_none() {
         "the message has no content URI of the file"

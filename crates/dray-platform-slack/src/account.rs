@@ -1,6 +1,6 @@
 //! The account check: the identity of the app, and the scopes of its token.
 
-use dray_platform::{FilePermission, PlatformError};
+use dray_platform::{ErrorKind, FilePermission, PlatformError};
 use serde_json::Value;
 
 use crate::api::SlackApi;
@@ -31,6 +31,22 @@ pub(crate) async fn check_app(api: &SlackApi) -> Result<(String, FilePermission)
     ))
 }
 
+/// Ids under which events name this installation of the app: its workspace, or the organization that installed it for all
+/// of its workspaces.
+pub(crate) async fn own_workspaces(api: &SlackApi) -> Result<Vec<String>, PlatformError> {
+    let (identity, _) = api.identify().await?;
+    let is_organization = identity.get("is_enterprise_install") == Some(&Value::Bool(true));
+    let organization = identity.get("enterprise_id").filter(|_| is_organization);
+    let ids = [identity.get("team_id"), organization];
+    let ids = ids.into_iter().filter_map(|id| id?.as_str());
+    let ids: Vec<String> = ids.map(str::to_owned).collect();
+    if ids.is_empty() {
+        let error = PlatformError::new(ErrorKind::Transient, "the response names no workspace");
+        return Err(error);
+    }
+    Ok(ids)
+}
+
 fn permission_of(scopes: Option<&str>) -> FilePermission {
     let Some(scopes) = scopes else {
         return FilePermission::PerChat("the response names no scopes of the token".to_owned());
@@ -51,7 +67,7 @@ fn permission_of(scopes: Option<&str>) -> FilePermission {
 
 #[cfg(test)]
 mod tests {
-    use dray_platform::{CredentialCheck, ErrorKind, Platform as _};
+    use dray_platform::{CredentialCheck, Platform as _};
     use dray_types::{Clock, Secret};
 
     use super::*;

@@ -77,6 +77,14 @@ impl SlackApi {
         self.call(request).await
     }
 
+    /// Requests what Slack knows about a file, for a file that a user sent.
+    pub(crate) async fn file_info(&self, id: &str) -> Result<Value, PlatformError> {
+        let response = self.form("files.info", &[("file", id)]).await;
+        let mut response = response.map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
+        let file = response.get_mut("file").map(Value::take);
+        Ok(file.unwrap_or_default())
+    }
+
     async fn call(&self, request: dray_http::RequestBuilder) -> Result<Value, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let response = request.send(&|_| {}).await?;

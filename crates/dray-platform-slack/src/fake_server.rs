@@ -4,6 +4,7 @@
 //! (`tests/python.rs`) checks that it behaves like Slack.
 
 mod buttons;
+mod files;
 mod state;
 
 use std::io;
@@ -140,15 +141,6 @@ impl FakeSlack {
     pub fn requests(&self) -> Vec<(String, bool)> {
         self.server.shared().lock().requests.clone()
     }
-
-    /// Stores a file of a user and returns its URL.
-    pub fn keep(&self, bytes: Vec<u8>) -> String {
-        let shared = self.server.shared();
-        let mut state = shared.lock();
-        let path = format!("/files-pri/{}", state.next());
-        state.downloads.insert(path.clone(), bytes);
-        format!("{}{path}", shared.url())
-    }
 }
 
 fn ok_reply(mut value: Value) -> Reply {
@@ -176,7 +168,7 @@ async fn respond_to_request(
         return receive_upload(&shared, id, request).await;
     }
     if path.starts_with("/files-pri/") {
-        return download_file(&shared, &path, bearer.as_deref());
+        return files::download_file(&shared, &path, bearer.as_deref());
     }
     let Some(method) = path.strip_prefix("/api/") else {
         return Ok(json_reply(404, &json!({})));
@@ -216,7 +208,7 @@ async fn respond_to_request(
             _ => error_reply("user_not_found"),
         }),
         "files.getUploadURLExternal" => Ok(create_upload(&shared, &form)),
-        "files.info" => Ok(file_info(&shared, form.field("file"))),
+        "files.info" => Ok(files::file_info(&shared, form.field("file"))),
         "files.completeUploadExternal" => run_visible_method(&shared, &form, complete_upload),
         "chat.postMessage" => run_visible_method(&shared, &form, post_message),
         "chat.postEphemeral" => run_visible_method(&shared, &form, buttons::post_notice),
@@ -444,44 +436,4 @@ fn complete_upload(
         }
     }
     Ok(json!({ "files": listed }))
-}
-
-fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
-    let mut state = shared.lock();
-    if let Some(InjectedFault::FailInfo(count)) =
-        state.fault(|fault| matches!(fault, InjectedFault::FailInfo(_)))
-    {
-        if count > 1 {
-            state.faults.push(InjectedFault::FailInfo(count - 1));
-        }
-        return error_reply("fatal_error");
-    }
-    let Some(file) = state.files.get_mut(id) else {
-        return error_reply("file_not_found");
-    };
-    let mut shares = json!({});
-    if let Some((channel, ts, hidden_calls)) = &mut file.shared {
-        // The fault `ShareLate` hides it.
-        if *hidden_calls > 0 {
-            *hidden_calls -= 1;
-        } else {
-            shares = json!({ "public": { channel.as_str(): [{ "ts": ts }] } });
-        }
-    }
-    let size = file.content.as_ref().map(|content| content.size);
-    ok_reply(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
-}
-
-fn download_file(
-    shared: &SharedState<FakeState>,
-    path: &str,
-    bearer: Option<&str>,
-) -> Result<Reply, ConnectionClosed> {
-    let state = shared.lock();
-    if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
-        // The real server does the same without a valid token or scope.
-        return Ok(bytes_reply(200, "text/html", "<html>Sign in</html>".into()));
-    }
-    let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;
-    Ok(bytes_reply(200, "application/octet-stream", bytes.into()))
 }

@@ -53,8 +53,16 @@ pub(crate) fn read_webhook(
     }
     let mut reply = WebhookReply {
         status: 200,
+        workspaces: workspaces_of(&event),
         ..WebhookReply::default()
     };
+    // Slack always names it. Without it, the event could be of any workspace that uses the app.
+    if reply.workspaces.is_empty() {
+        return Err(PlatformError::new(
+            ErrorKind::BadFormat,
+            "the event names no workspace",
+        ));
+    }
     if text("/type") == "event_callback"
         && let Some(event) = event.get("event")
     {
@@ -105,14 +113,43 @@ fn verify_signature(
         .map_err(|_| refused("the signature is not Slack's"))
 }
 
+/// Ids of the workspaces that an event or an interaction is for, and of the organizations where the app is installed in a
+/// whole organization. In a channel that several workspaces share, `team_id` is the sender's workspace, which need not be
+/// one of them.
+fn workspaces_of(event: &Value) -> Vec<String> {
+    let authorizations = event.get("authorizations").and_then(Value::as_array);
+    let authorizations = authorizations.into_iter().flatten();
+    let installations = authorizations.flat_map(|installation| {
+        let is_organization = installation.get("is_enterprise_install") == Some(&Value::Bool(true));
+        let organization = installation
+            .get("enterprise_id")
+            .filter(|_| is_organization);
+        [installation.get("team_id"), organization]
+    });
+    let receiving = installations.chain([event.get("context_team_id")]);
+    let mut ids = text_values(receiving);
+    if ids.is_empty() {
+        // The last two are those of interactions; the team of an app of an organization is null there.
+        let team = event.get("team_id").or_else(|| event.pointer("/team/id"));
+        ids = text_values([team.or_else(|| event.pointer("/enterprise/id"))]);
+    }
+    ids
+}
+
+fn text_values<'a>(values: impl IntoIterator<Item = Option<&'a Value>>) -> Vec<String> {
+    let texts = values.into_iter().filter_map(|value| value?.as_str());
+    let texts = texts.filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
+}
+
 /// A message of a user; messages of bots and of Slack itself are left out.
 fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     let is_message = matches!(text("type"), "message" | "app_mention")
         // Other subtypes are notices and corrections.
         && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
-    // Two bots that reply to each other would never stop.
-    if !is_message || event.get("bot_id").is_some() || text("user").is_empty() {
+    // Two bots that reply to each other would never stop. Files of people can come with a `bot_id` that is null.
+    if !is_message || !text("bot_id").is_empty() || text("user").is_empty() {
         return None;
     }
     // A mention arrives as `message` and as `app_mention` with the same time stamp, so it counts once.
@@ -171,7 +208,12 @@ fn unescape_text(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-fn inbound_attachment(file: &Value) -> InboundAttachment {
+/// Whether a reference is the id of a file, in place of its URL.
+pub(crate) fn is_file_id(reference: &str) -> bool {
+    !reference.is_empty() && reference.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+pub(crate) fn inbound_attachment(file: &Value) -> InboundAttachment {
     let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
     let media_type = text("mimetype");
     let kind = match media_type.split('/').next() {
@@ -180,11 +222,11 @@ fn inbound_attachment(file: &Value) -> InboundAttachment {
         Some("video") => "video",
         _ => "document",
     };
-    // Some files have only `url_private`.
-    let reference = match text("url_private_download") {
-        "" => text("url_private"),
-        url => url,
-    };
+    // Some files have only `url_private`. Files of shared channels have only an id, with which `files.info` responds.
+    let urls = [text("url_private_download"), text("url_private")];
+    let url = urls.into_iter().find(|url| !url.is_empty());
+    let id = Some(text("id")).filter(|id| is_file_id(id));
+    let reference = url.or(id).unwrap_or_default();
     let unavailable = if reference.is_empty() {
         "Slack reported no URL of this file"
     } else {

@@ -40,6 +40,7 @@ use dray_platform::{
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
+use tokio::sync::OnceCell;
 
 pub use options::SlackOptions;
 
@@ -55,6 +56,8 @@ pub struct SlackPlatform {
     options: SlackOptions,
     api: SlackApi,
     clock: Clock,
+    /// Ids of the workspace, or the organization, in which the app is installed with this token.
+    workspaces: OnceCell<Vec<String>>,
 }
 
 impl SlackPlatform {
@@ -71,6 +74,7 @@ impl SlackPlatform {
             options,
             api,
             clock,
+            workspaces: OnceCell::new(),
         })
     }
 }
@@ -171,6 +175,31 @@ impl InboundSource for SlackPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         let now = self.clock.now_ms() / 1000;
         inbox::read_webhook(&self.account, &self.options, request, now)
+    }
+
+    /// Compares with the workspace that `auth.test` names: the events of all workspaces that use the app come to one
+    /// address (platform-delivery 7.4).
+    async fn serves_workspaces(&self, workspaces: &[String]) -> Result<bool, PlatformError> {
+        // A request for the check of the address is for no workspace.
+        if workspaces.is_empty() {
+            return Ok(true);
+        }
+        let identified = self
+            .workspaces
+            .get_or_try_init(|| account::own_workspaces(&self.api));
+        let own = identified.await?;
+        Ok(workspaces.iter().any(|id| own.contains(id)))
+    }
+
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        if !inbox::is_file_id(&attachment.reference) {
+            return Ok(attachment.clone());
+        }
+        let described = self.api.file_info(&attachment.reference).await?;
+        Ok(inbox::inbound_attachment(&described))
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {

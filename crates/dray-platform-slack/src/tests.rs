@@ -1,5 +1,6 @@
 //! Tests of the app with its fake server.
 
+mod events;
 mod question;
 
 use std::sync::Arc;
@@ -365,7 +366,7 @@ async fn a_message_of_a_user_has_its_files() {
     let slack = app(options(&fake));
     let url = fake.keep(b"hello".to_vec());
     let event = serde_json::json!({
-        "type": "event_callback",
+        "type": "event_callback", "team_id": "T1",
         "event": {
             "type": "message", "subtype": "file_share", "user": "U1", "channel": "C1", "ts": "1.2",
             "thread_ts": "1.1", "text": "look &lt;here&gt;",
@@ -385,9 +386,9 @@ async fn a_message_of_a_user_has_its_files() {
     let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
     assert_eq!(chunks.concat(), b"hello");
     for ignored in [
-        r#"{"type":"event_callback","event":{"type":"message","bot_id":"B1","user":"U1","channel":"C1","ts":"1"}}"#,
-        r#"{"type":"event_callback","event":{"type":"message","subtype":"message_changed","channel":"C1","ts":"1"}}"#,
-        r#"{"type":"event_callback","event":{"type":"reaction_added","user":"U1"}}"#,
+        r#"{"type":"event_callback","team_id":"T1","event":{"type":"message","bot_id":"B1","user":"U1","channel":"C1","ts":"1"}}"#,
+        r#"{"type":"event_callback","team_id":"T1","event":{"type":"message","subtype":"message_changed","channel":"C1","ts":"1"}}"#,
+        r#"{"type":"event_callback","team_id":"T1","event":{"type":"reaction_added","user":"U1"}}"#,
     ] {
         let reply = slack
             .webhook(&signed_request(ignored, NOW_SECONDS, SIGNING_SECRET))

@@ -45,6 +45,7 @@ pub(crate) fn read_webhook(
     Ok(WebhookReply {
         status: 200,
         messages: message.into_iter().collect(),
+        moved_chats: update::chat_move(&update).into_iter().collect(),
         presses: update::button_press(account, &update).into_iter().collect(),
         ..WebhookReply::default()
     })

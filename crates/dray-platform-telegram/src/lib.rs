@@ -19,6 +19,7 @@
 //! ```
 
 mod api;
+mod content;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
 mod fetch;

@@ -114,6 +114,9 @@ impl UpdatePoller<'_> {
                 self.offset = Some(number + 1);
                 continue;
             }
+            if let Some(moved) = update::chat_move(&update) {
+                deliver.chat_moved(moved).await;
+            }
             match update::inbound_message(self.account, &update, self.options.download()) {
                 // An error ends the loop before the offset changes, so this message is sent again.
                 Ok(Some(message)) => deliver.message(message).await?,

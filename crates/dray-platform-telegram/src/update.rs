@@ -1,11 +1,12 @@
 //! Reads messages of users and presses of buttons from updates.
 
-use dray_platform::{ButtonPress, DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_platform::{ButtonPress, ChatMove, DeliveryTarget, InboundAttachment, InboundMessage};
 use dray_presentation::size;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::PLATFORM_NAME;
+use crate::content::MessageContent;
 
 /// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -34,6 +35,10 @@ struct UpdateMessage {
     animation: Option<UpdateContent>,
     video_note: Option<UpdateContent>,
     sticker: Option<UpdateContent>,
+    #[serde(flatten)]
+    content: MessageContent,
+    migrate_to_chat_id: Option<i64>,
+    migrate_from_chat_id: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,6 +70,20 @@ pub(crate) fn update_id(update: &Value) -> Option<i64> {
     update.get("update_id")?.as_i64()
 }
 
+/// The move of a group that became a supergroup: a message of the service in the old or the new chat.
+pub(crate) fn chat_move(update: &Value) -> Option<ChatMove> {
+    let message = BotUpdate::deserialize(update).ok()?.message?;
+    let chat = message.chat.id;
+    let (from, to) = match (message.migrate_from_chat_id, message.migrate_to_chat_id) {
+        (Some(from), _) => (from, chat),
+        (None, to) => (chat, to?),
+    };
+    Some(ChatMove {
+        from: from.to_string(),
+        to: to.to_string(),
+    })
+}
+
 /// The message in an update. `None` for updates of other kinds, and for messages without text and files. `download`
 /// is the largest file that can be fetched, in bytes.
 pub(crate) fn inbound_message(
@@ -77,7 +96,8 @@ pub(crate) fn inbound_message(
         return Ok(None);
     };
     let attachments = inbound_attachments(&message, download);
-    let text = message.text.or(message.caption).unwrap_or_default();
+    let text = message.text.or(message.caption);
+    let text = text.or(message.content.into_text()).unwrap_or_default();
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 //! A bridge process on loopback with the session of a phone. It reads files from a directory that is shared only with
 //! it.
 
+mod abandoned_copies;
 mod account;
 mod message;
 mod shared_file;
@@ -38,6 +39,10 @@ const MAX_FILE_BYTES: u64 = 100_000_000;
 const BYTES_PER_SECOND: u64 = 250_000;
 /// Interval between two requests for new messages.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time to copy a file into the shared directory.
+const MAX_COPY_TIME: Duration = Duration::from_hours(1);
+/// Interval between two searches for copies that were left behind.
+const SWEEP_INTERVAL: Duration = Duration::from_hours(1);
 
 /// A bridge process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -186,8 +191,9 @@ impl BridgePlatform {
             PlatformError::new(ErrorKind::Source, "could not write to the shared directory")
                 .caused_by(cause)
         };
+        self.remove_abandoned_copies().await;
         // Two files may have the same name, so each has a separate directory.
-        let directory = new_directory_path(&self.options.directory);
+        let directory = abandoned_copies::new_directory_path(&self.options.directory);
         tokio::fs::create_dir(&directory)
             .await
             .map_err(write_error)?;
@@ -219,6 +225,15 @@ impl BridgePlatform {
         Ok(placed)
     }
 
+    /// Removes copies of a process that ended before it could. The age shows that no request needs them.
+    async fn remove_abandoned_copies(&self) {
+        let largest_file = self.chat_limits().any;
+        let max_age = self.options.answer_timeout.as_duration()
+            + Duration::from_secs(largest_file / BYTES_PER_SECOND)
+            + MAX_COPY_TIME;
+        abandoned_copies::remove(self.options.directory.clone(), max_age).await;
+    }
+
     /// A local path as the bridge sees it.
     fn path_in_bridge(&self, path: &Path) -> PathBuf {
         match (
@@ -241,11 +256,6 @@ impl BridgePlatform {
             None => path.to_owned(),
         }
     }
-}
-
-/// The path of a new directory for one file, so that the file can keep its name.
-fn new_directory_path(shared_directory: &Path) -> PathBuf {
-    shared_directory.join(format!("out-{:032x}", rand::random::<u128>()))
 }
 
 /// A copy in the shared directory. Dropping it removes the copy together with its directory.
@@ -401,6 +411,7 @@ impl InboundSource for BridgePlatform {
         deliver: &dyn InboundSink,
         stop: CancellationToken,
     ) -> Result<(), PlatformError> {
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             // No further messages are fetched from the bridge while received ones could not be stored.
             self.store_pending(deliver).await?;
@@ -413,6 +424,7 @@ impl InboundSource for BridgePlatform {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
+                _ = sweep.tick() => self.remove_abandoned_copies().await,
             }
         }
     }

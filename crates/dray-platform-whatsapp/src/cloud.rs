@@ -1,6 +1,7 @@
 //! The Cloud API. Media is uploaded without being visible, a message shows it, and a webhook reports the outcome.
 
 mod api;
+mod content;
 mod inbox;
 
 use async_trait::async_trait;
@@ -322,6 +323,11 @@ fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
 impl InboundSource for CloudPlatform {
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         inbox::read_webhook(&self.account, &self.options, request)
+    }
+
+    /// Meta's documentation of webhooks allows payloads of 3 MB; the rest is a reserve.
+    fn max_webhook_bytes(&self) -> usize {
+        4 << 20
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {

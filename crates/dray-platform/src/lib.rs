@@ -42,7 +42,7 @@ pub use error::{ErrorKind, PlatformError, SendOutcome};
 pub use file_hosts::FileHosts;
 pub use limits::ChatLimits;
 pub use platform::{
-    AccountOptions, DuplicateProtection, InboundAttachment, InboundMessage, InboundSink,
+    AccountOptions, ChatMove, DuplicateProtection, InboundAttachment, InboundMessage, InboundSink,
     InboundSource, OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest,
     StatusUpdate, UploadProgress, WebhookReply, WebhookRequest,
 };

@@ -196,7 +196,7 @@ pub struct WebhookRequest {
     pub query: String,
     /// Header names in lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// The body, at most 1 MiB.
+    /// The body, at most [`InboundSource::max_webhook_bytes`].
     pub body: bytes::Bytes,
 }
 
@@ -213,6 +213,20 @@ pub struct WebhookReply {
     pub statuses: Vec<StatusUpdate>,
     /// Buttons of questions that users pressed.
     pub presses: Vec<ButtonPress>,
+    /// Chats that got another id.
+    pub moved_chats: Vec<ChatMove>,
+    /// Ids of the workspaces that the request is for, where a platform posts the events of several to one address; empty
+    /// where the address belongs to one account.
+    pub workspaces: Vec<String>,
+}
+
+/// A chat to which the platform gave another id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatMove {
+    /// The earlier id.
+    pub from: String,
+    /// The id that the chat has now.
+    pub to: String,
 }
 
 /// A message of a user, with its attachments.
@@ -271,6 +285,9 @@ pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// replies for a few seconds only; after a failure the person gets a message and can press again. The default
     /// ignores presses.
     async fn press(&self, _press: ButtonPress) {}
+
+    /// Learns the new id of a chat. The default ignores it.
+    async fn chat_moved(&self, _moved: ChatMove) {}
 }
 
 /// The inbound side of one account.
@@ -283,6 +300,21 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError>;
 
+    /// The longest body of a webhook request in bytes. The default is 1 MiB.
+    fn max_webhook_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    /// Whether this account serves one of the [`WebhookReply::workspaces`] of a request whose signature was verified.
+    /// The default is for platforms that post to each address for one account only.
+    ///
+    /// # Errors
+    ///
+    /// The platform did not respond with the workspace of the account.
+    async fn serves_workspaces(&self, _workspaces: &[String]) -> Result<bool, PlatformError> {
+        Ok(true)
+    }
+
     /// Requests messages from the platform until `stop` is cancelled. Returns immediately where the platform calls
     /// our webhook instead, which is the default.
     async fn poll(
@@ -291,6 +323,19 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
         _stop: CancellationToken,
     ) -> Result<(), PlatformError> {
         Ok(())
+    }
+
+    /// The attachment as [`InboundSource::fetch`] needs it, with the name that a message may leave out. The default
+    /// returns it unchanged.
+    ///
+    /// # Errors
+    ///
+    /// The platform does not describe the attachment.
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        Ok(attachment.clone())
     }
 
     /// The bytes of an attachment. They are read only from the hosts from which this platform serves files; credentials

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta, Permissions};
+use dray_proto::v1::FileState;
 use dray_proto::{NamedCode as _, v1};
 use dray_store::ArtifactLabel;
 use dray_types::{
@@ -285,7 +286,12 @@ impl DestinationCall<'_> {
 /// The receipt of a delivery. An accepted transfer that has not finished continues, so it is a success with a state.
 fn delivery_receipt(report: &v1::DeliveryReport) -> Result<Value, Fault> {
     // A delivery that is not finished is a success here: its work is stored and continues.
-    if report.finished && !report.success {
+    let mut states = report.files.iter().map(v1::DeliveredFile::file_state);
+    // After a lost response the platform may have shown the file, so this is neither a refusal nor a reason to send the
+    // file again.
+    let is_unknown = states.clone().any(|state| state == FileState::Unknown)
+        && states.all(|state| state.is_shown() || state == FileState::Unknown);
+    if report.finished && !report.success && !is_unknown {
         let mut errors = report.files.iter().map(|file| file.error_message.as_str());
         let reason = errors.find(|text| !text.is_empty());
         let reason = reason.unwrap_or("no reason was given");
@@ -295,7 +301,14 @@ fn delivery_receipt(report: &v1::DeliveryReport) -> Result<Value, Fault> {
     let files: Vec<Value> = report
         .files
         .iter()
-        .map(|file| json!({"name": file.name, "state": file.file_state().name()}))
+        .map(|file| match file.file_state() {
+            FileState::Unknown => json!({
+                "name": file.name,
+                "state": FileState::Unknown.name(),
+                "message": file.error_message,
+            }),
+            state => json!({"name": file.name, "state": state.name()}),
+        })
         .collect();
     Ok(json!({
         "kind": "chat",

@@ -25,9 +25,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::InboundService;
+use super::workspace::find_owner;
 use super::{DurableInboundSink, origin};
 
-/// Longest body of a request in bytes.
+/// Longest body of a request about an upload in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -112,9 +113,12 @@ async fn post_webhook(
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    let body = match read_body(request).await {
+    let body = match read_body(request, inbox.max_webhook_bytes()).await {
         Ok(body) => body,
-        Err(status) => return status.into_response(),
+        Err(status) => {
+            tracing::warn!(account = %account.name, %status, "the body of a webhook request is refused");
+            return status.into_response();
+        }
     };
     let incoming = WebhookRequest {
         method,
@@ -133,7 +137,22 @@ async fn post_webhook(
             .into_response();
         }
     };
-    take_webhook(DurableInboundSink { service, account }, reply).await
+    let owner = find_owner(&service, account, &incoming, reply);
+    match tokio::time::timeout(REQUEST_TIMEOUT, owner).await {
+        Ok(Ok(Some((account, reply)))) => {
+            take_webhook(DurableInboundSink { service, account }, reply).await
+        }
+        // Any other status would make the platform send the request again.
+        Ok(Ok(None)) => StatusCode::OK.into_response(),
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not find the account of a webhook request"
+            );
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+        Err(_elapsed) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
 }
 
 /// Stores all messages of a webhook, and only then confirms them to the platform.
@@ -144,12 +163,15 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         messages,
         statuses,
         presses,
+        moved_chats,
+        workspaces: _,
     } = reply;
     let stored = async {
-        for message in messages {
-            // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
-            sink.message(message).await?;
+        for moved in moved_chats {
+            sink.chat_moved(moved).await;
         }
+        // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
+        Box::pin(sink.messages(messages)).await?;
         sink.statuses(&statuses).await?;
         for press in presses {
             // The press is kept before the platform gets its confirmation, and decided afterwards: Slack waits for 3 s.
@@ -199,7 +221,7 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let body = match read_body(request).await {
+    let body = match read_body(request, MAX_BODY_BYTES).await {
         Ok(body) => body,
         Err(status) => return status.into_response(),
     };
@@ -293,8 +315,8 @@ fn request_meta(service: &InboundService, tenant: TenantId) -> Meta {
 }
 
 /// The whole body, or the status for one that is too long, stalls or breaks off.
-async fn read_body(request: Request<Body>) -> Result<bytes::Bytes, StatusCode> {
-    let read = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
+async fn read_body(request: Request<Body>, max_bytes: usize) -> Result<bytes::Bytes, StatusCode> {
+    let read = to_bytes(request.into_body(), max_bytes).await;
     read.map_err(|error| body_failure_status(&error))
 }
 

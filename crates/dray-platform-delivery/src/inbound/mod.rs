@@ -2,21 +2,26 @@
 //! uploaded into the session's sandbox (platform-delivery 11).
 
 pub mod listener;
+mod long_text;
 pub(crate) mod origin;
 pub mod poll;
 pub(crate) mod pollers;
 mod receive;
+mod session;
+mod workspace;
 
 pub(crate) use receive::MessageReceiver;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_bus::{Bus, Meta};
 use dray_platform::{
-    ButtonPress, ErrorKind, InboundAttachment, InboundMessage, InboundSink, PlatformError,
-    StatusUpdate,
+    ButtonPress, ChatMove, ErrorKind, InboundAttachment, InboundMessage, InboundSink,
+    PlatformError, StatusUpdate,
 };
+use dray_presentation::name;
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
@@ -36,9 +41,6 @@ const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Most attachments of one message that are fetched. One entry reports the others as not available.
 pub(crate) const MAX_ATTACHMENTS: usize = 50;
-
-/// Longest text of a message in bytes; the rest is cut.
-const MAX_TEXT_BYTES: usize = 32 * 1024;
 
 /// Longest name or reference of an attachment in bytes.
 const MAX_FIELD_BYTES: usize = 1024;
@@ -118,6 +120,56 @@ impl DurableInboundSink {
         Ok(())
     }
 
+    /// Stores messages in their order.
+    pub(crate) async fn messages(
+        &self,
+        messages: impl IntoIterator<Item = InboundMessage>,
+    ) -> Result<(), PlatformError> {
+        let mut chats = BTreeSet::new();
+        for message in messages {
+            chats.insert(message.target.chat.clone());
+            self.store_message(message).await?;
+        }
+        self.resume_deliveries(&chats).await;
+        Ok(())
+    }
+
+    /// Stores a message as work.
+    async fn store_message(&self, mut message: InboundMessage) -> Result<(), PlatformError> {
+        let service = &self.service;
+        let operation = operation_of(&self.account.name, &message);
+        let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
+        let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
+        let long_text = long_text::shorten(&service.receiver.store, &meta, &mut message).await?;
+        let mut work = work_of(&self.account.name, message);
+        work.attachments.splice(..0, long_text);
+        let published = service.bus.publish_work(&meta, &work).await;
+        published.map(drop).map_err(|error| {
+            PlatformError::new(ErrorKind::Transient, "could not store a message").caused_by(error)
+        })
+    }
+
+    /// Resumes deliveries that wait for a message of these chats.
+    async fn resume_deliveries(&self, chats: &BTreeSet<String>) {
+        let service = &self.service;
+        let now_ms = service.clock.now_ms();
+        let account = self.account.id();
+        for chat in chats {
+            // The time is stored before the deliveries are read: a delivery that is about to wait reads it afterwards.
+            let cache = &service.platform_cache;
+            cache.learn_message_time(&account, chat, now_ms).await;
+        }
+        if let Err(error) = service.statuses.log.index.refresh().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not read the index of deliveries"
+            );
+        }
+        for chat in chats {
+            service.statuses.window_opened(&self.account, chat).await;
+        }
+    }
+
     /// Records status updates of messages that were sent.
     pub(crate) async fn statuses(&self, updates: &[StatusUpdate]) -> Result<(), PlatformError> {
         for update in updates {
@@ -137,40 +189,19 @@ impl DurableInboundSink {
 #[async_trait]
 impl InboundSink for DurableInboundSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
-        let service = &self.service;
-        let operation = operation_of(&self.account.name, &message);
-        let chat = message.target.chat.clone();
-        let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
-        let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
-        let work = work_of(&self.account.name, message);
-        service
-            .bus
-            .publish_work(&meta, &work)
-            .await
-            .map_err(|error| {
-                PlatformError::new(ErrorKind::Transient, "could not store a message")
-                    .caused_by(error)
-            })?;
-        // The message is stored. The rest only resumes deliveries that wait for a message of this chat.
-        let now_ms = service.clock.now_ms();
-        // The time is stored before the deliveries are read: a delivery that is about to wait reads it afterwards.
-        service
-            .platform_cache
-            .learn_message_time(&self.account.id(), &chat, now_ms)
-            .await;
-        if let Err(error) = service.statuses.log.index.refresh().await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "could not read the index of deliveries"
-            );
-        }
-        service.statuses.window_opened(&self.account, &chat).await;
-        Ok(())
+        self.messages([message]).await
     }
 
     async fn press(&self, press: ButtonPress) {
         let questions = &self.service.questions;
         questions.take_press(&self.account, &press).await;
+    }
+
+    async fn chat_moved(&self, moved: ChatMove) {
+        let cache = &self.service.platform_cache;
+        cache
+            .learn_moved_chat(&self.account.id(), &moved.from, &moved.to)
+            .await;
     }
 }
 
@@ -190,14 +221,14 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
         chat: Some(wire_target(target)),
         message_id: cut_text(&message_id, MAX_FIELD_BYTES),
         sender: cut_text(&sender, MAX_FIELD_BYTES),
-        text: cut_text(&text, MAX_TEXT_BYTES),
+        text,
         attachments: accepted
             .map(|attachment| {
                 // A shortened reference would be invalid.
                 let is_long = attachment.reference.len() > MAX_FIELD_BYTES;
                 v1::ReceivedAttachment {
                     id: cut_text(&attachment.id, MAX_FIELD_BYTES),
-                    name: cut_text(&attachment.name, 255),
+                    name: short_name(&attachment.name),
                     size: attachment.size,
                     media_type: cut_text(&attachment.media_type, 255),
                     unavailable: if is_long && attachment.unavailable.is_empty() {
@@ -232,6 +263,15 @@ fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachme
         unavailable: format!("only the first {MAX_ATTACHMENTS} files of a message are taken"),
         ..v1::ReceivedAttachment::default()
     })
+}
+
+/// A name that fits, with its extension. A cut at the end would lose the extension, which decides how the file is read.
+fn short_name(sent: &str) -> String {
+    // A message may leave the name out; the platform then knows it.
+    if sent.is_empty() {
+        return String::new();
+    }
+    name::clean_name(sent)
 }
 
 /// Cuts a text to at most this many bytes, at a character boundary.
@@ -285,7 +325,7 @@ mod tests {
     #[test]
     fn a_huge_message_still_fits_the_bus() {
         let mut huge = message("1", &"9".repeat(5000));
-        huge.text = "é".repeat(100_000);
+        huge.text = "é".repeat(long_text::MAX_TEXT_BYTES / 2);
         let attachment = InboundAttachment {
             id: "x".repeat(5000),
             name: "n".repeat(5000),
@@ -296,6 +336,27 @@ mod tests {
         let work = work_of("bot", huge);
         assert!(prost::Message::encoded_len(&work) < 128 * 1024 - 4096);
         assert!(!work.attachments[0].unavailable.is_empty());
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_extension() {
+        for (sent, expected) in [
+            (format!("{}.csv", "报".repeat(90)), ".csv"),
+            (
+                format!("C:\\{}\\report.docx", "x".repeat(400)),
+                "report.docx",
+            ),
+            (format!("{}/report.docx", "x".repeat(400)), "report.docx"),
+            (String::new(), ""),
+        ] {
+            let mut long = message("1", "7");
+            long.attachments = vec![InboundAttachment {
+                name: sent,
+                ..file(1)
+            }];
+            let name = &work_of("bot", long).attachments[0].name;
+            assert!(name.ends_with(expected) && name.len() <= 200, "{name}");
+        }
     }
 
     #[test]

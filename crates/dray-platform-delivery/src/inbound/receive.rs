@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, CallError, Meta, WorkCompleted, WorkFailure};
+use dray_bus::{Bus, Meta, WorkCompleted, WorkFailure};
 use dray_media_type::kind;
 use dray_platform::{ErrorKind, InboundAttachment, InboundSource, PlatformError};
 use dray_presentation::{name, size};
@@ -16,12 +16,13 @@ use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, whole_mi
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::MESSAGE_TIMEOUT;
+use super::{MESSAGE_TIMEOUT, long_text};
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::deliver::ACCOUNT_GRACE_MS;
 use crate::error::{DeliveryError, left_to_other_replica};
 use crate::metrics::DeliveryMetrics;
+use crate::platform_cache::PlatformCache;
 use crate::uploads::PLACE_TIMEOUT;
 
 /// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
@@ -87,6 +88,7 @@ pub(crate) struct MessageReceiver {
     pub(crate) clock: Clock,
     pub(crate) config: ReplaceableValue<Config>,
     pub(crate) accounts: AccountRegistry,
+    pub(crate) platform_cache: PlatformCache,
     pub(crate) metrics: DeliveryMetrics,
 }
 
@@ -154,42 +156,6 @@ impl MessageReceiver {
         self.clock.now_ms() < accepted_ms.saturating_add(age_ms)
     }
 
-    /// Finds the session of a chat: bound with the account's name, or without it when the account is the only one.
-    async fn session_of(
-        &self,
-        meta: &Meta,
-        account: &PlatformAccount,
-        chat: &v1::ChatTarget,
-    ) -> Result<Option<String>, Fault> {
-        let mut names = vec![account.name.clone()];
-        if self.accounts.is_only(account, &meta.tenant) {
-            names.push(String::new());
-        }
-        for (position, name) in names.into_iter().enumerate() {
-            let find = v1::FindSessionRequest {
-                chat: Some(v1::ChatTarget {
-                    account: name,
-                    reply_to: String::new(),
-                    ..chat.clone()
-                }),
-            };
-            let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
-            let call_meta = meta
-                .clone()
-                .with_operation(derived_operation(
-                    &meta.operation,
-                    &format!("find{position}"),
-                ))
-                .with_deadline(deadline.min(meta.deadline));
-            match self.bus.call(&call_meta, &find).await {
-                Ok(session) => return Ok(Some(session.session)),
-                Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(None)
-    }
-
     /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
     /// notice to the user.
     async fn handle_unbound_chat(&self, meta: &Meta, work: &v1::ReceiveMessage) -> WorkFailure {
@@ -242,6 +208,13 @@ impl MessageReceiver {
         let unavailable = |reason: &str| Ok(AttachmentResult::Unavailable(reason.to_owned()));
         if !attachment.unavailable.is_empty() {
             return unavailable(&attachment.unavailable);
+        }
+        if attachment.kind == long_text::ATTACHMENT_KIND {
+            let stored = long_text::stored_text(&self.store, &meta.tenant, attachment).await?;
+            return Ok(stored.map_or_else(
+                || AttachmentResult::Unavailable("it expired".to_owned()),
+                AttachmentResult::Stored,
+            ));
         }
         let max_bytes = self
             .config
@@ -304,8 +277,13 @@ impl MessageReceiver {
         let idle = self.config.get().fetch_idle.as_duration();
         let stalled_error =
             || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
-        let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
-        let mut stream = opened.map_err(|_| stalled_error())??;
+        let opening = async {
+            let described = inbox.describe(attachment).await?;
+            let stream = inbox.fetch(&described).await?;
+            Ok::<_, PlatformError>((described, stream))
+        };
+        let opened = tokio::time::timeout(idle, opening).await;
+        let (described, mut stream) = opened.map_err(|_| stalled_error())??;
         let mut head: Vec<u8> = Vec::new();
         while let Some(bytes) = tokio::time::timeout(idle, stream.next())
             .await
@@ -323,7 +301,7 @@ impl MessageReceiver {
             head.extend_from_slice(bytes.get(..head_bytes).unwrap_or_default());
             writer.write(bytes).await.map_err(FetchFailure::Store)?;
         }
-        let file_name = name::upload_name(&attachment.name);
+        let file_name = name::upload_name(&described.name);
         let detected = kind::detect_kind(&head, &file_name, writer.size());
         let label = ArtifactLabel::new(detected.media_type, file_name);
         writer.finish(label).await.map_err(FetchFailure::Store)
@@ -365,6 +343,11 @@ impl MessageReceiver {
                 "stored".clone_into(&mut audit.state);
                 audit.size = claim.artifact.size;
                 audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
+                // A message need not name its files; the name of the stored file is then the platform's later one.
+                if request.name.is_empty() {
+                    request.name.clone_from(&claim.artifact.name);
+                    audit.name = name::shown_name(&request.name);
+                }
                 request.claim = Some(claim.into());
             }
             AttachmentResult::Unavailable(reason) => {
@@ -406,7 +389,7 @@ fn received_event(
 }
 
 /// An operation that follows from another, the same one for a repeated message.
-fn derived_operation(operation: &OperationId, prefix: &str) -> OperationId {
+pub(super) fn derived_operation(operation: &OperationId, prefix: &str) -> OperationId {
     OperationId::new(format!("{prefix}-{}", operation.ledger_token()))
         .unwrap_or_else(|_| operation.clone())
 }

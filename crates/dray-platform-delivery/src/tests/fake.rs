@@ -84,6 +84,8 @@ struct FakeState {
     hangs_after_question: bool,
     notices: Vec<String>,
     presses: VecDeque<ButtonPress>,
+    max_webhook_bytes: usize,
+    workspace: Option<String>,
 }
 
 /// A platform in memory whose outcomes a test chooses.
@@ -135,6 +137,8 @@ impl FakePlatform {
                 hangs_after_question: false,
                 notices: Vec::new(),
                 presses: VecDeque::new(),
+                max_webhook_bytes: 1 << 20,
+                workspace: None,
             }),
             crashed: tokio::sync::Notify::new(),
             refusal_arrived: tokio::sync::Notify::new(),

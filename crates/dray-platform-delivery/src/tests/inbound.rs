@@ -55,7 +55,7 @@ fn sink(fixture: &DeliveryFixture) -> DurableInboundSink {
 }
 
 /// All work of one kind in the stream.
-async fn published_work<W: prost::Message + Default>(
+pub(super) async fn published_work<W: prost::Message + Default>(
     fixture: &DeliveryFixture,
     filter: &str,
 ) -> Vec<(Meta, W)> {
@@ -303,11 +303,11 @@ async fn a_client_that_stalls_in_its_request_loses_its_connection() {
 }
 
 /// A request to the inbound listener under a host name that it accepts.
-fn post(path: &str) -> axum::http::request::Builder {
+pub(super) fn post(path: &str) -> axum::http::request::Builder {
     Request::post(path).header("host", "localhost:1")
 }
 
-async fn send_request(
+pub(super) async fn send_request(
     fixture: &DeliveryFixture,
     request: Request<Body>,
 ) -> (StatusCode, serde_json::Value) {

@@ -12,6 +12,9 @@ use super::{FakeDiscord, FakeState, error_reply};
 /// The user that writes all messages of people.
 pub const USER_ID: &str = "777000000000000001";
 
+/// The type of a reference to a message that is forwarded.
+const FORWARD: u64 = 1;
+
 /// A fault of a file download, which happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFault {
@@ -105,6 +108,9 @@ impl FakeDiscord {
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }
+        if message.pointer("/message_reference/type") == Some(&json!(FORWARD)) {
+            move_content_to_snapshot(&mut message);
+        }
         if let Some(channel) = state.channels.get_mut(channel) {
             // Messages are stored without addresses, which are signed again for each response.
             channel.written.push(message.clone());
@@ -118,6 +124,13 @@ impl FakeDiscord {
         }
         state.gateway.broadcast("MESSAGE_CREATE", &message);
         id
+    }
+
+    /// Adds a message of a person that forwards another one with this text and these files, and returns its id.
+    pub fn user_forwards(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
+        let reference = json!({ "type": FORWARD, "channel_id": channel, "message_id": "1" });
+        let other = json!({ "message_reference": reference });
+        self.write_message(channel, text, files, &other)
     }
 
     /// Deletes a message of a person, with its files.
@@ -142,9 +155,29 @@ impl FakeDiscord {
     }
 }
 
+/// A forward has no content: that of the forwarded message is in a snapshot.
+fn move_content_to_snapshot(message: &mut Value) {
+    let Some(fields) = message.as_object_mut() else {
+        return;
+    };
+    let content = fields.insert("content".to_owned(), json!(""));
+    let attachments = fields.insert("attachments".to_owned(), json!([]));
+    let original = json!({ "type": 0, "flags": 0, "content": content, "attachments": attachments });
+    let snapshots = json!([{ "message": original }]);
+    fields.insert("message_snapshots".to_owned(), snapshots);
+}
+
 impl FakeState {
     /// Adds the addresses of its files to a message, with the current signature.
     pub(super) fn sign(&self, url: &str, message: &mut Value) {
+        let snapshots = message
+            .get_mut("message_snapshots")
+            .and_then(Value::as_array_mut);
+        for snapshot in snapshots.into_iter().flatten() {
+            if let Some(original) = snapshot.get_mut("message") {
+                self.sign(url, original);
+            }
+        }
         let files = message.get_mut("attachments").and_then(Value::as_array_mut);
         for file in files.into_iter().flatten() {
             let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -59,6 +59,26 @@ async fn files_of_users_come_with_their_text() {
     polled.unwrap();
 }
 
+#[tokio::test]
+async fn files_of_forwarded_messages_are_fetched_after_their_address_expired() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let receiver = with_short_delays(options(&fake));
+    let (polled, ()) = receive(&receiver, 0, |mut fixture| async move {
+        begun(&fake, 1).await;
+        fake.user_forwards(&channel, "read this", &[("report.txt", b"words")]);
+        let message = fixture.next().await;
+        assert_eq!(message.text, "Forwarded message:\nread this");
+        let file = &message.attachments[0];
+        assert_eq!(file.name, "report.txt");
+        assert_eq!(bot_fetch(&fake, file).await.unwrap().concat(), b"words");
+        fake.expire();
+        assert_eq!(bot_fetch(&fake, file).await.unwrap().concat(), b"words");
+    })
+    .await;
+    polled.unwrap();
+}
+
 async fn bot_fetch(
     fake: &FakeDiscord,
     file: &dray_platform::InboundAttachment,

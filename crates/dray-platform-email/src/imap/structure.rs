@@ -25,14 +25,26 @@ pub(crate) struct BodyPart {
     pub(crate) name: String,
     /// `attachment` or `inline`, in lower case; may be empty.
     pub(crate) disposition: String,
+    /// Whether another part of the same `multipart/alternative` has this text and is read instead.
+    pub(crate) is_alternate: bool,
 }
 
 impl BodyPart {
-    /// Whether the part is the text of the mail and not an attachment.
+    /// Whether the part is a text of the mail and not an attachment.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.media_type.as_str(), "text/plain" | "text/html")
             && self.disposition != "attachment"
             && self.name.is_empty()
+    }
+
+    /// Whether the part is a text that is read: one of several alternatives.
+    pub(crate) fn is_body_text(&self) -> bool {
+        self.is_text() && !self.is_alternate
+    }
+
+    /// Whether the part has no content but a line end.
+    fn is_blank(&self) -> bool {
+        self.octets <= 2
     }
 
     /// Length when it is decoded, in bytes; an estimate.
@@ -73,10 +85,16 @@ fn walk_structure(
     // A multipart begins with its children, a leaf with its type.
     if fields.first().is_some_and(|first| first.list().is_some()) {
         let children = fields.iter().take_while(|field| field.list().is_some());
+        let mut child_starts = Vec::new();
         for (index, child) in children.enumerate() {
+            child_starts.push(all.len());
             if !walk_structure(child, &child_section(index + 1), depth + 1, all)? {
                 return Some(false);
             }
+        }
+        let subtype = fields.get(child_starts.len()).map(ImapValue::text);
+        if subtype.is_some_and(|subtype| subtype.eq_ignore_ascii_case("alternative")) {
+            mark_alternates(all, &child_starts);
         }
         return Some(true);
     }
@@ -84,6 +102,31 @@ fn walk_structure(
     let section = if section.is_empty() { "1" } else { section };
     all.push(parse_part(fields, section)?);
     Some(true)
+}
+
+/// Of the children of a `multipart/alternative`, the first one with plain text is read, otherwise the last one with HTML
+/// (RFC 2046, 5.1.4). The texts of the others say the same, so they are marked; their files stay attachments.
+fn mark_alternates(parts: &mut [BodyPart], child_starts: &[usize]) {
+    let first = child_starts.first().copied().unwrap_or_default();
+    let child_of = |index: usize| child_starts.partition_point(|start| *start <= index);
+    let mut texts = parts
+        .iter()
+        .enumerate()
+        .skip(first)
+        .filter(|(_, part)| part.is_body_text() && !part.is_blank());
+    let html = texts
+        .clone()
+        .rfind(|(_, part)| part.media_type == "text/html");
+    let chosen = texts
+        .find(|(_, part)| part.media_type == "text/plain")
+        .or(html)
+        .map(|(index, _)| child_of(index));
+    let Some(chosen) = chosen else {
+        return;
+    };
+    for (index, part) in parts.iter_mut().enumerate().skip(first) {
+        part.is_alternate |= part.is_text() && child_of(index) != chosen;
+    }
 }
 
 fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
@@ -111,6 +154,7 @@ fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
         octets: octets.number()?,
         name: name.unwrap_or_default(),
         disposition,
+        is_alternate: false,
     })
 }
 
@@ -192,7 +236,8 @@ mod tests {
         .unwrap();
         let sections: Vec<_> = parts.iter().map(|part| part.section.as_str()).collect();
         assert_eq!(sections, ["1.1", "1.2", "2", "3"]);
-        assert!(parts[0].is_text() && parts[1].is_text());
+        assert!(parts[0].is_body_text());
+        assert!(parts[1].is_text() && parts[1].is_alternate);
         assert!(!parts[2].is_text() && !parts[3].is_text());
         assert_eq!(
             (parts[2].name.as_str(), parts[2].decoded_bytes()),
@@ -203,6 +248,44 @@ mod tests {
             ("application/pdf", "base64")
         );
         assert_eq!(parts[3].octets, 100);
+    }
+
+    /// The sections of the texts that are read.
+    fn text_sections(structure: &str) -> Vec<String> {
+        let parts = read(structure).unwrap();
+        let texts = parts.into_iter().filter(BodyPart::is_body_text);
+        texts.map(|part| part.section).collect()
+    }
+
+    fn part_of_bytes(media_type: &str, octets: u32) -> String {
+        let (kind, subtype) = media_type.split_once('/').unwrap();
+        format!(r#"("{kind}" "{subtype}" NIL NIL NIL "7bit" {octets})"#)
+    }
+
+    #[test]
+    fn only_alternatives_replace_each_other() {
+        let (plain, html) = (
+            part_of_bytes("text/plain", 9),
+            part_of_bytes("text/html", 9),
+        );
+        let (pdf, blank) = (
+            part_of_bytes("application/pdf", 9),
+            part_of_bytes("text/plain", 2),
+        );
+        // iOS, gateways that add a footer, Apple Mail.
+        let footer = format!(r#"({html}{pdf}{plain} "mixed")"#);
+        assert_eq!(text_sections(&footer), ["1", "3"]);
+        let two_texts = format!(r#"({plain}({html}{pdf}{html} "mixed") "alternative")"#);
+        assert_eq!(text_sections(&two_texts), ["1"]);
+        let two_texts = format!(r#"({html}{pdf}{html} "MIXED")"#);
+        assert_eq!(text_sections(&two_texts), ["1", "3"]);
+        let with_footer =
+            format!(r#"(({plain}({html}{pdf} "related") "alternative"){plain} "mixed")"#);
+        assert_eq!(text_sections(&with_footer), ["1.1", "2"]);
+        let blank_plain = format!(r#"({blank}{html} "alternative")"#);
+        assert_eq!(text_sections(&blank_plain), ["2"]);
+        let two_forms = format!(r#"({html}{html} "alternative")"#);
+        assert_eq!(text_sections(&two_forms), ["2"]);
     }
 
     #[test]

@@ -44,11 +44,13 @@ pub(crate) fn sender_doubt<'a>(
         .iter()
         .any(|method| method.name == "dmarc" && method.result == "fail");
     let by_dmarc = methods.iter().any(|method| {
-        let from = method.property("header.from").map(domain_of);
         method.name == "dmarc"
             && method.result == "pass"
-            // A server may leave the property out; then its verdict is about the only `From`.
-            && from.is_none_or(|from| from.eq_ignore_ascii_case(domain))
+            // A server may leave the property out; then its verdict is about the only `From`. A repeated property is
+            // not left out.
+            && method
+                .values("header.from")
+                .all(|from| domain_of(from).eq_ignore_ascii_case(domain))
     });
     let is_verified = match verify {
         SenderVerification::None => true,
@@ -75,11 +77,17 @@ struct AuthMethod {
 }
 
 impl AuthMethod {
+    /// All values of a property.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let matching = self.properties.iter().filter(move |(key, _)| key == name);
+        matching.map(|(_, value)| value.as_str())
+    }
+
     fn property(&self, name: &str) -> Option<&str> {
-        let mut values = self.properties.iter().filter(|(key, _)| key == name);
+        let mut values = self.values(name);
         // A repeated property does not count: one of its values may be forged.
         match (values.next(), values.next()) {
-            (Some((_, value)), None) => Some(value),
+            (Some(value), None) => Some(value),
             _ => None,
         }
     }
@@ -178,6 +186,7 @@ mod tests {
             "mx.our.example;\r\n\tspf=pass smtp.mailfrom=bounce@mail.example.org",
             "mx.our.example; dkim=fail header.d=mail.example.org; dkim=pass header.d=mail.example.org",
             "mx.our.example; dmarc/1=pass header.from=mail.example.org",
+            "mx.our.example; dmarc=pass (p=reject)",
         ] {
             assert!(
                 is_verified(SenderVerification::Aligned, &[passing]),
@@ -199,6 +208,8 @@ mod tests {
             "mx.our.example; spf=softfail smtp.mailfrom=mail.example.org",
             "mx.our.example; dkim=pass header.d=mail.example.org; dmarc=fail header.from=mail.example.org",
             "mx.our.example; dmarc=pass header.from=evil.example",
+            "mx.our.example; dmarc=pass header.from=evil.example header.from=evil.example",
+            "mx.our.example; dmarc=pass header.from=evil.example header.from=mail.example.org",
             "mx.evil.example; dmarc=pass header.from=mail.example.org",
             "mx.our.example.evil.example; dmarc=pass header.from=mail.example.org",
             "mx.our.example; x=\"; dmarc=pass header.from=mail.example.org\"",

@@ -5,8 +5,8 @@ use dray_presentation::size;
 use mail_parser::{Address, HeaderValue, Message, MessageParser};
 use serde::{Deserialize, Serialize};
 
-use super::auth;
 use super::options::InboxOptions;
+use super::{auth, text};
 use crate::PLATFORM_NAME;
 use crate::address::{self, MailSender};
 use crate::imap::structure::BodyPart;
@@ -108,10 +108,11 @@ impl MailHead {
         let attachments = parts
             .iter()
             .filter(|part| !part.is_text())
+            .chain(text::incomplete_texts(parts))
             .map(|part| self.attachment(options, location, part))
             .collect();
         let mail_text = mail_text.trim();
-        let text = match (self.subject.as_str(), mail_text) {
+        let message_text = match (self.subject.as_str(), mail_text) {
             ("", mail_text) => mail_text.to_owned(),
             (subject, "") => subject.to_owned(),
             (subject, mail_text) => format!("{subject}\n\n{mail_text}"),
@@ -131,7 +132,7 @@ impl MailHead {
                 self.id
             },
             sender: self.sender,
-            text,
+            text: message_text,
             attachments,
         }
     }
@@ -173,27 +174,6 @@ impl MailHead {
             unavailable,
         }
     }
-}
-
-/// The text of a part, decoded; for HTML its visible text.
-pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
-    // These values come from the mail; a line end in one would begin a new header.
-    let token = |text: &str| -> String {
-        let is_token =
-            |character: &char| character.is_ascii_alphanumeric() || "-_./".contains(*character);
-        text.chars().filter(is_token).take(64).collect()
-    };
-    let mut mail = format!(
-        "Content-Type: {}; charset=\"{}\"\r\nContent-Transfer-Encoding: {}\r\n\r\n",
-        token(&part.media_type),
-        token(&part.charset),
-        token(&part.encoding),
-    )
-    .into_bytes();
-    mail.extend_from_slice(body);
-    let read = MessageParser::default().parse(&mail);
-    let text = read.as_ref().and_then(|mail| mail.body_text(0));
-    text.unwrap_or_default().replace("\r\n", "\n")
 }
 
 /// The shown name of a part. Encoded words (RFC 2047) are decoded, although parameters should not have them: many
@@ -417,22 +397,6 @@ Message-ID: <1@example.org>";
         let head = b"From: ada@example.org\r\n\r\n";
         assert!(MailHead::read(&without_verification, &own, head).is_ok());
         assert!(MailHead::read(&options(), &own, head).is_err());
-    }
-
-    #[test]
-    fn texts_are_decoded_and_markup_is_not_shown() {
-        let part = |media_type: &str, charset: &str, encoding: &str| BodyPart {
-            media_type: media_type.to_owned(),
-            charset: charset.to_owned(),
-            encoding: encoding.to_owned(),
-            ..BodyPart::default()
-        };
-        let plain = part("text/plain", "koi8-r", "base64");
-        assert_eq!(part_text(&plain, b"8NLJ18XU"), "Привет");
-        let html = part("text/html", "utf-8", "quoted-printable");
-        assert_eq!(part_text(&html, b"<p>a =3D b</p>").trim(), "a = b");
-        let forged = part("text/plain", "\"\r\nX: y; utf-8", "7bit");
-        assert_eq!(part_text(&forged, b"body"), "body");
     }
 
     #[test]

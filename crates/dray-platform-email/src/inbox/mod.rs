@@ -8,6 +8,7 @@ mod decode;
 mod fetch;
 pub(crate) mod mail;
 pub(crate) mod options;
+mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,13 +27,10 @@ use crate::options::EmailOptions;
 pub(crate) use fetch::fetch_attachment;
 use mail::{MailHead, MailLocation};
 use options::InboxOptions;
+use text::MAX_TEXT_BYTES;
 
 /// Most bytes of a head that are read.
 const MAX_HEAD_BYTES: u64 = 256 * 1024;
-/// Most bytes of each text part that are read.
-const MAX_TEXT_BYTES: u64 = 128 * 1024;
-/// Most text parts that are joined.
-const MAX_TEXT_PARTS: usize = 5;
 /// Attempts to read a mail before it is marked and ignored.
 const MAX_ATTEMPTS: u32 = 5;
 
@@ -261,32 +259,28 @@ impl MailReceiver<'_> {
         Ok(MailOutcome::Accepted(Box::new(message)))
     }
 
-    /// The text of the mail: its plain parts, or the first HTML part if it has no plain ones.
+    /// The text of the mail: its text parts in their order, one of several alternatives.
     async fn part_text(
         &self,
         connection: &mut ImapConnection,
         uid: u64,
         parts: Option<&[BodyPart]>,
     ) -> Result<String, PlatformError> {
-        let parts_of = |media_type: &'static str| {
-            let parts = parts.unwrap_or_default().iter();
-            parts.filter(move |part| part.is_text() && part.media_type == media_type)
-        };
-        let mut text_parts: Vec<&BodyPart> = parts_of("text/plain").take(MAX_TEXT_PARTS).collect();
-        if text_parts.is_empty() {
-            text_parts.extend(parts_of("text/html").take(1));
-        }
         let mut mail_text = String::new();
-        for part in text_parts {
+        let parts = parts.unwrap_or_default();
+        for part in text::read_texts(parts) {
             let section = &part.section;
             let items = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
             let fetched = connection.fetch(uid, &items).await?;
             let body = fetched.as_ref().and_then(|fetched| fetched.body(section));
-            let part_text = mail::part_text(part, body.unwrap_or_default());
+            let part_text = text::part_text(part, body.unwrap_or_default());
             if !mail_text.is_empty() && !part_text.trim().is_empty() {
                 mail_text.push('\n');
             }
             mail_text.push_str(part_text.trim_end());
+        }
+        if text::has_further_texts(parts) {
+            mail_text.push_str("\n[Further texts are attached.]");
         }
         Ok(mail_text)
     }

@@ -134,6 +134,54 @@ async fn a_mail_is_received_with_its_text_and_files_and_marked() {
     all_are_seen(&options).await;
 }
 
+/// A mail of a listed person with these parts: media type and text.
+fn mixed_mail(parts: &[(&str, &str)]) -> Vec<u8> {
+    let head = format!(
+        "{AUTHENTICATION_RESULTS}\r\nFrom: ada@example.org\r\nMIME-Version: 1.0\r\n\
+         Content-Type: multipart/mixed; boundary=b\r\n\r\n"
+    );
+    let parts = parts
+        .iter()
+        .map(|(media_type, text)| format!("--b\r\nContent-Type: {media_type}\r\n\r\n{text}\r\n"));
+    format!("{head}{}--b--\r\n", parts.collect::<String>()).into_bytes()
+}
+
+#[tokio::test]
+async fn all_texts_of_a_mail_are_read_in_their_order() {
+    let dovecot = DovecotServer::start();
+    let (html, pdf) = ("text/html", "application/pdf; name=a.pdf");
+    let picture = ("image/png; name=a.png", "x");
+    let with_footer = [
+        (html, "<p>Please cancel order 17</p>"),
+        (pdf, "x"),
+        ("text/plain", "Sent from my iPhone"),
+    ];
+    dovecot.put("INBOX", &mixed_mail(&with_footer));
+    let around_a_file = [(html, "<p>before</p>"), (pdf, "x"), (html, "<p>after</p>")];
+    dovecot.put("INBOX", &mixed_mail(&around_a_file));
+    let texts = ["1", "2", "3", "4", "5", "6", "7"].map(|text| [("text/plain", text), picture]);
+    dovecot.put("INBOX", &mixed_mail(texts.as_flattened()));
+    let email = with_short_delays(dovecot.options(None));
+    let messages = receive_mails(&email, 0, 3).await;
+    let lines = |message: &InboundMessage| -> Vec<String> {
+        let lines = message.text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        lines(&messages[0]),
+        ["Please cancel order 17", "Sent from my iPhone"]
+    );
+    assert_eq!(messages[0].attachments.len(), 1);
+    assert_eq!(lines(&messages[1]), ["before", "after"]);
+    let further = "[Further texts are attached.]";
+    assert_eq!(lines(&messages[2]), ["1", "2", "3", "4", "5", further]);
+    let files = &messages[2].attachments;
+    assert_eq!(files.len(), 9);
+    assert_eq!(fetch_bytes(&email, &files[7]).await.unwrap(), b"6");
+    assert_eq!(fetch_bytes(&email, &files[8]).await.unwrap(), b"7");
+}
+
 #[tokio::test]
 async fn a_mail_that_arrives_during_the_wait_is_delivered() {
     let dovecot = DovecotServer::start();

@@ -33,7 +33,7 @@ impl FakeSlack {
             .replace('<', "&lt;")
             .replace('>', "&gt;");
         let payload = json!({
-            "type": "block_actions",
+            "type": "block_actions", "team": { "id": "T1", "domain": "fake" }, "enterprise": null,
             "user": { "id": user, "username": "ada", "name": "ada", "team_id": "T1" },
             "container": { "type": "message", "message_ts": ts, "channel_id": channel, "is_ephemeral": false },
             "channel": { "id": channel, "name": "ops" },

@@ -28,6 +28,8 @@ pub(super) struct SlackFile {
     pub(super) name: String,
     pub(super) length: u64,
     pub(super) content: Option<ContentDigest>,
+    /// The URL of a file of a user.
+    pub(super) url: Option<String>,
     /// Channel, time stamp, and number of `files.info` calls until the share is visible.
     pub(super) shared: Option<(String, String, u32)>,
 }

@@ -248,3 +248,50 @@ async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
         assert_eq!((request.target(), secret), ("/hook", Some("hook-secret")));
     }
 }
+
+#[tokio::test]
+async fn places_contacts_polls_and_dice_are_texts() {
+    let fixture = BotFixture::new().await;
+    let location = json!({ "latitude": 52.5, "longitude": 13.25 });
+    for (content, expected) in [
+        (
+            json!({ "contact": { "phone_number": "+49 1", "first_name": "Bo", "last_name": "Li" } }),
+            "Contact: Bo Li, +49 1",
+        ),
+        (json!({ "location": location }), "Location: 52.5, 13.25"),
+        (
+            json!({ "location": location, "venue": { "title": "Home", "address": "A 1", "location": location } }),
+            "Location: Home, A 1, 52.5, 13.25",
+        ),
+        (
+            json!({ "poll": { "question": "When?", "options": [{ "text": "now" }, { "text": "later" }] } }),
+            "Poll: When?\n- now\n- later",
+        ),
+        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "🎲 4"),
+    ] {
+        let mut update = fixture.fake.user_writes(fixture.chat, "hello", None);
+        let message = update["message"].as_object_mut().unwrap();
+        message.remove("text");
+        message.extend(content.as_object().unwrap().clone());
+        assert_eq!(messages_of(&fixture, &update)[0].text, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_move_of_a_group_is_reported_by_both_messages_about_it() {
+    let fixture = BotFixture::new().await;
+    for (chat, field, other) in [
+        (-42, "migrate_to_chat_id", -100),
+        (-100, "migrate_from_chat_id", -42),
+    ] {
+        let update = json!({ "update_id": 1, "message": {
+            "message_id": 5, "chat": { "id": chat }, "from": { "id": 1 }, field: other,
+        } });
+        let request = request(&["hook-secret"], update.to_string());
+        let reply = fixture.bot.webhook(&request).unwrap();
+        assert!(reply.messages.is_empty());
+        let moves = reply.moved_chats.iter();
+        let moves: Vec<_> = moves.map(|moved| (&*moved.from, &*moved.to)).collect();
+        assert_eq!(moves, [("-42", "-100")]);
+    }
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::Sha256;
 use url::form_urlencoded;
 
-use super::CloudOptions;
+use super::{CloudOptions, content};
 
 /// Responds to the verification of the address, or parses a signed notification. Unknown fields and kinds are ignored,
 /// so that Meta does not send them again.
@@ -39,7 +39,7 @@ pub(super) fn read_webhook(
         let is_own_number = value
             .pointer("/metadata/phone_number_id")
             .and_then(Value::as_str)
-            .is_none_or(|number| number == options.phone_number_id);
+            .is_some_and(|number| number == options.phone_number_id);
         if is_own_number {
             reply.messages.extend(
                 each_member(value, "messages")
@@ -128,7 +128,7 @@ fn each_member<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Val
         .flatten()
 }
 
-/// `None` for kinds with neither text nor a file, such as reactions.
+/// `None` for kinds without content, such as reactions.
 fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         message
@@ -137,24 +137,16 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
             .unwrap_or_default()
     };
     let kind = text("/type");
-    let content = message.get(kind)?;
-    let content_field = |name: &str| {
-        content
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let attachments = match kind {
-        "image" | "video" | "audio" | "document" | "sticker" => {
+    let content = message.get(kind);
+    let attachments = match (kind, content) {
+        ("image" | "video" | "audio" | "document" | "sticker", Some(content)) => {
             vec![inbound_attachment(kind, content, text("/id"))]
         }
-        "text" => Vec::new(),
-        _ => return None,
+        _ => Vec::new(),
     };
-    let message_text = if kind == "text" {
-        content_field("body")
-    } else {
-        content_field("caption")
+    let Some(message_text) = content::message_text(kind, content.unwrap_or(&Value::Null)) else {
+        tracing::debug!(kind, "ignored a message without content");
+        return None;
     };
     Some(InboundMessage {
         target: DeliveryTarget {
@@ -166,7 +158,7 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
         },
         message_id: text("/id").to_owned(),
         sender: text("/from").to_owned(),
-        text: message_text.to_owned(),
+        text: message_text,
         attachments,
     })
 }

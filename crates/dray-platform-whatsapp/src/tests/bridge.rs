@@ -1,6 +1,7 @@
 //! Tests of the bridge.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -180,6 +181,50 @@ async fn the_bridge_gets_the_path_that_is_valid_on_its_machine() {
     let messages = fixture.fake.visible_messages(&chat);
     let path = messages[0].payload["filePath"].as_str().unwrap();
     assert!(path.starts_with(link.to_str().unwrap()), "{path}");
+}
+
+#[tokio::test]
+async fn copies_that_a_killed_process_left_are_removed_after_their_time() {
+    let fixture = BridgeFixture::new().await;
+    let copy = |name: &str, age: Duration| {
+        let directory = fixture.directory.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let file = std::fs::File::create(directory.join("report.pdf")).unwrap();
+        let modified = file.metadata().unwrap().modified().unwrap() - age;
+        file.set_modified(modified).unwrap();
+        std::fs::File::open(&directory)
+            .unwrap()
+            .set_modified(modified)
+            .unwrap();
+    };
+    copy("out-1", Duration::from_hours(3));
+    copy("out-2", Duration::from_mins(30));
+    copy("in-1", Duration::from_hours(3));
+    let left = || {
+        let entries = std::fs::read_dir(fixture.directory.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let chat = fixture.fake.chat();
+    let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
+    deliver(&fixture.bridge(), &delivery).await.unwrap();
+    assert_eq!(left(), ["in-1", "out-2"]);
+    copy("out-3", Duration::from_hours(3));
+    fixture
+        .fake
+        .write(json!({ "messageId": "m1", "chatId": "49@s.whatsapp.net" }));
+    let bridge = fixture.bridge();
+    let stop = CancellationToken::new();
+    let (sink, _stored) = conformance::RecordingSink::new(0);
+    let polling = bridge.poll(&sink, stop.clone());
+    let stopping = async {
+        dray_testkit::eventually("the removal", async || (left().len() == 2).then_some(())).await;
+        stop.cancel();
+    };
+    let (polled, ()) = tokio::join!(polling, stopping);
+    polled.unwrap();
+    assert_eq!(left(), ["in-1", "out-2"]);
 }
 
 #[derive(Debug, Default)]

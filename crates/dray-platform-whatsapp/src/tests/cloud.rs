@@ -290,6 +290,10 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
             .messages
             .is_empty()
     );
+    let value = event["entry"][0]["changes"][0]["value"].as_object_mut();
+    value.unwrap().remove("metadata");
+    let of_no_number = cloud.webhook(&signed_request(&event, APP_SECRET)).unwrap();
+    assert!(of_no_number.messages.is_empty());
     let reaction = message_event(
         &json!({ "from": "49", "id": "wamid.1", "type": "reaction", "reaction": {} }),
     );
@@ -300,6 +304,51 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
             .messages
             .is_empty()
     );
+}
+
+#[tokio::test]
+async fn answers_of_people_that_are_no_text_have_their_content_as_text() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let cloud = cloud(options(&fake));
+    let contact = json!({ "name": { "formatted_name": "Bo" }, "phones": [{ "phone": "+49 1" }, { "phone": "+49 2" }] });
+    for (kind, content, expected) in [
+        (
+            "button",
+            json!({ "payload": "p", "text": "Yes, send it" }),
+            "Yes, send it",
+        ),
+        (
+            "interactive",
+            json!({ "type": "button_reply", "button_reply": { "id": "1", "title": "Later" } }),
+            "Later",
+        ),
+        (
+            "interactive",
+            json!({ "type": "list_reply", "list_reply": { "id": "1", "title": "Blue", "description": "a colour" } }),
+            "Blue\na colour",
+        ),
+        (
+            "location",
+            json!({ "latitude": 52.5, "longitude": 13.25, "name": "Home", "address": "A 1" }),
+            "Location: Home, A 1, 52.5, 13.25",
+        ),
+        ("contacts", json!([contact]), "Contact: Bo, +49 1, +49 2"),
+        (
+            "order",
+            json!({ "text": "please", "product_items": [{ "product_retailer_id": "x-1", "quantity": 2 }] }),
+            "please\nOrder: 2 × x-1",
+        ),
+    ] {
+        let message = json!({ "from": "49", "id": "wamid.1", "type": kind, kind: content });
+        let request = signed_request(&message_event(&message), APP_SECRET);
+        let reply = cloud.webhook(&request).unwrap();
+        let texts: Vec<_> = reply.messages.iter().map(|message| &message.text).collect();
+        assert_eq!(texts, [expected]);
+        assert_eq!(reply.messages[0].target.chat, "49");
+    }
+    let unsupported = json!({ "from": "49", "id": "wamid.1", "type": "unsupported", "errors": [{ "code": 131_051 }] });
+    let request = signed_request(&message_event(&unsupported), APP_SECRET);
+    assert_eq!(cloud.webhook(&request).unwrap().messages.len(), 1);
 }
 
 #[test]

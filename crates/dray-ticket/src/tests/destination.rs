@@ -1,5 +1,7 @@
 //! Tickets that end in a sandbox or a chat, and those that begin in a sandbox.
 
+mod chats;
+
 use std::sync::{Arc, Mutex};
 
 use dray_bus::{Bus, test_bus};
@@ -234,42 +236,6 @@ async fn a_ticket_cannot_be_revoked_while_its_content_is_brought_to_the_sandbox(
     );
     assert_eq!(response.status, 201, "{response:?}");
     assert_eq!(response.json()["receipt"]["kind"], "sandbox");
-}
-
-#[tokio::test]
-async fn an_upload_ends_in_the_chat_with_its_delivery() {
-    let fixture = DestinationFixture::new().await;
-    let sent = fixture
-        .fake::<v1::SendFileRequested>(|_| {
-            Ok(v1::DeliveryAccepted {
-                delivery_id: "d-1".to_owned(),
-                duplicate: false,
-            })
-        })
-        .await;
-    fixture
-        .fake::<v1::DeliveryOutcomeRequest>(|request| {
-            Ok(v1::DeliveryReport {
-                delivery_id: request.delivery_id.clone(),
-                finished: true,
-                success: true,
-                ..v1::DeliveryReport::default()
-            })
-        })
-        .await;
-    let destination = TicketDestination::Chat {
-        message: "Here it is".to_owned(),
-    };
-    let request = TicketRequest::upload(100).destination(Some(destination));
-    let url = fixture.fixture.issue(request).await;
-    let response = fixture.put(&url, b"some text").await;
-    assert_eq!(response.status, 201, "{response:?}");
-    assert_eq!(response.json()["receipt"]["delivery_id"], "d-1");
-    assert_eq!(response.json()["receipt"]["finished"], true);
-    let sent = sent.lock().unwrap();
-    assert_eq!(sent[0].1.message, "Here it is");
-    assert_eq!(sent[0].1.session, Principal::default().session.as_str());
-    assert!(sent[0].1.target.is_none() && sent[0].1.sandbox.is_empty());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
-use dray_proto::v1;
+use dray_proto::v1::{self, FileState};
 use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
@@ -273,16 +273,21 @@ async fn wait_for_outcome(
 
 /// Remarks that the lines of the files leave out: how many did not arrive, and the outcome of the text.
 fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
-    let arrived = |file: &&v1::DeliveredFile| file.file_state().is_shown();
-    let (count, shown) = (
-        report.files.len(),
-        report.files.iter().filter(arrived).count(),
-    );
+    let count = report.files.len();
+    let states = || report.files.iter().map(v1::DeliveredFile::file_state);
+    let unknown = states()
+        .filter(|state| *state == FileState::Unknown)
+        .count();
+    let failed = count - unknown - states().filter(|state| state.is_shown()).count();
     let mut lines = Vec::new();
-    if shown < count {
+    if failed > 0 {
         lines.push(format!(
-            "{} of {count} did not arrive; the lines above say why.",
-            count - shown
+            "{failed} of {count} did not arrive; the lines above say why."
+        ));
+    }
+    if unknown > 0 {
+        lines.push(format!(
+            "{unknown} of {count} may have arrived; look into the chat before you send again."
         ));
     }
     let lacks_account =
@@ -301,7 +306,10 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     }
     // The first line of the notice is about the files, which the count above already shows; the others are about the
     // text.
-    let remarks = report.notice.lines().skip(usize::from(shown < count));
+    let remarks = report
+        .notice
+        .lines()
+        .skip(usize::from(failed + unknown > 0));
     lines.extend(remarks.map(|line| name::shown_text(line, 500)));
     lines
 }
@@ -313,8 +321,6 @@ fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
 
 #[cfg(test)]
 mod tests {
-    use dray_proto::v1::FileState;
-
     use super::*;
 
     fn report(states: &[FileState], notice: &str) -> v1::DeliveryReport {
@@ -342,7 +348,10 @@ mod tests {
         ];
         assert_eq!(
             undelivered_remarks(&report(&files, "⚠️ Couldn't deliver: a.")),
-            ["2 of 5 did not arrive; the lines above say why."]
+            [
+                "1 of 5 did not arrive; the lines above say why.",
+                "1 of 5 may have arrived; look into the chat before you send again.",
+            ]
         );
     }
 

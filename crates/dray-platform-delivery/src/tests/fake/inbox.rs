@@ -68,6 +68,16 @@ impl FakePlatform {
         self.lock().waiting.push(message);
     }
 
+    /// Accepts longer bodies of webhook requests.
+    pub(crate) fn accept_webhooks_of(&self, bytes: usize) {
+        self.lock().max_webhook_bytes = bytes;
+    }
+
+    /// Serves only webhook requests of this workspace, which their header names.
+    pub(crate) fn serve_workspace(&self, workspace: &str) {
+        self.lock().workspace = Some(workspace.to_owned());
+    }
+
     /// Number of polls that returned messages.
     pub(crate) fn polls(&self) -> usize {
         self.lock().polls
@@ -99,12 +109,43 @@ impl InboundSource for FakePlatform {
                 ..WebhookReply::default()
             });
         }
-        let message = serde_json::from_slice(&request.body)
-            .map_err(|_| PlatformError::new(ErrorKind::BadFormat, "no message"))?;
+        let no_message = |_| PlatformError::new(ErrorKind::BadFormat, "no message");
+        let messages = match request.query.as_str() {
+            "batch" => serde_json::from_slice(&request.body).map_err(no_message)?,
+            _ => vec![serde_json::from_slice(&request.body).map_err(no_message)?],
+        };
+        let headers = request.headers.iter();
+        let workspaces = headers.filter(|(name, _)| name == "x-workspace");
         Ok(WebhookReply {
-            messages: vec![message],
+            messages,
+            workspaces: workspaces.map(|(_, value)| value.clone()).collect(),
             ..WebhookReply::default()
         })
+    }
+
+    fn max_webhook_bytes(&self) -> usize {
+        self.lock().max_webhook_bytes
+    }
+
+    async fn serves_workspaces(&self, workspaces: &[String]) -> Result<bool, PlatformError> {
+        let own = self.lock().workspace.clone();
+        match own.as_deref() {
+            Some("unknown") => Err(PlatformError::new(ErrorKind::Transient, "not identified")),
+            Some(own) => Ok(workspaces.iter().any(|id| id == own)),
+            None => Ok(true),
+        }
+    }
+
+    /// Names an attachment that has no name.
+    async fn describe(
+        &self,
+        attachment: &InboundAttachment,
+    ) -> Result<InboundAttachment, PlatformError> {
+        let mut described = attachment.clone();
+        if described.name.is_empty() {
+            "described.csv".clone_into(&mut described.name);
+        }
+        Ok(described)
     }
 
     async fn poll(
