@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use super::CliHome;
+use super::{CliHome, line};
 
 /// Runs a command whose standard output is a full device, and checks that it fails with the reason on standard error.
 #[track_caller]
@@ -37,10 +37,10 @@ fn output_onto_a_full_device_is_a_failure() {
     check_full(&home, &["doctor"]);
 }
 
-#[test]
-fn a_reader_that_ends_early_does_not_fail_the_command() {
-    let home = CliHome::new();
-    let mut command = home.dray(&["completions", "bash"]);
+/// Runs a command of whose output only the beginning is read, and checks that it succeeds.
+#[track_caller]
+fn check_head(home: &CliHome, arguments: &[&str]) {
+    let mut command = home.dray(arguments);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut head = [0; 10];
@@ -48,8 +48,23 @@ fn a_reader_that_ends_early_does_not_fail_the_command() {
     output.read_exact(&mut head).unwrap();
     drop(output);
     let ended = child.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
-    assert!(ended.stderr.is_empty(), "{ended:?}");
+    assert!(ended.status.success(), "{arguments:?}: {ended:?}");
+    assert!(ended.stderr.is_empty(), "{arguments:?}: {ended:?}");
+}
+
+#[test]
+fn a_reader_that_ends_early_does_not_fail_the_command() {
+    let home = CliHome::new();
+    check_head(&home, &["completions", "bash"]);
+    // Larger than a pipe, so that the command writes after the end of its reader.
+    std::fs::write(home.0.path().join("large.bin"), vec![7; 1 << 20]).unwrap();
+    let file = home.0.path().join("large.bin").display().to_string();
+    let put = line(&home.run(&["artifact", "put", &file, "--json"]));
+    let sha256 = put["sha256"].as_str().unwrap();
+    check_head(&home, &["artifact", "get", sha256, "-o", "-"]);
+    let sandbox = format!("local:{}", home.0.path().display());
+    let get = ["sandbox", "get", &sandbox, "large.bin", "-o", "-"];
+    check_head(&home, &get);
 }
 
 #[test]
