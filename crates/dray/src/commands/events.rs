@@ -7,9 +7,9 @@ use dray_proto::json::message_json;
 use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
 use crate::context::SystemConnection;
-use crate::outcome::{CommandFailure, print_line};
+use crate::outcome::{CommandFailure, has_output_ended, print_line};
 
-/// Prints events until the wanted number was printed or the command is interrupted.
+/// Prints events until the wanted number was printed or the reader of standard output has ended.
 pub(crate) async fn run(
     global: &GlobalOptions,
     events: &EventsCommand,
@@ -30,11 +30,8 @@ pub(crate) async fn run(
     };
     let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
     let mut shown = 0;
-    while count.is_none_or(|count| shown < count) {
-        tokio::select! {
-            event = stream.next() => print_event(global, &event.map_err(unreadable)?),
-            _ = tokio::signal::ctrl_c() => break,
-        }
+    while count.is_none_or(|count| shown < count) && !has_output_ended() {
+        print_event(global, &stream.next().await.map_err(unreadable)?);
         shown += 1;
     }
     system.close().await;
