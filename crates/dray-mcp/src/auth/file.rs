@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use dray_jwt::check_secure_url;
-use dray_types::{SessionId, Sha256Digest, TenantId};
+use dray_types::{SessionId, Sha256Digest, TenantId, toml_problem};
 use serde::Deserialize;
 
 use super::{
@@ -27,13 +27,12 @@ pub enum AuthFileError {
         source: std::io::Error,
     },
     /// The file is not TOML, or has unknown keys.
-    #[error("{} is not valid", path.display())]
+    #[error("{} is not valid: {problem}", path.display())]
     Syntax {
         /// The configuration file.
         path: PathBuf,
-        /// The error of the parser, with its position.
-        #[source]
-        source: Box<toml::de::Error>,
+        /// The line and the problem. The error of the parser would show the line, which may have a token.
+        problem: String,
     },
     /// A value cannot be used.
     #[error("{key} {problem}")]
@@ -114,9 +113,9 @@ impl AuthOptions {
     /// [`AuthFileError`].
     pub fn read(path: &Path, tenant: &TenantId) -> Result<Self, AuthFileError> {
         let text = read_text(path)?;
-        let file: AuthFile = toml::from_str(&text).map_err(|source| AuthFileError::Syntax {
+        let file: AuthFile = toml::from_str(&text).map_err(|error| AuthFileError::Syntax {
             path: path.to_owned(),
-            source: Box::new(source),
+            problem: toml_problem(&text, error.span().map(|span| span.start), error.message()),
         })?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut names = BTreeSet::new();
@@ -304,6 +303,23 @@ mod tests {
             ),
         ] {
             let error = read(&text).unwrap_err().to_string();
+    #[test]
+    fn a_problem_of_the_file_shows_no_token() {
+        let token = "[[token]]\nname = 'ci'\nsession = 's1'\nscopes = []\n";
+        for line in [
+            "token = 's3cr3t-of-the-ci'",
+            "sha256 = 's3cr3t-of-the-ci",
+            "file = ['s3cr3t-of-the-ci']",
+            "tenant = 's3cr3t-of-the-ci' tenant",
+            "s3cr3t-of-the-ci",
+            "sha256 = 's3cr3t-of-the-ci'",
+        ] {
+            let error = read(&format!("{token}{line}\n")).unwrap_err();
+            let texts = format!("{} {error:?}", dray_types::ErrorChain(&error));
+            assert!(!texts.contains("s3cr3t"), "{line}: {texts}");
+        }
+    }
+
             assert!(error.contains(problem), "{text}: {error}");
         }
     }
