@@ -1,5 +1,8 @@
 //! Tests of flag values that cannot be used: each is refused with the flag's name, and nothing runs.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use super::{CliHome, check, line};
 
 /// Checks that a command line is refused as wrong, and that the reason has these words.
@@ -11,6 +14,19 @@ fn check_refused(home: &CliHome, arguments: &[&str], words: &[&str]) {
     for word in words {
         assert!(errors.contains(word), "{arguments:?}: {errors}");
     }
+}
+
+#[test]
+fn a_setting_that_is_not_unicode_is_refused() {
+    let home = CliHome::new();
+    let output = home
+        .dray(&["config", "show"])
+        .env("DRAY_CONFIG", OsStr::from_bytes(b"/etc/dray-\xff.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("DRAY_CONFIG"), "{errors}");
 }
 
 #[test]
