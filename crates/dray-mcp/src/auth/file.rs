@@ -119,7 +119,7 @@ impl AuthOptions {
         })?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut names = BTreeSet::new();
-        let mut tokens: Vec<StaticToken> = Vec::new();
+        let mut options = Self::default();
         for table in &file.token {
             let key = format!("token `{}`:", table.name);
             // The name is the subject of audit events, so two tokens must not share one.
@@ -127,17 +127,13 @@ impl AuthOptions {
                 return Err(unusable(key, "the name is missing or used twice"));
             }
             let token = table.token(directory, tenant)?;
-            // The first would always win, and the rights of the second would silently never apply.
-            if tokens.iter().any(|other| other.token == token.token) {
-                return Err(unusable(key, "another token has the same secret"));
-            }
-            tokens.push(token);
+            let added = options.add_token(token);
+            added.map_err(|error| unusable(key, error))?;
         }
-        let oauth = file
+        options.oauth = file
             .oauth
             .map(|oauth| oauth.options(directory))
             .transpose()?;
-        let options = Self { tokens, oauth };
         // An empty file would open the endpoint to everyone, which is never intended.
         if !options.is_required() {
             return Err(unusable(
@@ -303,6 +299,10 @@ mod tests {
             ),
         ] {
             let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn a_problem_of_the_file_shows_no_token() {
         let token = "[[token]]\nname = 'ci'\nsession = 's1'\nscopes = []\n";
@@ -317,10 +317,6 @@ mod tests {
             let error = read(&format!("{token}{line}\n")).unwrap_err();
             let texts = format!("{} {error:?}", dray_types::ErrorChain(&error));
             assert!(!texts.contains("s3cr3t"), "{line}: {texts}");
-        }
-    }
-
-            assert!(error.contains(problem), "{text}: {error}");
         }
     }
 
