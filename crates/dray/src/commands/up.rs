@@ -9,6 +9,7 @@ use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
 use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
+use dray_jwt::check_secure_url;
 use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
@@ -207,11 +208,17 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         print_note(&format!("MCP: {mcp_url}"));
     }
     if let Some(ticket_url) = ticket_url {
-        print_note(&format!(
-            "tickets: {ticket_url} (make one: dray ticket upload --endpoint {ticket_url})"
-        ));
+        print_note(&ticket_note(ticket_url));
     }
     if let Some(grpc) = shown(addresses.grpc) {
         print_note(&format!("gRPC: {grpc} (health and reflection included)"));
+    }
+}
+
+fn ticket_note(url: &str) -> String {
+    match check_secure_url(url) {
+        Ok(_) => format!("tickets: {url} (make one: dray ticket upload --endpoint {url})"),
+        // The command sends a key, so it does not use an address of other machines without TLS.
+        Err(_) => format!("tickets: {url}"),
     }
 }
