@@ -1,5 +1,9 @@
 //! Tests of `dray artifact`: stored files, and the store of a running system.
 
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::process::Command;
+
 use serde_json::Value;
 
 use super::{CliHome, check, line};
@@ -23,6 +27,41 @@ fn artifacts_are_stored_and_fetched_by_their_tenant_only() {
     let foreign = home.run(&["artifact", "get", sha256, "--tenant", "other", "--json"]);
     assert_eq!(foreign.status.code(), Some(1));
     assert_eq!(line(&foreign)["fault"]["code"], "not_found");
+}
+
+#[test]
+fn content_goes_into_a_pipe_and_through_a_link_and_replaces_neither() {
+    let home = CliHome::new();
+    let path = |name: &str| home.0.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    fs::write(path("in.txt"), "content").unwrap();
+    let put = line(&home.run(&["artifact", "put", &text("in.txt"), "--json"]));
+    let get = |output: &str| {
+        let sha256 = put["sha256"].as_str().unwrap();
+        let received = home.run(&["artifact", "get", sha256, "-o", output]);
+        assert!(received.status.success(), "{received:?}");
+    };
+    let made = Command::new("mkfifo").arg(path("pipe")).status().unwrap();
+    assert!(made.success());
+    let pipe = path("pipe");
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    get(&text("pipe"));
+    // A pipe that was replaced has no writer, and its reader waits for ever.
+    let kind = fs::symlink_metadata(path("pipe")).unwrap().file_type();
+    assert!(kind.is_fifo());
+    assert_eq!(reader.join().unwrap(), b"content");
+    fs::write(path("kept.txt"), "old").unwrap();
+    symlink("kept.txt", path("link")).unwrap();
+    get(&text("link"));
+    assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+    assert_eq!(fs::read(path("kept.txt")).unwrap(), b"content");
+    let sandbox = format!("local:{}", home.0.path().display());
+    fs::write(path("kept.txt"), "old").unwrap();
+    let arguments = ["sandbox", "get", &sandbox, "in.txt", "-o", &text("link")];
+    let received = home.run(&arguments);
+    assert!(received.status.success(), "{received:?}");
+    assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+    assert_eq!(fs::read(path("kept.txt")).unwrap(), b"content");
 }
 
 #[test]

@@ -52,12 +52,12 @@ fn send_signal(signal: &str, child: &Child) {
     assert!(sent.unwrap().success());
 }
 
-async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {
+pub(super) async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {
     send_signal(signal, child);
     exit_code(child).await
 }
 
-async fn exit_code(child: &mut Child) -> Option<i32> {
+pub(super) async fn exit_code(child: &mut Child) -> Option<i32> {
     let status = eventually("the end of the command", async || child.try_wait().unwrap()).await;
     status.code()
 }

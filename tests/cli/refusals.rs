@@ -1,5 +1,10 @@
 //! Tests of flag values that cannot be used: each is refused with the flag's name, and nothing runs.
 
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Stdio;
+
 use super::{CliHome, check, line};
 
 /// Checks that a command line is refused as wrong, and that the reason has these words.
@@ -11,6 +16,48 @@ fn check_refused(home: &CliHome, arguments: &[&str], words: &[&str]) {
     for word in words {
         assert!(errors.contains(word), "{arguments:?}: {errors}");
     }
+}
+
+#[test]
+fn a_system_whose_tickets_have_no_records_does_not_start() {
+    let home = CliHome::new();
+    let state = home.0.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("tickets"), "not a directory").unwrap();
+    let state = state.display().to_string();
+    // The service `tickets` would refuse to start, but the endpoint does not need it.
+    let options = ["--only", "egress-fetcher", "--http", "127.0.0.1:0"];
+    let tickets = ["--tickets", "127.0.0.1:0", "--json", "--state", &state];
+    let mut command = home.dray(&["up"]);
+    let mut up = command
+        .args(options)
+        .args(tickets)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut output = BufReader::new(up.stdout.take().unwrap());
+    output.read_line(&mut first).unwrap();
+    // A system that has started would run until a signal.
+    let _ = up.kill();
+    up.wait().unwrap();
+    let first: serde_json::Value = serde_json::from_str(&first).unwrap();
+    let message = first["fault"]["message"].as_str();
+    let is_named = message.is_some_and(|message| message.contains("records of tickets"));
+    assert!(is_named, "{first}");
+}
+
+#[test]
+fn a_setting_that_is_not_unicode_is_refused() {
+    let home = CliHome::new();
+    let output = home
+        .dray(&["config", "show"])
+        .env("DRAY_CONFIG", OsStr::from_bytes(b"/etc/dray-\xff.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("DRAY_CONFIG"), "{errors}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::compression;
 use crate::login;
 use crate::oidc;
 use crate::page;
+use crate::session::RequestOrigin;
 use crate::state::ConsoleState;
 
 /// Content Security Policy: the browser loads and runs only files of this console, and no script or style inside a
@@ -77,13 +78,36 @@ pub(crate) async fn check_request(
     request: Request,
     next: Next,
 ) -> Response {
+    answer_checked(state, RequestOrigin::Person, request, next).await
+}
+
+/// Like [`check_request`], for an address that the script of an open page requests by itself.
+pub(crate) async fn check_page_request(
+    State(state): State<ConsoleState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    answer_checked(state, RequestOrigin::OpenPage, request, next).await
+}
+
+async fn answer_checked(
+    state: ConsoleState,
+    origin: RequestOrigin,
+    request: Request,
+    next: Next,
+) -> Response {
     let accepts_gzip = compression::accepts_gzip(request.headers());
-    let response = with_headers(admit_request(state, request, next).await);
+    let response = with_headers(admit_request(state, origin, request, next).await);
     compression::compress(response, accepts_gzip).await
 }
 
 /// Refuses requests under other host names and from other origins, finds the session, and passes the request on.
-async fn admit_request(state: ConsoleState, mut request: Request, next: Next) -> Response {
+async fn admit_request(
+    state: ConsoleState,
+    origin: RequestOrigin,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     if !state.origins.has_host(request.uri(), headers) {
         // The page has no link, because every page under this host name is this refusal.
@@ -111,7 +135,7 @@ async fn admit_request(state: ConsoleState, mut request: Request, next: Next) ->
     let is_public = public_paths.contains(&path) || path.starts_with("/assets/");
     if !is_public {
         let secret = state.cookie.read(headers);
-        let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));
+        let session = secret.and_then(|secret| state.sessions.find(secret, origin, state.now_ms()));
         let Some(session) = session else {
             // Only a `GET` can be repeated after the login; a form's path has no page.
             let return_path = request.uri().path_and_query().filter(|_| is_reading);

@@ -265,10 +265,6 @@ fn playground_routes() -> Router<ConsoleState> {
         .route("/playground", get(playground::playground_page))
         .route("/playground/{id}", get(playground::conversation_page))
         .route(
-            "/playground/{id}/events",
-            get(playground::stream::answer_events),
-        )
-        .route(
             "/playground/{id}/requests/{turn}",
             get(playground::request_page),
         )
@@ -276,6 +272,22 @@ fn playground_routes() -> Router<ConsoleState> {
             "/playground/{id}/files/{turn}/{number}",
             get(playground::answer_file),
         )
+}
+
+/// Every address that the script of an open page requests by itself. Such a request is no use of the session.
+fn open_page_routes(state: &ConsoleState) -> Router<ConsoleState> {
+    let checked = middleware::from_fn_with_state(state.clone(), guard::check_page_request);
+    Router::new()
+        .route("/status", get(setup::status_json))
+        .route("/live/events", get(live::live_events))
+        .route("/live/charts", get(live::chart_fragment))
+        .route("/policy/replay/progress", get(replay::progress_fragment))
+        .route(
+            "/playground/{id}/events",
+            get(playground::stream::answer_events),
+        )
+        .method_not_allowed_fallback(refused_method)
+        .layer(checked)
 }
 
 /// Every address that takes a form, with its handler: the only place with such routes, so that a test sends to each of
@@ -324,10 +336,7 @@ fn router(state: ConsoleState) -> Router {
         .route(oidc::BEGIN_PATH, get(oidc::begin_login))
         .route(oidc::RETURN_PATH, get(oidc::complete_login))
         .route(oidc::LOGOUT_RETURN_PATH, get(oidc::logout_return_page))
-        .route("/status", get(setup::status_json))
         .route("/live", get(live::live_page))
-        .route("/live/events", get(live::live_events))
-        .route("/live/charts", get(live::chart_fragment))
         .route("/operations/{operation}", get(operation::operation_page))
         .route("/deliveries", get(deliveries::list_page))
         .route("/letters", get(letters::list_page))
@@ -335,7 +344,6 @@ fn router(state: ConsoleState) -> Router {
         .route("/policy", get(policy::empty_page))
         .route("/policy/replay", get(replay::replay_page))
         .route("/questions", get(questions::list_page))
-        .route("/policy/replay/progress", get(replay::progress_fragment))
         .route("/files", get(files::list_page))
         .route("/files/{digest}", get(files::file_page))
         .route("/sandboxes", get(sandboxes::browse_page))
@@ -358,5 +366,6 @@ fn router(state: ConsoleState) -> Router {
             state.clone(),
             guard::check_request,
         ))
+        .merge(open_page_routes(&state))
         .with_state(state)
 }

@@ -77,6 +77,15 @@ fn xor(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> [u8; SECRET_BYT
     mixed
 }
 
+/// What makes a browser send a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOrigin {
+    /// A person opens a page or sends a form.
+    Person,
+    /// The script of an open page, again and again. It must not keep the session of a person who has left.
+    OpenPage,
+}
+
 #[derive(Debug)]
 struct SessionEntry {
     session: ConsoleSession,
@@ -136,8 +145,13 @@ impl SessionStore {
         (secret, session)
     }
 
-    /// The open session with this secret, which counts as used now.
-    pub(crate) fn find(&self, secret: &str, now_ms: u64) -> Option<ConsoleSession> {
+    /// The open session with this secret. A request of a person counts as use.
+    pub(crate) fn find(
+        &self,
+        secret: &str,
+        origin: RequestOrigin,
+        now_ms: u64,
+    ) -> Option<ConsoleSession> {
         let key = Sha256Digest::of(secret.as_bytes());
         let mut sessions = self.lock();
         let entry = sessions.get_mut(&key)?;
@@ -146,7 +160,9 @@ impl SessionStore {
             return None;
         }
         // The time is set after the check; otherwise a request would reopen an expired session.
-        entry.used_ms = now_ms;
+        if origin == RequestOrigin::Person {
+            entry.used_ms = now_ms;
+        }
         Some(entry.session.clone())
     }
 
@@ -183,17 +199,46 @@ mod tests {
     fn a_session_ends_when_it_is_idle_and_at_its_greatest_age() {
         let sessions = SessionStore::default();
         let (secret, session) = sessions.begin(ConsoleRole::Act, None, START_MS);
-        assert_eq!(sessions.find(&secret, START_MS), Some(session.clone()));
-        assert_eq!(sessions.find("other", START_MS), None);
+        assert_eq!(
+            sessions.find(&secret, RequestOrigin::Person, START_MS),
+            Some(session.clone())
+        );
+        assert_eq!(
+            sessions.find("other", RequestOrigin::Person, START_MS),
+            None
+        );
         let hour_ms = 3_600_000;
         // The session is used every hour, so that only its age ends it.
         for hour in 1..=12 {
-            assert!(sessions.find(&secret, START_MS + hour * hour_ms).is_some());
+            assert!(
+                sessions
+                    .find(&secret, RequestOrigin::Person, START_MS + hour * hour_ms)
+                    .is_some()
+            );
         }
         assert!(!sessions.is_open(&session.login, START_MS + 13 * hour_ms));
-        assert_eq!(sessions.find(&secret, START_MS + 13 * hour_ms), None);
+        assert_eq!(
+            sessions.find(&secret, RequestOrigin::Person, START_MS + 13 * hour_ms),
+            None
+        );
         let (secret, _) = sessions.begin(ConsoleRole::Act, None, START_MS);
-        assert_eq!(sessions.find(&secret, START_MS + 3 * hour_ms), None);
+        assert_eq!(
+            sessions.find(&secret, RequestOrigin::Person, START_MS + 3 * hour_ms),
+            None
+        );
+    }
+
+    #[test]
+    fn requests_of_an_open_page_do_not_keep_a_session() {
+        let sessions = SessionStore::default();
+        let (secret, _) = sessions.begin(ConsoleRole::Act, None, START_MS);
+        let minute_ms = 60_000;
+        let find = |minute: u64| {
+            let now_ms = START_MS + minute * minute_ms;
+            sessions.find(&secret, RequestOrigin::OpenPage, now_ms)
+        };
+        assert!((1..=120).all(|minute| find(minute).is_some()));
+        assert_eq!(find(121), None);
     }
 
     #[test]
@@ -206,8 +251,11 @@ mod tests {
         assert!(one.has_token(&one.form_token()));
         assert!(!one.has_token(&two.form_token()) && !one.has_token(""));
         sessions.end(&first);
-        assert_eq!(sessions.find(&first, START_MS), None);
-        assert_eq!(sessions.find(&second, START_MS), Some(two));
+        assert_eq!(sessions.find(&first, RequestOrigin::Person, START_MS), None);
+        assert_eq!(
+            sessions.find(&second, RequestOrigin::Person, START_MS),
+            Some(two)
+        );
     }
 
     #[test]
@@ -238,11 +286,23 @@ mod tests {
         let sessions = SessionStore::default();
         let (first, _) = sessions.begin(ConsoleRole::Look, None, START_MS);
         let (second, _) = sessions.begin(ConsoleRole::Look, None, START_MS + 1);
-        assert!(sessions.find(&first, START_MS + 2).is_some());
+        assert!(
+            sessions
+                .find(&first, RequestOrigin::Person, START_MS + 2)
+                .is_some()
+        );
         for offset_ms in 0..63 {
             sessions.begin(ConsoleRole::Look, None, START_MS + 10 + offset_ms);
         }
-        assert!(sessions.find(&first, START_MS + 100).is_some());
-        assert!(sessions.find(&second, START_MS + 100).is_none());
+        assert!(
+            sessions
+                .find(&first, RequestOrigin::Person, START_MS + 100)
+                .is_some()
+        );
+        assert!(
+            sessions
+                .find(&second, RequestOrigin::Person, START_MS + 100)
+                .is_none()
+        );
     }
 }

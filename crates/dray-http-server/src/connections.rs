@@ -23,8 +23,8 @@ use crate::RequestBody;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Wait after a connection that could not be accepted, for example for lack of descriptors.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Wait of a listener after a connection that could not be accepted, for example for lack of descriptors.
+pub const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Default of [`ConnectionLimits::head_timeout`].
 const DEFAULT_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default of [`ConnectionLimits::body_idle_timeout`].

@@ -36,7 +36,7 @@ mod path;
 mod tests;
 
 pub use body::{BodyError, RequestBody, body_failure_status};
-pub use connections::{ConnectionLimits, DrainOutcome, serve};
+pub use connections::{ACCEPT_RETRY_DELAY, ConnectionLimits, DrainOutcome, serve};
 pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
 pub use html::escape_html;
 pub use path::{TextPaths, with_text_paths};

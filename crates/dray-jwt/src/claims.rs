@@ -34,20 +34,20 @@ pub struct TokenClaims {
     pub audiences: Vec<String>,
     /// Unix milliseconds from which the token is refused: `exp` and the leeway.
     pub expires_at_ms: u64,
-    /// All claims but `iss`, `sub` and `exp`.
-    pub further: Map<String, Value>,
+    /// All claims, also those above: settings may name any of them.
+    pub all: Map<String, Value>,
 }
 
 impl ClaimRules {
     /// Checks the payload of a token whose signature is valid. `now_ms` is in Unix milliseconds.
     pub(crate) fn check_claims(
         &self,
-        mut payload: Map<String, Value>,
+        payload: Map<String, Value>,
         now_ms: u64,
     ) -> Result<TokenClaims, TokenError> {
-        let issuer = take_text(&mut payload, "iss")?;
-        let subject = take_text(&mut payload, "sub")?;
-        let expiry = payload.remove("exp").ok_or(MISSING_CLAIM)?;
+        let issuer = required_text(&payload, "iss")?;
+        let subject = required_text(&payload, "sub")?;
+        let expiry = payload.get("exp").ok_or(MISSING_CLAIM)?;
         let audiences = text_list(payload.get("aud").ok_or(MISSING_CLAIM)?)?;
         // The issuers are compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect
         // Core, section 2).
@@ -63,7 +63,7 @@ impl ClaimRules {
             return Err(TokenError::Invalid("the token is for another audience"));
         }
         // The leeway is added to the expiry once, so that callers that keep the token compare with one number.
-        let expires_at_ms = date_ms(&expiry)?.saturating_add(leeway_ms());
+        let expires_at_ms = date_ms(expiry)?.saturating_add(leeway_ms());
         if now_ms >= expires_at_ms {
             return Err(TokenError::Invalid("the token has expired"));
         }
@@ -77,7 +77,7 @@ impl ClaimRules {
             subject,
             audiences,
             expires_at_ms,
-            further: payload,
+            all: payload,
         })
     }
 }
@@ -89,7 +89,7 @@ impl TokenClaims {
     ///
     /// [`TokenError::Invalid`] for a value of another kind.
     pub fn text_claim(&self, name: &str) -> Result<Option<&str>, TokenError> {
-        match self.further.get(name) {
+        match self.all.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             // The result is not `None`, because a claim of another kind must not count as one that was never sent.
@@ -103,13 +103,13 @@ impl TokenClaims {
     ///
     /// [`TokenError::Invalid`] for a value that is not a number.
     pub fn date_claim_ms(&self, name: &str) -> Result<Option<u64>, TokenError> {
-        self.further.get(name).map(date_ms).transpose()
+        self.all.get(name).map(date_ms).transpose()
     }
 }
 
-fn take_text(payload: &mut Map<String, Value>, name: &str) -> Result<String, TokenError> {
-    match payload.remove(name) {
-        Some(Value::String(text)) => Ok(text),
+fn required_text(payload: &Map<String, Value>, name: &str) -> Result<String, TokenError> {
+    match payload.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
         Some(_) => Err(INVALID_TOKEN),
         None => Err(MISSING_CLAIM),
     }
@@ -177,8 +177,23 @@ mod tests {
         let claims = check(&json!({"aud": ["other", "console"], "groups": ["a"]})).unwrap();
         assert_eq!(claims.subject, "user-1");
         assert_eq!(claims.audiences, ["other", "console"]);
-        assert_eq!(claims.further["groups"], json!(["a"]));
+        assert_eq!(claims.all["groups"], json!(["a"]));
         assert_eq!(claims.expires_at_ms, NOW_MS + 660_000);
+    }
+
+    #[test]
+    fn every_claim_is_found_by_its_name() {
+        let claims = check(&json!({"tenant": "acme"})).unwrap();
+        for (name, value) in [
+            ("sub", Some("user-1")),
+            ("iss", Some("https://login.example.org")),
+            ("tenant", Some("acme")),
+            ("session", None),
+        ] {
+            assert_eq!(claims.text_claim(name), Ok(value), "{name}");
+        }
+        // A claim of another kind does not count as absent.
+        assert!(claims.text_claim("exp").is_err());
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use dray_http_server::{ConnectionLimits, serve};
 use futures_util::future::BoxFuture;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN};
 use http::{Method, StatusCode};
 use http_body_util::LengthLimitError;
 use rmcp::ServerHandler;
@@ -144,29 +144,43 @@ impl HttpEndpoint {
         server: Option<McpServer>,
         stop: CancellationToken,
     ) {
-        let mut protocol = router(handler, &self.options, self.address, &stop);
+        let config = protocol_config(&self.options, self.address, &stop);
+        let manager = Arc::new(LocalSessionManager::default());
+        let service =
+            StreamableHttpService::new(move || Ok(handler()), Arc::clone(&manager), config);
+        let mut protocol = router(service.clone(), manager);
         let mut client = None;
         if let Some(server) = server {
             client = Some(server.client().await.clone());
             let reading = middleware::from_fn_with_state(server, read_http_baselines);
             protocol = protocol.layer(reading);
         }
-        let router = with_auth(protocol, &self.options.auth, client.as_ref());
+        let checked = with_auth(protocol, &self.options.auth, client.as_ref());
+        // The outermost layer: no other one works for a request that it refuses.
+        let checked = checked.layer(middleware::from_fn_with_state(service, check_names));
+        // Clients of any origin find the authorization server.
+        let router = match &self.options.auth.oauth {
+            Some(oauth) => checked.merge(metadata_router(oauth)),
+            None => checked,
+        };
         // Without a drain timeout it always completes: the end of the sessions ends their calls.
         let _ = serve(self.listener, router, ConnectionLimits::default(), stop).await;
     }
 }
 
-fn router<H: ServerHandler>(
-    handler: impl Fn() -> H + Send + Sync + 'static,
+/// The protocol over HTTP, with a handler for each session or request.
+type ProtocolService<H> = StreamableHttpService<H, LocalSessionManager>;
+
+fn protocol_config(
     options: &HttpOptions,
     address: SocketAddr,
     stop: &CancellationToken,
-) -> Router {
+) -> StreamableHttpServerConfig {
     let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let config = StreamableHttpServerConfig::default()
+    StreamableHttpServerConfig::default()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES)
         // This prevents DNS rebinding: a page under another name can reach the port, but cannot choose these headers.
+        // `check_names` applies both lists before any other work.
         .with_allowed_hosts(
             hosts
                 .into_iter()
@@ -175,15 +189,43 @@ fn router<H: ServerHandler>(
         )
         .with_allowed_origins(own_origins(address).chain(options.allowed_origins.iter().cloned()))
         .enforce_origin_validation()
-        .with_cancellation_token(stop.child_token());
-    let manager = Arc::new(LocalSessionManager::default());
-    let limit = Arc::new(SessionLimit::new(Arc::clone(&manager)));
-    let service = StreamableHttpService::new(move || Ok(handler()), manager, config);
+        .with_cancellation_token(stop.child_token())
+}
+
+fn router<H: ServerHandler>(
+    service: ProtocolService<H>,
+    manager: Arc<LocalSessionManager>,
+) -> Router {
+    let limit = Arc::new(SessionLimit::new(manager));
     Router::new()
         .route_service(ENDPOINT_PATH, service)
         .layer(middleware::from_fn(name_accepted_types))
         .layer(middleware::from_fn(answer_unreadable))
         .layer(middleware::from_fn_with_state(limit, limit_sessions))
+}
+
+/// Refuses a request under a name of another server (DNS rebinding) or from a page of another origin.
+///
+/// The library checks both names, but only when it gets the request. So it first gets a request with nothing but the
+/// names, and with a method that it does not support.
+async fn check_names<H: ServerHandler>(
+    State(service): State<ProtocolService<H>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut named = Request::new(Body::empty());
+    *named.method_mut() = Method::TRACE;
+    named.uri_mut().clone_from(request.uri());
+    for name in [HOST, ORIGIN] {
+        if let Some(value) = request.headers().get(&name) {
+            named.headers_mut().insert(name, value.clone());
+        }
+    }
+    let checked = service.handle(named).await;
+    if checked.status() == StatusCode::METHOD_NOT_ALLOWED {
+        return next.run(request).await;
+    }
+    checked.map(Body::new)
 }
 
 /// Answers a body that is not a message with the error of JSON-RPC, which names the problem. The library responds with
@@ -279,20 +321,16 @@ fn message_response(status: StatusCode, rejected: RejectedMessage) -> Response {
     (status, [(CONTENT_TYPE, JSON_TYPE)], message).into_response()
 }
 
-/// Adds the check of tokens, and the public metadata of the protected resource (RFC 9728).
+/// Adds the check of tokens.
 fn with_auth(protocol: Router, options: &AuthOptions, client: Option<&ServiceClient>) -> Router {
     if !options.is_required() {
         return protocol;
     }
     let layer = AuthLayer::new(Authenticator::new(options, client), MAX_REQUEST_BYTES);
-    let checked = protocol.layer(middleware::from_fn_with_state(
+    protocol.layer(middleware::from_fn_with_state(
         Arc::new(layer),
         check_request,
-    ));
-    match &options.oauth {
-        Some(oauth) => checked.merge(metadata_router(oauth)),
-        None => checked,
-    }
+    ))
 }
 
 /// The name under which clients of the authorization server reach this endpoint.

@@ -62,8 +62,8 @@ mod transfer;
 mod transfer_tasks;
 
 pub use auth::{
-    AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,
-    Scope, ScopeSet, StaticToken, UnknownScope,
+    AuthFileError, AuthOptions, BearerToken, Caller, DuplicateToken, InvalidToken, KeyLocation,
+    OAuthOptions, Scope, ScopeSet, StaticToken, UnknownScope,
 };
 pub use client::{ServiceClient, declare_approvals, declare_calls};
 pub use confirm::OfferedChat;

@@ -56,6 +56,34 @@ fn the_same_program_gives_the_same_digest() {
 }
 
 #[test]
+fn a_bundle_goes_through_a_link_and_replaces_no_pipe() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = bundle_options(directory.path());
+    let link = directory.path().join("link.mcpb");
+    std::os::unix::fs::symlink(&options.output, &link).unwrap();
+    fs::write(&options.output, "old").unwrap();
+    let through_link = BundleOptions {
+        output: link.clone(),
+        ..options.clone()
+    };
+    let written = build_bundle(&through_link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::metadata(&options.output).unwrap().len(), written.size);
+    let socket = directory.path().join("socket.mcpb");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let refused = build_bundle(&BundleOptions {
+        output: socket.clone(),
+        ..options
+    });
+    assert!(
+        matches!(refused, Err(PackageError::Write { .. })),
+        "{refused:?}"
+    );
+    let kind = fs::symlink_metadata(&socket).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_socket(&kind));
+}
+
+#[test]
 fn a_bundle_is_refused_without_a_version_a_program_or_its_ending() {
     let directory = tempfile::tempdir().unwrap();
     let options = bundle_options(directory.path());

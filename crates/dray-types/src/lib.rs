@@ -56,7 +56,7 @@ pub use file_setting::FileSetting;
 pub use id::{AppId, OperationId, SessionId, TenantId};
 pub use kind::{BackendKind, PlatformKind};
 pub use period::{Period, whole_millis};
-pub use redact::{RedactedUrl, Secret};
+pub use redact::{RedactedUrl, Secret, toml_problem};
 pub use reference::FileReference;
 pub use size::ByteSize;
 pub use trace::TraceContext;

@@ -116,6 +116,20 @@ fn escape_invisible(text: &str, limit: usize) -> String {
     escaped
 }
 
+/// The problem of a TOML text that may have secrets, from the error of its parser: the line and a message without a value.
+/// The display of such an error has the whole line.
+pub fn toml_problem(text: &str, position: Option<usize>, message: &str) -> String {
+    let before = position.and_then(|position| text.get(..position));
+    let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+    // Serde quotes a value of the wrong type, which may be a secret that was pasted by mistake.
+    let message = match message {
+        quoted if quoted.starts_with("invalid ") => "a value has the wrong type",
+        quoted if quoted.starts_with("unknown variant ") => "a value is not one of the known ones",
+        other => other,
+    };
+    format!("line {line}: {}", message.replace('\n', " "))
+}
+
 /// A credential. Prints and serialises as `***`; the value leaves only through [`Secret::expose`].
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

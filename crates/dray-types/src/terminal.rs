@@ -2,6 +2,7 @@
 //! part of one would be noise (read-attachment 7.1). Invisible characters are removed, too.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::invisible::is_unprintable;
 
@@ -21,6 +22,28 @@ pub fn printable_text(text: &str) -> Cow<'_, str> {
     }
     let text = without_escapes(text);
     text.chars().filter(|c| !is_removed(*c)).collect()
+}
+
+/// JSON in which characters of strings that a terminal interprets or hides ([`is_unprintable`]) are escaped. The value
+/// stays the same, also with line ends and tabs between its parts.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    // Within a string, JSON has these escaped already (RFC 8259 section 7).
+    let is_escaped =
+        |character: char| is_unprintable(character) && !matches!(character, '\n' | '\r' | '\t');
+    if !json.chars().any(is_escaped) {
+        return json.into();
+    }
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_escaped(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    out.into()
 }
 
 const fn is_removed(character: char) -> bool {
@@ -127,7 +150,21 @@ fn string_length(rest: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{printable_text, without_escapes};
+    use super::{printable_json, printable_text, without_escapes};
+
+    #[test]
+    fn strings_of_json_are_escaped_and_its_layout_stays() {
+        for (json, shown) in [
+            ("{\n\t\"a\": \"é 👩\"\r\n}", "{\n\t\"a\": \"é 👩\"\r\n}"),
+            (
+                "[\"\u{9b}2J\u{202e}\u{7f}\"]",
+                "[\"\\u009b2J\\u202e\\u007f\"]",
+            ),
+            ("\"\u{e0041}\"", "\"\\udb40\\udc41\""),
+        ] {
+            assert_eq!(printable_json(json), shown, "{json:?}");
+        }
+    }
 
     #[test]
     fn sequences_are_removed_completely() {

@@ -81,7 +81,6 @@ fn handles_signals(command: &DrayCommand) -> bool {
             | DrayCommand::Mcp(_)
             | DrayCommand::Preview(_)
             | DrayCommand::Ticket(_)
-            | DrayCommand::Events(_)
             | DrayCommand::Sandbox(SandboxCommand::Exec(_))
     )
 }

@@ -203,11 +203,11 @@ pub(crate) fn fault_json(fault: &Fault) -> Value {
     json!(fault)
 }
 
-/// The first failure of standard output, which [`report_output_failure`] reports at the end of the command.
+/// The first failure of standard output, which [`report_output_failure`] reports at the end of the command. That of a
+/// closed pipe (`dray … | head`) is the reader's wish.
 static OUTPUT_FAILURE: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
-/// Writes one line to standard output. A failure is kept until the end of the command, except that of a closed pipe
-/// (`dray … | head`), which is the reader's wish.
+/// Writes one line to standard output. A failure is kept until the end of the command.
 pub(crate) fn print_line(line: &str) {
     write_line(&mut std::io::stdout().lock(), line);
 }
@@ -233,9 +233,7 @@ fn write_line(out: &mut impl std::io::Write, line: &str) {
 }
 
 fn keep_output_failure(written: std::io::Result<()>) {
-    if let Err(error) = written
-        && error.kind() != ErrorKind::BrokenPipe
-    {
+    if let Err(error) = written {
         let mut failure = OUTPUT_FAILURE
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -245,13 +243,20 @@ fn keep_output_failure(written: std::io::Result<()>) {
     }
 }
 
+/// Whether standard output takes nothing more: its reader has ended, or a write failed. A command that prints without
+/// end ends then.
+pub(crate) fn has_output_ended() -> bool {
+    let failure = OUTPUT_FAILURE.lock();
+    failure.unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// Reports on standard error that standard output could not be written; returns whether that is so.
 pub(crate) fn report_output_failure() -> bool {
     let failure = OUTPUT_FAILURE
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    let Some(error) = failure else {
+    let Some(error) = failure.filter(|error| error.kind() != ErrorKind::BrokenPipe) else {
         return false;
     };
     // The fault is text even with --json: a fault on standard output would be lost as the result was.

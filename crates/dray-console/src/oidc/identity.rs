@@ -44,14 +44,14 @@ impl LoginIdentity {
         if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || !is_printable {
             return Err(OidcError::Token("the subject of the token is not valid"));
         }
-        let name = find_name(&claims.further).or_else(|| find_name(userinfo));
+        let name = find_name(&claims.all).or_else(|| find_name(userinfo));
         Ok(Self {
             person: ConsolePerson {
                 subject: subject.clone(),
                 name: text::shown(name.unwrap_or(subject)),
                 logout_url: None,
             },
-            role: granted_role([&claims.further, userinfo], settings),
+            role: granted_role([&claims.all, userinfo], settings),
         })
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn find_name(claims: &Map<String, Value>) -> Option<&str> {
 
 /// Whether the token itself has the claim with the roles, even if its value gives no role.
 pub(super) fn has_role_claim(claims: &TokenClaims, settings: &OidcSettings) -> bool {
-    find_claim(&claims.further, &settings.role_claim).is_some()
+    find_claim(&claims.all, &settings.role_claim).is_some()
 }
 
 /// The highest role of all values of the claim, from the first source that has it.
@@ -161,7 +161,7 @@ mod tests {
             subject: "u-1".to_owned(),
             audiences,
             expires_at_ms: NOW_MS + 600_000,
-            further: all.as_object().unwrap().clone(),
+            all: all.as_object().unwrap().clone(),
         }
     }
 

@@ -26,7 +26,7 @@ impl OidcLogin {
         claims: &TokenClaims,
     ) -> Result<Map<String, Value>, OidcError> {
         let has_role = identity::has_role_claim(claims, &self.settings);
-        let is_complete = has_role && identity::find_name(&claims.further).is_some();
+        let is_complete = has_role && identity::find_name(&claims.all).is_some();
         let (Some(endpoint), Some(access_token), false) = (
             &metadata.userinfo_endpoint,
             &tokens.access_token,

@@ -146,6 +146,48 @@ async fn a_logout_ends_the_session() {
 }
 
 #[tokio::test]
+async fn an_open_page_does_not_keep_the_session_of_a_person_who_has_left() {
+    let clock = Clock::manual(Clock::system().now_ms());
+    let bus = empty_bus().await;
+    let console =
+        ConsoleFixture::start_with_clock(bus, ConsoleFixture::acting(), None, clock).await;
+    // What the script requests from each page, from the live page, a replay and the playground.
+    let polled = [
+        "/status",
+        "/live/charts",
+        "/policy/replay/progress",
+        "/playground/c1/events",
+    ];
+    let login = console.log_in(ConsoleRole::Act).await;
+    let (mut passed, step) = (Duration::ZERO, Duration::from_mins(30));
+    while passed < Duration::from_hours(2) {
+        console.clock.advance(step);
+        passed += step;
+        for path in polled {
+            assert_ne!(console.get(path, Some(&login)).await.status, 401, "{path}");
+        }
+    }
+    console.clock.advance(Duration::from_secs(1));
+    for path in polled {
+        assert_eq!(console.get(path, Some(&login)).await.status, 401, "{path}");
+    }
+    // A page that a person opens is use.
+    let login = console.log_in(ConsoleRole::Act).await;
+    for _ in 0..3 {
+        console.clock.advance(Duration::from_mins(90));
+        assert_eq!(console.get("/live", Some(&login)).await.status, 200);
+    }
+}
+
+#[test]
+fn the_page_of_the_console_names_the_limits_of_its_listener() {
+    let page = include_str!("../../../../docs/console.md");
+    let limits = dray_http_server::ConnectionLimits::default();
+    let minutes = limits.write_idle_timeout.as_secs() / 60;
+    assert!(page.contains(&format!("its connection ends after {minutes} minutes")));
+}
+
+#[tokio::test]
 async fn requests_from_other_host_names_or_sites_are_refused() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Act).await;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use dray_jwt::check_secure_url;
-use dray_types::{SessionId, Sha256Digest, TenantId};
+use dray_types::{SessionId, Sha256Digest, TenantId, toml_problem};
 use serde::Deserialize;
 
 use super::{
@@ -27,13 +27,12 @@ pub enum AuthFileError {
         source: std::io::Error,
     },
     /// The file is not TOML, or has unknown keys.
-    #[error("{} is not valid", path.display())]
+    #[error("{} is not valid: {problem}", path.display())]
     Syntax {
         /// The configuration file.
         path: PathBuf,
-        /// The error of the parser, with its position.
-        #[source]
-        source: Box<toml::de::Error>,
+        /// The line and the problem. The error of the parser would show the line, which may have a token.
+        problem: String,
     },
     /// A value cannot be used.
     #[error("{key} {problem}")]
@@ -114,13 +113,13 @@ impl AuthOptions {
     /// [`AuthFileError`].
     pub fn read(path: &Path, tenant: &TenantId) -> Result<Self, AuthFileError> {
         let text = read_text(path)?;
-        let file: AuthFile = toml::from_str(&text).map_err(|source| AuthFileError::Syntax {
+        let file: AuthFile = toml::from_str(&text).map_err(|error| AuthFileError::Syntax {
             path: path.to_owned(),
-            source: Box::new(source),
+            problem: toml_problem(&text, error.span().map(|span| span.start), error.message()),
         })?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut names = BTreeSet::new();
-        let mut tokens: Vec<StaticToken> = Vec::new();
+        let mut options = Self::default();
         for table in &file.token {
             let key = format!("token `{}`:", table.name);
             // The name is the subject of audit events, so two tokens must not share one.
@@ -128,17 +127,13 @@ impl AuthOptions {
                 return Err(unusable(key, "the name is missing or used twice"));
             }
             let token = table.token(directory, tenant)?;
-            // The first would always win, and the rights of the second would silently never apply.
-            if tokens.iter().any(|other| other.token == token.token) {
-                return Err(unusable(key, "another token has the same secret"));
-            }
-            tokens.push(token);
+            let added = options.add_token(token);
+            added.map_err(|error| unusable(key, error))?;
         }
-        let oauth = file
+        options.oauth = file
             .oauth
             .map(|oauth| oauth.options(directory))
             .transpose()?;
-        let options = Self { tokens, oauth };
         // An empty file would open the endpoint to everyone, which is never intended.
         if !options.is_required() {
             return Err(unusable(
@@ -305,6 +300,23 @@ mod tests {
         ] {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_problem_of_the_file_shows_no_token() {
+        let token = "[[token]]\nname = 'ci'\nsession = 's1'\nscopes = []\n";
+        for line in [
+            "token = 's3cr3t-of-the-ci'",
+            "sha256 = 's3cr3t-of-the-ci",
+            "file = ['s3cr3t-of-the-ci']",
+            "tenant = 's3cr3t-of-the-ci' tenant",
+            "s3cr3t-of-the-ci",
+            "sha256 = 's3cr3t-of-the-ci'",
+        ] {
+            let error = read(&format!("{token}{line}\n")).unwrap_err();
+            let texts = format!("{} {error:?}", dray_types::ErrorChain(&error));
+            assert!(!texts.contains("s3cr3t"), "{line}: {texts}");
         }
     }
 

@@ -83,7 +83,26 @@ pub struct AuthOptions {
     pub oauth: Option<OAuthOptions>,
 }
 
+/// Two accepted tokens have the same secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another token has the same secret")]
+pub struct DuplicateToken;
+
 impl AuthOptions {
+    /// Accepts one more static token.
+    ///
+    /// # Errors
+    ///
+    /// A token with this secret is accepted already. That one would always win, and the rights of the other would
+    /// silently never apply.
+    pub fn add_token(&mut self, token: StaticToken) -> Result<(), DuplicateToken> {
+        if self.tokens.iter().any(|other| other.token == token.token) {
+            return Err(DuplicateToken);
+        }
+        self.tokens.push(token);
+        Ok(())
+    }
+
     /// Whether requests need a token.
     pub fn is_required(&self) -> bool {
         !self.tokens.is_empty() || self.oauth.is_some()

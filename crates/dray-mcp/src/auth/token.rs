@@ -128,7 +128,7 @@ impl OAuthVerifier {
 /// The scopes in `scope` (RFC 8693 section 4.2), and in `scp` of some servers.
 fn token_scopes(claims: &TokenClaims) -> Result<ScopeSet, TokenError> {
     let invalid = |_| TokenError::Invalid("the scopes of the token are not valid");
-    let listed = match claims.further.get("scp") {
+    let listed = match claims.all.get("scp") {
         None | Some(Value::Null) => String::new(),
         Some(value) => match ScopeClaim::deserialize(value).map_err(invalid)? {
             ScopeClaim::Text(text) => text,

@@ -104,9 +104,13 @@ pub fn build_bundle(options: &BundleOptions) -> Result<Bundle, PackageError> {
         path: options.output.clone(),
         source,
     };
+    // The target of a link is replaced, and the link stays.
+    let output = fs::canonicalize(&options.output).unwrap_or_else(|_| options.output.clone());
+    if fs::metadata(&output).is_ok_and(|there| !there.is_file()) {
+        return Err(write_error(io::Error::other("it is not a regular file")));
+    }
     // A relative name without a directory has an empty parent.
-    let parent = options
-        .output
+    let parent = output
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));
@@ -117,7 +121,7 @@ pub fn build_bundle(options: &BundleOptions) -> Result<Bundle, PackageError> {
     write_archive(staged.as_file(), &mut program, options).map_err(write_error)?;
     make_readable(staged.as_file()).map_err(write_error)?;
     staged
-        .persist(&options.output)
+        .persist(&output)
         .map_err(|error| write_error(error.error))?;
     describe_bundle(&options.output)
 }

@@ -58,7 +58,8 @@ pub(crate) async fn send(
         .unwrap()
 }
 
-fn exchange(address: SocketAddr, request: &str) -> RawResponse {
+/// Sends a request as it is, and reads the response to its end.
+pub(crate) fn exchange(address: SocketAddr, request: &str) -> RawResponse {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     // A server that refuses a long request may close before it has read all of it.

@@ -9,6 +9,7 @@ use dray_proto::v1;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::client::exchange;
 use crate::deliveries::{SendingFixture, TEST_TIMEOUT, answer, send_claims};
 use crate::issuer::seconds_from_now;
 
@@ -20,21 +21,10 @@ struct EventReader {
 impl EventReader {
     fn open(fixture: &SendingFixture, token: &str, uris: &[String]) -> Self {
         let address = fixture.http.address;
-        let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {
-            "_meta": crate::client::request_meta(&json!({})),
-            "notifications": {"resourceSubscriptions": uris}}})
-        .to_string();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-        write!(
-            stream,
-            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-             Mcp-Method: subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
+        let request = listen_request(&format!("Host: {address}"), token, uris);
+        stream.write_all(request.as_bytes()).unwrap();
         Self {
             lines: BufReader::new(stream).lines(),
         }
@@ -52,6 +42,21 @@ impl EventReader {
             }
         }
     }
+}
+
+/// A request for a subscription. `names` are its fields `Host` and `Origin`.
+fn listen_request(names: &str, token: &str, uris: &[String]) -> String {
+    let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {
+        "_meta": crate::client::request_meta(&json!({})),
+        "notifications": {"resourceSubscriptions": uris}}})
+    .to_string();
+    format!(
+        "POST /mcp HTTP/1.1\r\n{names}\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A server with a delivery that has not ended, and the id of the delivery.
@@ -180,4 +185,28 @@ async fn a_change_right_after_the_acknowledgement_is_announced() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_read_for_a_page_under_another_name_or_of_another_origin() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let (directory, mut tasks) = (FakeDirectory::default(), JoinSet::new());
+    let handle = directory.clone();
+    answer(
+        &fixture.http.bus,
+        &mut tasks,
+        move |_, _: v1::ListSandboxRequest| Ok(handle.list()),
+    )
+    .await;
+    let address = fixture.http.address;
+    for names in [
+        "Host: evil.example".to_owned(),
+        format!("Host: {address}\r\nOrigin: https://evil.example"),
+    ] {
+        let request = listen_request(&names, &fixture.token, &["sandbox:out".to_owned()]);
+        let exchanged = tokio::task::spawn_blocking(move || exchange(address, &request));
+        let refused = exchanged.await.unwrap();
+        assert_eq!(refused.status, 403, "{names}: {refused:?}");
+    }
+    assert_eq!(directory.0.lock().unwrap().1, 0);
 }

@@ -21,7 +21,23 @@ pub(super) fn variable_layers(
             check_prefix(collector, variable);
         }
     }
+    for variable in environment.undecodable() {
+        check_decoded(collector, variable);
+    }
     layers
+}
+
+/// Refuses a variable of this program that is not Unicode: its setting would be silently absent.
+fn check_decoded(collector: &mut FindingCollector<'_>, variable: &str) {
+    let is_setting = |section: &SectionSpec| {
+        let mut aliases = section.aliases.iter();
+        let mut prefixes = section.strict_prefixes.iter();
+        aliases.any(|alias| alias.variable == variable)
+            || prefixes.any(|prefix| variable.starts_with(prefix))
+    };
+    if variable.starts_with("DRAY_") || collector.sections.iter().any(is_setting) {
+        collector.add_finding(variable, "environment", None, "must be UTF-8 text");
+    }
 }
 
 /// Makes the layers of all settings that have the name of a variable. `source_of` returns the source of a name, for

@@ -1,60 +1,94 @@
-//! Connections of the gRPC endpoint: plain ones, or TLS ones after their handshake. A peer that stalls in its handshake
-//! does not block others.
+//! Accepts the connections of the gRPC endpoint and performs their handshakes. A peer that stalls in its handshake does
+//! not block others.
 
+use std::collections::VecDeque;
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use dray_http_server::{ACCEPT_RETRY_DELAY, ConnectionLimits};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_stream::Stream;
-use tonic::transport::server::Connected;
+use tokio_util::either::Either;
+use tokio_util::sync::PollSemaphore;
 
+use super::connection::GrpcStream;
 use super::security::GrpcSecurity;
-use crate::NoDelayListener;
 
-/// Most handshakes in progress. More connections wait in the backlog of the socket until one is done or timed out.
+/// Most handshakes in progress. One more ends the oldest, because most of so many are of peers that do not speak.
 const MAX_PENDING_HANDSHAKES: usize = 256;
-
-/// A connection that is ready for HTTP/2.
-#[derive(Debug)]
-pub(super) enum GrpcStream {
-    /// A connection without TLS.
-    Plain(TcpStream),
-    /// A TLS connection after its handshake.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// DNS names and URIs of the client certificate that the handshake verified; empty without one. Set for each
-/// connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CertificateNames(pub(super) Arc<[String]>);
 
 /// Accepts connections and performs the handshake of each.
 #[derive(Debug)]
-pub(super) struct HandshakeListener {
-    listener: NoDelayListener,
+pub(super) struct HandshakeListener<L> {
+    listener: L,
     security: Arc<GrpcSecurity>,
+    /// Permits of the connections, also of those in their handshake.
+    permits: PollSemaphore,
     /// Ended when the listener is dropped.
     handshakes: JoinSet<Option<GrpcStream>>,
+    /// The handshakes in the order in which they began; some may have ended.
+    begun: VecDeque<AbortHandle>,
+    /// The wait after a connection that could not be accepted.
+    retry_delay: Option<Pin<Box<Sleep>>>,
 }
 
-impl HandshakeListener {
-    pub(super) fn new(listener: TcpListener, security: Arc<GrpcSecurity>) -> Self {
+impl<L> HandshakeListener<L> {
+    pub(super) fn new(listener: L, security: Arc<GrpcSecurity>) -> Self {
+        let max_connections = ConnectionLimits::default().max_connections;
         Self {
-            listener: NoDelayListener::new(listener),
+            listener,
             security,
+            permits: PollSemaphore::new(Arc::new(Semaphore::new(max_connections))),
             handshakes: JoinSet::new(),
+            begun: VecDeque::new(),
+            retry_delay: None,
         }
+    }
+
+    fn begin_handshake(
+        &mut self,
+        acceptor: TlsAcceptor,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+    ) {
+        if self.begun.len() >= MAX_PENDING_HANDSHAKES {
+            self.begun.retain(|handshake| !handshake.is_finished());
+        }
+        if self.begun.len() >= MAX_PENDING_HANDSHAKES
+            && let Some(oldest) = self.begun.pop_front()
+        {
+            tracing::debug!("too many TLS handshakes on the gRPC endpoint; the oldest is ended");
+            oldest.abort();
+        }
+        let timeout = self.security.handshake_timeout();
+        let handshake = self.handshakes.spawn(async move {
+            match tokio::time::timeout(timeout, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    let transport = Either::Right(Box::new(stream));
+                    Some(GrpcStream::new(transport, timeout, permit))
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "TLS handshake failed on the gRPC endpoint");
+                    None
+                }
+                Err(_) => {
+                    tracing::debug!("TLS handshake timed out on the gRPC endpoint");
+                    None
+                }
+            }
+        });
+        self.begun.push_back(handshake);
     }
 }
 
-impl Stream for HandshakeListener {
+impl<L: Stream<Item = io::Result<TcpStream>> + Unpin> Stream for HandshakeListener<L> {
     type Item = io::Result<GrpcStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -66,117 +100,57 @@ impl Stream for HandshakeListener {
                     return Poll::Ready(Some(Ok(stream)));
                 }
             }
-            if this.handshakes.len() >= MAX_PENDING_HANDSHAKES {
-                // The set wakes this task when one ends, at the latest at its timeout.
-                return Poll::Pending;
+            if let Some(delay) = &mut this.retry_delay {
+                ready!(delay.as_mut().poll(cx));
+                this.retry_delay = None;
             }
-            let accepted = ready!(Pin::new(&mut this.listener).poll_next(cx));
-            let stream = match accepted {
+            // The permit is acquired first, so that connections above the limit wait in the backlog of the kernel,
+            // without a descriptor.
+            let Some(permit) = ready!(this.permits.poll_acquire(cx)) else {
+                return Poll::Ready(None);
+            };
+            let stream = match ready!(Pin::new(&mut this.listener).poll_next(cx)) {
                 Some(Ok(stream)) => stream,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "could not accept a connection of the gRPC endpoint");
+                    // Without descriptors `accept` fails immediately, and the loop would spin.
+                    this.retry_delay = Some(Box::pin(tokio::time::sleep(ACCEPT_RETRY_DELAY)));
+                    continue;
+                }
                 None => return Poll::Ready(None),
             };
-            let Some(config) = this.security.tls() else {
-                return Poll::Ready(Some(Ok(GrpcStream::Plain(stream))));
-            };
-            let timeout = this.security.handshake_timeout();
-            let handshake = TlsAcceptor::from(config).accept(stream);
-            this.handshakes.spawn(async move {
-                match tokio::time::timeout(timeout, handshake).await {
-                    Ok(Ok(stream)) => Some(GrpcStream::Tls(Box::new(stream))),
-                    Ok(Err(error)) => {
-                        tracing::debug!(%error, "TLS handshake failed on the gRPC endpoint");
-                        None
-                    }
-                    Err(_) => {
-                        tracing::debug!("TLS handshake timed out on the gRPC endpoint");
-                        None
-                    }
+            match this.security.tls() {
+                Some(config) => this.begin_handshake(config.into(), stream, permit),
+                None => {
+                    let timeout = this.security.handshake_timeout();
+                    let stream = GrpcStream::new(Either::Left(stream), timeout, permit);
+                    return Poll::Ready(Some(Ok(stream)));
                 }
-            });
-        }
-    }
-}
-
-impl Connected for GrpcStream {
-    type ConnectInfo = CertificateNames;
-
-    fn connect_info(&self) -> CertificateNames {
-        match self {
-            Self::Plain(_) => CertificateNames::default(),
-            Self::Tls(stream) => {
-                let (_, connection) = stream.get_ref();
-                let chain = connection.peer_certificates().unwrap_or_default();
-                // The first certificate is the client's own; the handshake has verified it.
-                CertificateNames(chain.first().map(names_of).unwrap_or_default().into())
             }
         }
     }
 }
 
-/// DNS names and URIs of a certificate's subject alternative names.
-fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else {
-        return Vec::new();
-    };
-    let names = parsed.valid_dns_names().chain(parsed.valid_uri_names());
-    names.map(str::to_owned).collect()
-}
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt as _;
 
-impl AsyncRead for GrpcStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
+    use super::*;
+    use crate::settings::GrpcSection;
 
-impl AsyncWrite for GrpcStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_without_descriptors_is_polled_with_pauses() {
+        let security = GrpcSecurity::load(&GrpcSection::default()).await.unwrap();
+        let mut attempts = 0;
+        // The stream ends after so many attempts that only a loop without pauses reaches its end soon.
+        let failing = tokio_stream::iter(0..1_000).map(|_| {
+            attempts += 1;
+            Err::<TcpStream, _>(io::Error::other("too many open files"))
+        });
+        let mut listener = HandshakeListener::new(failing, security);
+        let second = 10 * ACCEPT_RETRY_DELAY;
+        assert!(tokio::time::timeout(second, listener.next()).await.is_err());
+        drop(listener);
+        assert!((1..=11).contains(&attempts), "{attempts}");
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dray_types::{Sha256Digest, TenantId};
+use dray_types::{Sha256Digest, TenantId, toml_problem};
 use prost::Message as _;
 use serde::Deserialize;
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
@@ -76,16 +76,7 @@ impl IdentityTable {
     /// A sentence on the first problem, without a value that could be a secret.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: IdentityFile = toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .map_or(1, |before| before.matches('\n').count() + 1);
-            // Serde quotes a value of the wrong type, which may be a token that was pasted by mistake.
-            let message = match error.message() {
-                quoted if quoted.starts_with("invalid ") => "a value has the wrong type",
-                other => other,
-            };
-            format!("line {line}: {message}")
+            toml_problem(text, error.span().map(|span| span.start), error.message())
         })?;
         if file.identity.len() > MAX_IDENTITIES {
             return Err(format!("must list at most {MAX_IDENTITIES} identities"));

@@ -11,6 +11,7 @@
 mod accept;
 mod auth;
 mod codec;
+mod connection;
 mod envelope;
 mod identity;
 mod security;
@@ -40,10 +41,12 @@ pub(crate) use security::GrpcSecurity;
 pub use security::SecurityFileError;
 pub use status::{fault_of, status_of};
 
-use accept::{CertificateNames, HandshakeListener};
+use accept::HandshakeListener;
 use auth::AuthRefusal;
+use connection::CertificateNames;
 use identity::CallerIdentity;
 
+use crate::NoDelayListener;
 use crate::router::{BoundCall, CallTransport, stopping_fault};
 
 /// Most concurrent requests on one connection.
@@ -133,6 +136,7 @@ impl GrpcEndpoint {
             .add_service(health)
             .add_service(InterceptedService::new(reflection, known_callers.clone()))
             .add_service(InterceptedService::new(old_reflection, known_callers));
+        let listener = NoDelayListener::new(listener);
         let incoming = HandshakeListener::new(listener, Arc::clone(&self.security));
         Ok(tonic::transport::Server::builder()
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)

@@ -34,7 +34,7 @@ pub struct GrpcSection {
     /// How often `certificate`, `private_key`, `client_authorities` and `identities` are read again: `10ms` to `1h`. If
     /// a file cannot be used, its earlier content stays in force.
     pub reload_interval: Period,
-    /// Longest time of a TLS handshake: `10ms` to `1m`.
+    /// Longest time of a TLS handshake, and then until a client begins to speak HTTP/2: `10ms` to `1m`.
     pub handshake_timeout: Period,
     /// Allows an address that other machines reach although TLS or `identities` is missing. The network in front of the
     /// service must then decide who may call, and for which tenant.

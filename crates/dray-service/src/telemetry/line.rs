@@ -4,10 +4,11 @@
 //! Here the fields of all spans are merged: the innermost value of a name counts.
 
 use std::error::Error;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use dray_types::ErrorChain;
 use dray_types::invisible::is_unprintable;
+use dray_types::terminal::printable_json;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -144,7 +145,8 @@ where
                 fields.insert("level".to_owned(), metadata.level().as_str().into());
                 fields.insert("target".to_owned(), metadata.target().into());
                 fields.extend(message.map(|message| ("message".to_owned(), message)));
-                writeln!(writer, "{}", printable_json(&Value::Object(fields)))
+                let json = Value::Object(fields).to_string();
+                writeln!(writer, "{}", printable_json(&json))
             }
         }
     }
@@ -163,24 +165,4 @@ fn value_text(value: &Value, is_field: bool) -> String {
     } else {
         format!("{string:?}")
     }
-}
-
-/// A value as JSON in which characters that a terminal interprets or hides are escaped.
-fn printable_json(value: &Value) -> String {
-    let json = value.to_string();
-    if !json.chars().any(is_unprintable) {
-        return json;
-    }
-    let mut escaped = String::with_capacity(json.len());
-    for character in json.chars() {
-        if is_unprintable(character) {
-            // JSON has such characters only within strings, where each has this escaped form (RFC 8259 section 7).
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(escaped, "\\u{unit:04x}");
-            }
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
 }

@@ -16,15 +16,15 @@ use super::service::{HandlerProbe, TestHost, host, settings};
 use crate::{ExitStatus, HostError, fault_of};
 
 /// Certificates and identities of an endpoint, in a temporary directory.
-struct SecuredFiles {
-    authority: Authority,
+pub(super) struct SecuredFiles {
+    pub(super) authority: Authority,
     directory: tempfile::TempDir,
 }
 
-const ACME_TOKEN: &str = "a-token-of-acme";
+pub(super) const ACME_TOKEN: &str = "a-token-of-acme";
 
 impl SecuredFiles {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let files = Self {
             authority: Authority::new().unwrap(),
             directory: tempfile::tempdir().unwrap(),
@@ -65,7 +65,7 @@ impl SecuredFiles {
     }
 
     /// A host whose endpoint has TLS and identifies its callers.
-    async fn start(&self, extra: &[(&str, &str)]) -> TestHost {
+    pub(super) async fn start(&self, extra: &[(&str, &str)]) -> TestHost {
         let [certificate, key, authorities, identities] =
             ["tls.crt", "tls.key", "ca.crt", "identities.toml"]
                 .map(|name| self.path(name).display().to_string());
@@ -86,7 +86,7 @@ impl SecuredFiles {
             .domain_name("localhost")
     }
 
-    async fn channel(&self, fixture: &TestHost) -> Channel {
+    pub(super) async fn channel(&self, fixture: &TestHost) -> Channel {
         connect(fixture, self.trust()).await.unwrap()
     }
 
@@ -114,7 +114,7 @@ async fn connect(
 }
 
 /// Fetches once with these metadata; returns the name in the reply.
-async fn fetch(
+pub(super) async fn fetch(
     channel: Channel,
     url: &str,
     metadata: &[(&'static str, &str)],
@@ -141,7 +141,7 @@ async fn fetch(
         .map(|reply| reply.into_inner().name)
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
@@ -309,7 +309,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
     clippy::disallowed_methods,
     reason = "a hostile client of this test, on loopback"
 )]
-async fn raw_connection(fixture: &TestHost) -> TcpStream {
+pub(super) async fn raw_connection(fixture: &TestHost) -> TcpStream {
     TcpStream::connect(fixture.running.addresses().grpc.unwrap())
         .await
         .unwrap()

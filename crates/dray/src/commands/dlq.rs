@@ -8,6 +8,7 @@ use dray_bus::dead::{
 };
 use dray_bus::headers::SCHEMA_HEADER;
 use dray_proto::json::message_json;
+use dray_types::terminal::printable_json;
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
@@ -72,18 +73,23 @@ async fn list_letters(
         if global.json {
             print_line(&summary_json(letter).to_string());
         } else {
-            print_line(&format!(
-                "#{}  {}  {}  {}  {}  {}",
-                letter.sequence,
-                letter.state.as_str(),
-                shown::rfc3339_time(letter.last_error_ms),
-                letter.subject,
-                letter.operation,
-                letter.fault.message
-            ));
+            print_line(&letter_line(letter));
         }
     }
     Ok(())
+}
+
+/// One line for people. Everyone who may publish work chooses texts of its dead letter.
+fn letter_line(letter: &DeadLetterSummary) -> String {
+    format!(
+        "#{}  {}  {}  {}  {}  {}",
+        letter.sequence,
+        letter.state.as_str(),
+        shown::rfc3339_time(letter.last_error_ms),
+        shown::outside_line(&letter.subject),
+        shown::outside_line(&letter.operation),
+        shown::outside_line(&letter.fault.message)
+    )
 }
 
 async fn find_letters(
@@ -141,7 +147,7 @@ async fn show_letter(
     let text = if global.json {
         all.to_string()
     } else {
-        format!("{all:#}")
+        printable_json(&format!("{all:#}")).into_owned()
     };
     print_line(&text);
     Ok(())
@@ -302,6 +308,7 @@ fn print_restart(
             if global.json {
                 json!({ "sequence": sequence, "result": "failed", "reason": reason }).to_string()
             } else {
+                let reason = shown::outside_line(&reason);
                 format!("#{sequence} was not started again: {reason}")
             }
         }
@@ -344,6 +351,7 @@ fn letter_failure(error: LetterError) -> CommandFailure {
 mod tests {
     use clap::Parser as _;
     use dray_types::TenantId;
+    use dray_types::invisible::is_unprintable;
 
     use super::*;
     use crate::cli::{Cli, DrayCommand};
@@ -374,6 +382,28 @@ mod tests {
         assert!(check_selection(&[], &none, false).is_err());
         assert!(check_selection(&[1], &some, false).is_err());
         assert!(check_selection(&[1], &none, true).is_err());
+    }
+
+    #[test]
+    fn texts_of_a_letter_do_not_change_the_terminal() {
+        let hostile = |name: &str| format!("{name}\u{1b}[2J\u{9b}2J\u{202e}\n");
+        let letter = DeadLetterSummary {
+            sequence: 1,
+            subject: hostile("subject"),
+            operation: hostile("operation"),
+            fault: Fault::new(FaultCode::Internal, hostile("message")),
+            attempts: 1,
+            delivered: 1,
+            first_error_ms: 0,
+            last_error_ms: 0,
+            complete: true,
+            state: LetterState::Open,
+        };
+        let line = letter_line(&letter);
+        assert!(!line.chars().any(is_unprintable), "{line:?}");
+        for word in ["subject", "operation", "message"] {
+            assert!(line.contains(word), "{line:?}");
+        }
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::Duration;
 use dray_presentation::name;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
+use dray_store::ArtifactReader;
 use dray_types::{Claim, Fault, Sha256Digest};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
 
 use crate::cli::{FetchArgs, GlobalOptions};
+use crate::commands::output_sink::OutputSink;
 use crate::commands::{policy, shown};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
@@ -81,111 +82,61 @@ async fn write_content(
     match content {
         ContentSource::Claim(claim) => write_claim(global, system, claim, output).await,
         ContentSource::Inline(bytes) => {
-            let mut sink = OutputSink::create(output)?;
+            let mut sink = OutputSink::open(output).await?;
             sink.write(bytes).await?;
             sink.finish().await
         }
     }
 }
 
-/// Writes a stored artifact to a file or to standard output. A file appears only after all of it was verified.
+/// Writes a stored artifact to a file, a pipe, a device or standard output. A file appears only after all of it was
+/// verified.
 pub(crate) async fn write_claim(
     global: &GlobalOptions,
     system: &SystemConnection,
     claim: &Claim,
     output: &Path,
 ) -> Result<(), CommandFailure> {
+    let reader = open_claim(system, claim).await?;
+    copy_claim(global, claim, reader, OutputSink::open(output).await?).await
+}
+
+/// Like [`write_claim`], for a file whose name was not chosen by the user: a link of that name is replaced.
+pub(crate) async fn replace_with_claim(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    claim: &Claim,
+    output: &Path,
+) -> Result<(), CommandFailure> {
+    let reader = open_claim(system, claim).await?;
+    copy_claim(global, claim, reader, OutputSink::replace(output)?).await
+}
+
+async fn open_claim(
+    system: &SystemConnection,
+    claim: &Claim,
+) -> Result<ArtifactReader, CommandFailure> {
     let deadline = system.deadline(Duration::from_hours(1));
-    let mut reader = system
-        .store()?
-        .read(system.tenant(), claim, deadline)
-        .await
-        .map_err(Fault::from)?;
+    let store = system.store()?;
+    let reader = store.read(system.tenant(), claim, deadline).await;
+    Ok(reader.map_err(Fault::from)?)
+}
+
+async fn copy_claim(
+    global: &GlobalOptions,
+    claim: &Claim,
+    mut reader: ArtifactReader,
+    mut sink: OutputSink,
+) -> Result<(), CommandFailure> {
     let bar = progress::byte_progress_bar(Some(claim.artifact.size), global.json);
-    let mut sink = OutputSink::create(output)?;
-    while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
+    while !sink.is_closed()
+        && let Some(bytes) = reader.next().await.map_err(Fault::from)?
+    {
         sink.write(&bytes).await?;
         bar.inc(bytes.len() as u64);
     }
     bar.finish_and_clear();
     sink.finish().await
-}
-
-/// Destination of content: standard output, or a file that gets its name when it is complete.
-enum OutputSink {
-    Stdout(tokio::io::Stdout),
-    File {
-        file: tokio::fs::File,
-        temporary: tempfile::TempPath,
-        target: std::path::PathBuf,
-    },
-}
-
-impl OutputSink {
-    fn create(output: &Path) -> Result<Self, CommandFailure> {
-        if output == Path::new("-") {
-            return Ok(Self::Stdout(tokio::io::stdout()));
-        }
-        // The draft is in the same directory, so that it can be renamed into place.
-        let directory = match output.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() => directory,
-            _ => Path::new("."),
-        };
-        let failed = || format!("cannot write {}", output.display());
-        let named = tempfile::Builder::new()
-            .prefix(".dray-")
-            .tempfile_in(directory)
-            .map_err(CommandFailure::local(failed()))?;
-        let (file, temporary) = named.into_parts();
-        Ok(Self::File {
-            file: tokio::fs::File::from_std(file),
-            temporary,
-            target: output.to_path_buf(),
-        })
-    }
-
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), CommandFailure> {
-        match self {
-            Self::Stdout(out) => out
-                .write_all(bytes)
-                .await
-                .map_err(CommandFailure::local("cannot write to standard output")),
-            Self::File { file, target, .. } => {
-                file.write_all(bytes)
-                    .await
-                    .map_err(CommandFailure::local(format!(
-                        "cannot write {}",
-                        target.display()
-                    )))
-            }
-        }
-    }
-
-    async fn finish(self) -> Result<(), CommandFailure> {
-        match self {
-            Self::Stdout(mut out) => out
-                .flush()
-                .await
-                .map_err(CommandFailure::local("cannot write to standard output")),
-            Self::File {
-                mut file,
-                temporary,
-                target,
-            } => {
-                let failed = || format!("cannot write {}", target.display());
-                file.flush()
-                    .await
-                    .map_err(CommandFailure::local(failed()))?;
-                // The file is synced before the rename: after a crash the name must not lead to a file without content.
-                file.sync_all()
-                    .await
-                    .map_err(CommandFailure::local(failed()))?;
-                temporary
-                    .persist(&target)
-                    .map_err(|error| CommandFailure::local(failed())(error.error))
-            }
-        }
-    }
 }
 
 fn allowed_json(reply: &v1::FetchReply) -> Value {
@@ -276,20 +227,5 @@ mod tests {
             (line["verdict"].as_str(), line["code"].as_str()),
             (Some("deny"), Some("ssrf_blocked"))
         );
-    }
-
-    #[tokio::test]
-    async fn an_unfinished_file_never_appears() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = directory.path().join("out");
-        let mut sink = OutputSink::create(&target).unwrap();
-        sink.write(b"half").await.unwrap();
-        drop(sink);
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-
-        let mut sink = OutputSink::create(&target).unwrap();
-        sink.write(b"whole").await.unwrap();
-        sink.finish().await.unwrap();
-        assert_eq!(std::fs::read(&target).unwrap(), b"whole");
     }
 }

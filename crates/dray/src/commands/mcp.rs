@@ -359,7 +359,11 @@ fn http_options(
             subject: "operator".to_owned(),
             expires_at_ms: None,
         };
-        auth.tokens.push(StaticToken { token, caller });
+        let added = auth.add_token(StaticToken { token, caller });
+        added.map_err(|error| {
+            let (token_file, auth_file) = (names.token_file, names.auth_file);
+            CommandFailure::Usage(format!("{token_file}: {error} in {auth_file}"))
+        })?;
     }
     Ok(HttpOptions {
         listen,
@@ -382,5 +386,40 @@ fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
                 names.address
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, DrayCommand};
+
+    #[test]
+    fn a_token_of_the_file_of_tokens_is_not_accepted_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        std::fs::write(path("ci"), "a-secret-of-the-ci\n").unwrap();
+        std::fs::write(path("other"), "a-secret-of-others\n").unwrap();
+        let table = "[[token]]\nname = 'ci'\nfile = 'ci'\nscopes = ['read']\nsession = 's1'\n";
+        std::fs::write(path("auth"), format!("{table}tenant = 'globex'\n")).unwrap();
+        let options = |token: &str| {
+            let (auth, token) = (path("auth"), path(token));
+            let typed = ["dray", "mcp", "--http", "127.0.0.1:0", "--auth-file", &auth];
+            let typed = typed.into_iter().chain(["--token-file", &token]);
+            let DrayCommand::Mcp(command) = Cli::try_parse_from(typed).unwrap().command else {
+                panic!("the command must be `mcp`");
+            };
+            let listen = command.serve.http.unwrap();
+            http_options(&command.serve, listen, &TenantId::default(), OPTION_NAMES)
+        };
+        assert_eq!(options("other").unwrap().auth.tokens.len(), 2);
+        let refused = options("ci").unwrap_err();
+        assert!(matches!(refused, CommandFailure::Usage(_)), "{refused:?}");
+        assert_eq!(
+            refused.to_string(),
+            "--token-file: another token has the same secret in --auth-file"
+        );
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod healthcheck;
 pub(crate) mod manual;
 pub(crate) mod mcp;
 mod mcp_install;
+mod output_sink;
 mod policy;
 pub(crate) mod policy_bucket;
 pub(crate) mod policy_explain;

@@ -1,5 +1,6 @@
 //! `dray resolve`: the arguments of one tool call, with content instead of references.
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_service::config::Environment;
 use dray_store::ArtifactLabel;
+use dray_types::terminal::printable_json;
 use dray_types::{ByteSize, Fault, OperationId};
 use tokio::io::AsyncReadExt as _;
 
@@ -31,7 +33,14 @@ pub(crate) async fn run(
     let system = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
     let outcome = resolve_reply(global, resolve, &system, arguments, app_policy).await;
     system.close().await;
-    print_line(&outcome?);
+    let resolved = outcome?;
+    // The content is text of others. A program gets it as it was written.
+    let is_shown = !global.json && std::io::stdout().is_terminal();
+    print_line(&if is_shown {
+        printable_json(&resolved)
+    } else {
+        resolved.as_str().into()
+    });
     Ok(())
 }
 

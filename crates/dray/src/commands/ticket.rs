@@ -1,6 +1,7 @@
 //! `dray ticket`: requests a ticket from a running endpoint, lists tickets, shows and revokes one.
 
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder, Url};
+use dray_jwt::check_secure_url;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_service::host::ErrorChain;
@@ -209,6 +210,12 @@ impl EndpointClient {
         global: &GlobalOptions,
         endpoint: &TicketEndpointOptions,
     ) -> Result<Self, CommandFailure> {
+        // The key of the endpoint is sent with each request, and lets its holder act for every tenant.
+        check_secure_url(&endpoint.url).map_err(|error| {
+            CommandFailure::Usage(format!(
+                "--endpoint {error}; the key of the endpoint does not leave this machine without TLS"
+            ))
+        })?;
         let system = SystemConnection::open_keys(global).await?;
         let key = system.store().map(|store| store.derive_key(KEY_PURPOSE));
         system.close().await;
@@ -272,5 +279,29 @@ fn unreachable_failure(endpoint: &str, error: &dray_http::HttpError) -> CommandF
         advice:
             "Start the endpoint with `dray up --tickets ADDRESS`, or name another one with --endpoint."
                 .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, DrayCommand};
+
+    #[tokio::test]
+    async fn the_key_is_not_sent_to_another_machine_in_clear_text() {
+        for endpoint in ["http://192.0.2.1:7340", "http://files.example", "files"] {
+            let typed = ["dray", "ticket", "list", "--endpoint", endpoint];
+            let cli = Cli::try_parse_from(typed).unwrap();
+            let DrayCommand::Ticket(ticket) = cli.command else {
+                panic!("the command must be `ticket`");
+            };
+            let refused = run(&cli.global, &ticket).await;
+            assert!(
+                matches!(refused, Err(CommandFailure::Usage(_))),
+                "{endpoint}: {refused:?}"
+            );
+        }
     }
 }

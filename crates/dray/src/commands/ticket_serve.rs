@@ -92,6 +92,18 @@ fn record_directory(loaded: &LoadedConfig) -> Result<Option<PathBuf>, CommandFai
     Ok(Some(state.directory.join(TICKET_DIRECTORY)))
 }
 
+/// Opens the records once, before the services start: an endpoint without records would end as soon as it is announced.
+pub(crate) fn check_records(config: &LoadedConfig) -> Result<(), CommandFailure> {
+    let tickets: TicketConfig = context::config_section(config, "tickets")?;
+    // An empty path is the bucket that all replicas share.
+    if tickets.records.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let opened = TicketRecords::directory(&tickets.records);
+    let failed = CommandFailure::local("cannot open the records of tickets");
+    opened.map(drop).map_err(failed)
+}
+
 /// Serves tickets for as long as the host runs; `None` if the records cannot be opened.
 pub(crate) fn serve_endpoint(
     endpoint: TicketEndpoint,

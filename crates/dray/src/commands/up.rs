@@ -9,6 +9,7 @@ use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
 use crate::context;
 use crate::outcome::{CommandFailure, print_line, print_note};
+use dray_jwt::check_secure_url;
 use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
@@ -31,6 +32,9 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
     let config = context::load_service_config(&sources)?;
+    if tickets.is_some() {
+        ticket_serve::check_records(&config)?;
+    }
     let mut host = context::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -44,9 +48,6 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     let mcp = BoundMcp::bind(&up.mcp, context::tenant_of(global)?).await?;
     let bound_console = BoundConsole::bind(up, context::tenant_of(global)?, &config).await?;
     let mut serving = None;
-    let ticket_url = tickets
-        .as_ref()
-        .map(|endpoint| endpoint.base_url().to_owned());
     // The closure is called once the ports are bound: port 0 is resolved only then.
     let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
@@ -54,6 +55,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         let chat = running.context().listen_addresses.find("chat");
         let mcp_url = mcp.as_ref().map(BoundMcp::url);
         let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
+        let ticket_url = access.as_ref().map(|access| access.base_url.clone());
         serving = mcp.map(|mcp| mcp.start(running, access));
         let login_url = bound_console.map(|console| console.start(running));
         let addresses = Addresses {
@@ -207,11 +209,17 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         print_note(&format!("MCP: {mcp_url}"));
     }
     if let Some(ticket_url) = ticket_url {
-        print_note(&format!(
-            "tickets: {ticket_url} (make one: dray ticket upload --endpoint {ticket_url})"
-        ));
+        print_note(&ticket_note(ticket_url));
     }
     if let Some(grpc) = shown(addresses.grpc) {
         print_note(&format!("gRPC: {grpc} (health and reflection included)"));
+    }
+}
+
+fn ticket_note(url: &str) -> String {
+    match check_secure_url(url) {
+        Ok(_) => format!("tickets: {url} (make one: dray ticket upload --endpoint {url})"),
+        // The command sends a key, so it does not use an address of other machines without TLS.
+        Err(_) => format!("tickets: {url}"),
     }
 }

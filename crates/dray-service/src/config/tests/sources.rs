@@ -1,5 +1,8 @@
 //! Tests of the sources of the configuration: defaults, file, variables and flags, and their precedence.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
 use super::*;
 
 #[test]
@@ -26,6 +29,31 @@ fn a_later_source_overrides_an_earlier_one() {
     assert_eq!(loaded.agent, "variable");
     assert_eq!(loaded.mode, TestMode::Tight);
     assert_eq!(loaded.ports, [80, 443]);
+}
+
+#[test]
+fn a_setting_that_is_not_unicode_is_refused_and_other_variables_are_ignored() {
+    let pairs = [
+        (&b"DRAY_CONFIG"[..], &b"/etc/dray-\xff.toml"[..]),
+        (b"DRAY_EGRESS_FETCHER__AGENT", b"\xff"),
+        (b"DRAY_\xff", b"1"),
+        (b"LS_COLORS", b"\xff"),
+    ];
+    let pairs = pairs.map(|(name, value)| {
+        let [name, value] = [name, value].map(|bytes| OsString::from_vec(bytes.to_vec()));
+        (name, value)
+    });
+    let sources = ConfigSources::new(Environment::from_os(pairs));
+    let refused = loader().load(&sources).unwrap_err();
+    let keys: Vec<_> = refused
+        .findings
+        .iter()
+        .map(|finding| &finding.key)
+        .collect();
+    assert_eq!(
+        keys,
+        ["DRAY_CONFIG", "DRAY_EGRESS_FETCHER__AGENT", "DRAY_\u{fffd}"]
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join_pa
 use super::report::{CopyReport, FileReport, interrupted};
 use super::{call_service, explain_failure, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
-use crate::commands::fetch::write_claim;
+use crate::commands::fetch::replace_with_claim;
 use crate::commands::upload;
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
@@ -464,7 +464,7 @@ impl<'a> SandboxCopy<'a> {
     ) -> Result<FileReport, CommandFailure> {
         let (output, renamed) = self.local_target(job)?;
         let (claim, receipt) = self.store(job, system, sandbox).await?;
-        write_claim(self.global, system, &claim, &output).await?;
+        replace_with_claim(self.global, system, &claim, &output).await?;
         Ok(FileReport {
             from: job.from.clone(),
             to: super::path_bytes(&output),

@@ -12,11 +12,12 @@ use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, Receive
 use dray_sandbox_transfer::files::{FileSink, FileSource, Progress};
 use dray_types::{ByteSize, Clock, Fault, FaultCode, Sha256Digest};
 use indicatif::ProgressBar;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
 use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
+use crate::commands::output_sink::{OutputSink, is_stream, linked_file};
 use crate::commands::reach::absolute_address;
 use crate::commands::upload;
 use crate::interruption::{self, CleanupHold};
@@ -28,6 +29,8 @@ use crate::{context, progress};
 const FILE_MODE: u32 = 0o644;
 /// Number of hexadecimal digits that identify the content of a file.
 const CONTENT_DIGITS: usize = 24;
+/// Bytes of checked content that are written to a stream together.
+const COPY_BUFFER_BYTES: usize = 64 << 10;
 
 /// A file or an archive that was fetched.
 pub(super) struct FetchedFile {
@@ -241,12 +244,6 @@ struct DownloadTarget {
     held: Option<(tempfile::TempDir, PathBuf)>,
 }
 
-/// Whether bytes are written into an existing object instead of a new file: standard output, a device or a pipe.
-fn is_stream(output: &Path) -> bool {
-    let there = || std::fs::metadata(output);
-    output == Path::new("-") || there().is_ok_and(|there| !there.is_file() && !there.is_dir())
-}
-
 impl DownloadTarget {
     fn new(
         output: Option<&Path>,
@@ -274,10 +271,11 @@ impl DownloadTarget {
             Some(output) => output.to_path_buf(),
             None => free_name_in(Path::new(""), called()?.as_bytes()),
         };
-        let failed = CommandFailure::local(format!("cannot write {}", output.display()));
+        let failed = || CommandFailure::local(format!("cannot write {}", output.display()));
+        let file = linked_file(&output).map_err(failed())?;
         let sink = match origin {
-            Some(origin) => FileSink::resumable(&output, origin),
-            None => FileSink::create(&output).map_err(failed)?,
+            Some(origin) => FileSink::resumable(file, origin),
+            None => FileSink::create(file).map_err(failed())?,
         };
         Ok(Self {
             sink,
@@ -291,23 +289,19 @@ impl DownloadTarget {
         let Some((_directory, file)) = &self.held else {
             return Ok(self.output);
         };
-        let to = match &self.output {
-            Some(output) => output.display().to_string(),
-            None => "to standard output".to_owned(),
-        };
-        let failed = || CommandFailure::local(format!("cannot write {to}"));
+        let output = self.output.as_deref().unwrap_or(Path::new("-"));
+        let mut sink = OutputSink::open(output).await?;
+        let failed = || CommandFailure::local("cannot read a temporary file");
         let mut file = tokio::fs::File::open(file).await.map_err(failed())?;
-        let mut out: Box<dyn AsyncWrite + Send + Unpin> = match &self.output {
-            Some(output) => {
-                // Neither created nor truncated: it is a pipe or a device.
-                let open = tokio::fs::OpenOptions::new().write(true).open(output).await;
-                Box::new(open.map_err(failed())?)
-            }
-            None => Box::new(tokio::io::stdout()),
-        };
-        let copied = tokio::io::copy(&mut file, &mut out).await;
-        copied.map_err(failed())?;
-        out.flush().await.map_err(failed())?;
+        let mut buffer = vec![0; COPY_BUFFER_BYTES];
+        while !sink.is_closed() {
+            let count = file.read(&mut buffer).await.map_err(failed())?;
+            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
+            sink.write(bytes).await?;
+        }
+        sink.finish().await?;
         Ok(self.output)
     }
 }
@@ -315,21 +309,6 @@ impl DownloadTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_device_is_written_to_and_never_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("a");
-        std::fs::write(&file, "x").unwrap();
-        for (output, expected) in [
-            (Path::new("-"), true),
-            (Path::new("/dev/null"), true),
-            (&file, false),
-            (&directory.path().join("new"), false),
-        ] {
-            assert_eq!(is_stream(output), expected, "{}", output.display());
-        }
-    }
 
     #[tokio::test]
     async fn a_full_device_is_reported_as_full() {
