@@ -418,6 +418,13 @@ async fn listing_and_removing_obey_policy() {
     };
     assert_eq!(remove("/work/out/x").await, Err(ErrorKind::OutsideRoot));
     assert_eq!(remove("/work").await, Err(ErrorKind::OutsideRoot));
+    let nested = Policy::beneath([path("/work"), path("/work/in/uploads")]);
+    fixture.fake.directory("/work/in");
+    fixture.fake.directory("/work/in/uploads");
+    let parent = path("/work/in");
+    let removed = fixture.engine.remove(&nested, &parent, true);
+    assert_eq!(removed.await.unwrap_err().kind(), ErrorKind::OutsideRoot);
+    assert_eq!(remove("/work/in").await, Ok(()));
     assert_eq!(remove("/work/out").await, Ok(()));
     assert_eq!(remove("/work/a").await, Ok(()));
     assert_eq!(fixture.fake.content("/home/agent/x").unwrap(), "x");
