@@ -1,8 +1,11 @@
 //! Tests of transfers of whole directories.
 
+use std::time::Duration;
+
 use dray_sandbox::metadata::{FileKind, Integrity, Transport};
 use dray_sandbox_conformance::fake::{Call, Change, Fault};
 use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, SkipReason};
+use tokio::time::Instant;
 
 use super::*;
 use crate::policy::Finding;
@@ -390,4 +393,30 @@ async fn a_failed_look_at_an_unpacked_file_is_repeated_and_reported_as_itself() 
         .script(Call::Stat, fails_at_first_file(ErrorKind::SandboxGone));
     let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::SandboxGone);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_small_directory_leaves_a_sandbox_that_ends_soon() {
+    let fixture = fixture();
+    fixture.fake.life(Duration::from_secs(90));
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+    got.unwrap();
+    assert_eq!(files(sink.bytes).await, expected_entries());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_walk_waits_for_each_response_for_a_limited_time() {
+    for call in [Call::Stat, Call::Read] {
+        let fixture = fixture();
+        fixture.fake.tars(false);
+        // The first `stat` is that of the directory.
+        let hangs = std::iter::repeat_n(Fault::Hang, 20);
+        let hangs = hangs.flat_map(|hang| [Fault::None, hang]);
+        fixture.fake.script(call, hangs);
+        let started = Instant::now();
+        let failed = get(&fixture, "/work/out", TreeFormat::Tar).await.0;
+        assert_eq!(failed.unwrap_err().error.kind(), ErrorKind::Timeout);
+        // Five attempts of a minute; the clock is paused.
+        assert!(started.elapsed() < Duration::from_mins(6));
+    }
 }
