@@ -35,6 +35,11 @@ impl Backend for FakeBackend {
 fn service(fixture: &TransferFixture, phase: ProgramPhase) -> (Arc<SandboxTransfer>, FakePrograms) {
     let fake = Fake::new();
     let programs = fake.run_programs(phase);
+    (service_with(fixture, fake), programs)
+}
+
+/// A service with this sandbox as `fake:box`.
+pub(super) fn service_with(fixture: &TransferFixture, fake: Fake) -> Arc<SandboxTransfer> {
     let everyone = vec!["*".to_owned()];
     let config = Config {
         address_tenants: everyone.clone(),
@@ -49,7 +54,7 @@ fn service(fixture: &TransferFixture, phase: ProgramPhase) -> (Arc<SandboxTransf
     };
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(FakeBackend(fake))];
     let service = SandboxTransfer::with_backends(config, fixture.running.context(), backends);
-    (Arc::new(service), programs)
+    Arc::new(service)
 }
 
 fn request(fixture: &TransferFixture) -> Request<v1::ExecSandboxRequest> {
