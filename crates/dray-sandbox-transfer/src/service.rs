@@ -8,6 +8,7 @@ mod commands;
 mod files;
 mod opener;
 mod previews;
+mod program_end;
 mod session;
 pub(crate) mod trees;
 

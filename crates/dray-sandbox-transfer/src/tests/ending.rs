@@ -119,3 +119,26 @@ async fn a_program_that_does_not_report_at_its_time_limit_is_ended_before_the_re
         fixture.end().await;
     }
 }
+
+#[tokio::test]
+async fn a_program_that_does_not_end_at_its_time_limit_loses_no_output() {
+    let fixture = TransferFixture::new().await;
+    let (service, programs) = service(&fixture, ProgramPhase::Running);
+    let mut request = request(&fixture);
+    request.body.timeout_ms = 1;
+    request.meta.deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(2));
+    let call = Arc::clone(&service).exec(request);
+    // The fake ends no program before the test allows it.
+    let replied = tokio::time::timeout(Duration::from_secs(30), Box::pin(call)).await;
+    let reply = replied.expect("the call waits for the program").unwrap();
+    assert_eq!(reply.state(), v1::SandboxCommandState::TimedOut);
+    assert_eq!(&reply.stdout.unwrap().head[..], b"begun\n");
+    let mut stop = Box::pin(service.stop());
+    assert!(
+        poll!(&mut stop).is_pending(),
+        "a task waits for the end of the program"
+    );
+    programs.end();
+    stop.await;
+    fixture.end().await;
+}
