@@ -135,8 +135,9 @@ impl Uploads {
             .ok_or(Error::Contended)
     }
 
-    /// Returns the uploads that have ended and were not returned before, and records that they were; with `all`, every
-    /// upload of the session.
+    /// Returns the uploads that have ended and were not reported before; with `all`, every upload of the session. Those
+    /// that the request acknowledges count as reported, and so do the returned ones unless its caller acknowledges
+    /// uploads.
     ///
     /// # Errors
     ///
@@ -144,23 +145,19 @@ impl Uploads {
     pub async fn take_ended(
         &self,
         tenant: &TenantId,
-        session: &str,
-        all: bool,
+        request: &v1::SettleUploadsRequest,
     ) -> Result<v1::SettleUploadsReply, Error> {
-        self.change(tenant, session, |uploads| {
+        let reports = !request.all && !request.acknowledges;
+        self.change(tenant, &request.session, |uploads| {
             let mut reply = v1::SettleUploadsReply::default();
             for upload in uploads {
-                if upload.state == WAITING_STATE {
-                    reply.waiting = true;
-                    if !all {
-                        continue;
-                    }
-                } else if upload.told && !all {
-                    continue;
-                } else {
-                    upload.told = true;
+                let is_waiting = upload.state == WAITING_STATE;
+                reply.waiting |= is_waiting;
+                upload.told |= !is_waiting && request.acknowledged.contains(&upload.operation_id);
+                if request.all || !(is_waiting || upload.told) {
+                    upload.told |= reports;
+                    reply.uploads.push(upload.clone());
                 }
-                reply.uploads.push(upload.clone());
             }
             Ok(reply)
         })

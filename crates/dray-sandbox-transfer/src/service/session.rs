@@ -149,9 +149,7 @@ impl SandboxTransfer {
         let settled = async {
             check_session(&body.session)?;
             self.place_waiting(&meta, &body.session, work_until).await?;
-            self.uploads
-                .take_ended(&meta.tenant, &body.session, body.all)
-                .await
+            self.uploads.take_ended(&meta.tenant, &body).await
         };
         settled.await.map_err(|error| report(&meta, error))
     }

@@ -37,8 +37,21 @@ impl TransferFixture {
         let request = v1::SettleUploadsRequest {
             session: "s1".to_owned(),
             all,
+            ..v1::SettleUploadsRequest::default()
         };
         self.ask(&request).await.unwrap()
+    }
+
+    /// Settles as a caller that acknowledges uploads, and returns the operations of the returned ones.
+    async fn settle_acknowledged(&self, acknowledged: &[String]) -> Vec<String> {
+        let request = v1::SettleUploadsRequest {
+            session: "s1".to_owned(),
+            all: false,
+            acknowledges: true,
+            acknowledged: acknowledged.to_vec(),
+        };
+        let uploads = self.ask(&request).await.unwrap().uploads.into_iter();
+        uploads.map(|upload| upload.operation_id).collect()
     }
 }
 
@@ -280,6 +293,7 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
     let settle = v1::SettleUploadsRequest {
         session: "s1".to_owned(),
         all: true,
+        ..v1::SettleUploadsRequest::default()
     };
     assert_eq!(
         fixture.ask(&settle).await.unwrap_err().detail,
@@ -287,5 +301,26 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
     );
     let stored_record = records.get(&key).await.unwrap().unwrap();
     assert_eq!(stored_record.value, damaged);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_upload_is_returned_until_it_is_acknowledged() {
+    let fixture = TransferFixture::new().await;
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
+    let claim = fixture.store("a", b"one").await;
+    let first = fixture.place(&upload("a.txt", Some(claim))).await;
+    let first = vec![first.operation_id];
+    assert_eq!(fixture.settle_acknowledged(&[]).await, first);
+    // The first reply may have been lost, and an operator has looked at the uploads.
+    assert_eq!(fixture.settle(true).await.uploads.len(), 1);
+    assert_eq!(fixture.settle_acknowledged(&[]).await, first);
+    let claim = fixture.store("b", b"two").await;
+    let second = fixture.place(&upload("b.txt", Some(claim))).await;
+    let second = vec![second.operation_id];
+    assert_eq!(fixture.settle_acknowledged(&first).await, second);
+    assert!(fixture.settle_acknowledged(&second).await.is_empty());
+    assert!(fixture.settle_acknowledged(&[]).await.is_empty());
     fixture.end().await;
 }
