@@ -7,6 +7,7 @@ mod command_stream;
 mod commands;
 mod files;
 mod opener;
+mod placement;
 mod previews;
 mod program_end;
 mod session;
