@@ -141,6 +141,8 @@ struct FakeState {
     /// is set.
     settled: Option<i128>,
     capacity: Option<u64>,
+    /// Time after which the sandbox ends; it cannot be extended.
+    life: Option<Duration>,
     parallel: usize,
     dead: bool,
     /// `None` when the sandbox runs no programs.
@@ -178,6 +180,7 @@ impl Fake {
             },
             settled: None,
             capacity: None,
+            life: None,
             parallel: 2,
             dead: false,
             programs: None,
@@ -277,6 +280,11 @@ impl Fake {
     /// Sets the largest sum of all files in bytes.
     pub fn capacity(&self, bytes: u64) {
         self.state().capacity = Some(bytes);
+    }
+
+    /// Sets the time after which the sandbox ends. It cannot be extended.
+    pub fn life(&self, life: Duration) {
+        self.state().life = Some(life);
     }
 
     /// Sets how many transfers may run concurrently.

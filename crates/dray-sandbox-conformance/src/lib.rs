@@ -185,6 +185,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     trees::only_directories_come_as_trees,
     trees::a_tree_goes_in_whole,
     trees::a_broken_tar_is_a_failure,
+    trees::a_tree_does_not_go_through_a_link,
     engine::a_file_comes_out_with_its_proof,
     engine::a_file_goes_in_with_its_proof,
     engine::a_put_that_fails_leaves_nothing,

@@ -11,7 +11,10 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::FileKind;
 use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Kind, Limits, Members, Owner, Reader, Walk};
+use dray_transfer_engine::policy::Policy;
+use dray_transfer_engine::{BytesSource, Engine, EngineOptions, PutTreeOptions};
 use futures_util::stream;
+use tokio_util::sync::CancellationToken;
 
 use super::CaseContext;
 use super::context::{chunks, random};
@@ -179,4 +182,43 @@ pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Resu
     expect_true(written.is_err(), "half a tar was unpacked")?;
     let path = context.put("after", b"still here").await?;
     expect_bytes("afterwards", &context.read(&path).await?, b"still here")
+}
+
+pub(super) async fn a_tree_does_not_go_through_a_link(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
+    if !context.traits.links {
+        return Err(CaseEnd::Skip("the sandbox has no links"));
+    }
+    let (from, to) = (context.path("from")?, context.path("to")?);
+    let outside = context.path("outside")?;
+    for directory in [&from.join("cfg")?, &to, &outside] {
+        context.sandbox.make_directory(directory).await?;
+    }
+    context.write(&from.join("plain")?, b"1").await?;
+    context.write(&from.join("cfg")?.join("key")?, b"2").await?;
+    context.sh("ln -s ../outside to/cfg").await?;
+    let walk = Walk::open(Arc::clone(&context.sandbox), from, Limits::default()).await?;
+    let tar = tree::tar(walk, Owner::default()).read_all(1 << 20).await?;
+    let engine = Engine::new(Arc::clone(&context.sandbox), EngineOptions::default());
+    let policy = Policy::beneath([to.clone()]);
+    let options = PutTreeOptions {
+        policy: &policy,
+        limits: Limits::default(),
+        operation: "op1",
+        epoch: 1,
+    };
+    let (source, cancel) = (BytesSource::new(tar), CancellationToken::new());
+    let put = engine.put_tree(&to, &source, &options, &(), &cancel).await;
+    let put = put.map_err(|failed| failed.error)?;
+    let skipped = put.skipped.skipped().into_iter();
+    let skipped: Vec<_> = skipped.map(|skipped| skipped.name).collect();
+    expect_equal(
+        "skipped",
+        skipped,
+        vec!["cfg".to_owned(), "cfg/key".to_owned()],
+    )?;
+    expect_bytes("plain", &context.read(&to.join("plain")?).await?, b"1")?;
+    let listing = context.sandbox.list(&outside, 1, 10).await?;
+    expect_equal("outside", listing.entries.len(), 0)
 }

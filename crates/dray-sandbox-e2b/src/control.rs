@@ -144,17 +144,30 @@ impl ControlClient {
         Ok(info)
     }
 
-    /// Extends the lifetime of an incarnation to at least `needed` from now, or fails.
-    pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
+    /// Extends the lifetime of an incarnation to at least `needed` from now, or fails. The lifetime also reaches
+    /// `promised_end_ms`, the end that earlier calls promised, which becomes later with this one.
+    pub(crate) async fn prolong(
+        &self,
+        handle: &Handle,
+        needed: Duration,
+        promised_end_ms: &mut u64,
+    ) -> Result<(), Error> {
         let remaining = self
             .require_incarnation(handle)
             .await?
             .remaining_lifetime(&self.clock);
-        if remaining >= needed {
+        let now_ms = self.clock.now_ms();
+        let promised = Duration::from_millis(promised_end_ms.saturating_sub(now_ms));
+        let needed_ms = u64::try_from(needed.as_millis()).unwrap_or(u64::MAX);
+        let needed_end_ms = now_ms.saturating_add(needed_ms);
+        // Another process may have set a shorter lifetime than this one promised to a transfer that still runs.
+        let wanted = needed.max(promised);
+        if remaining >= wanted {
+            *promised_end_ms = needed_end_ms.max(*promised_end_ms);
             return Ok(());
         }
         let longest = self.config.longest_life.as_duration();
-        let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
+        let lifetime = wanted.saturating_add(LIFETIME_MARGIN).min(longest);
         // The call sets the lifetime and does not add to it, so a smaller value would shorten it.
         if lifetime > remaining {
             let id = check_name(&handle.address.name)?;
@@ -174,7 +187,9 @@ impl ControlClient {
             .require_incarnation(handle)
             .await?
             .remaining_lifetime(&self.clock);
-        require_lifetime(remaining, needed)
+        require_lifetime(remaining, needed)?;
+        *promised_end_ms = needed_end_ms.max(*promised_end_ms);
+        Ok(())
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(

@@ -139,6 +139,15 @@ impl FakeE2b {
         ))
     }
 
+    /// Lets a sandbox end after this time.
+    pub fn shorten(&self, id: &str, lifetime: Duration) {
+        let mut state = self.server.shared().lock();
+        let end = state.clock.now_ms() + whole_millis(lifetime);
+        if let Some(sandbox) = state.sandboxes.get_mut(id) {
+            sandbox.end = end;
+        }
+    }
+
     /// Sets the longest lifetime that the plan allows.
     pub fn allow(&self, lifetime: Duration) {
         self.server.shared().lock().longest_life = whole_millis(lifetime);

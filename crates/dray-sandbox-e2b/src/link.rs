@@ -12,6 +12,7 @@ use dray_sandbox_hosted::{OCTET_STREAM, Provider, refused, unanswered};
 use dray_types::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::control::{ControlClient, SandboxInfo};
@@ -30,6 +31,9 @@ pub(crate) struct DaemonClient {
     handle: Handle,
     /// Whether a file can be the body of a request.
     plain_uploads: bool,
+    /// The latest end that running transfers count on, in Unix milliseconds. The lock is held while the lifetime is
+    /// extended.
+    promised_end_ms: Mutex<u64>,
     /// Tasks that kill commands whose callers were dropped.
     pub(crate) background_tasks: TaskTracker,
     base: String,
@@ -60,6 +64,7 @@ impl DaemonClient {
             // The daemon takes the user from these credentials.
             basic_credentials: Secret::new(STANDARD.encode(format!("{}:", config.user))),
             plain_uploads: info.is_at_least(PLAIN_UPLOADS),
+            promised_end_ms: Mutex::default(),
             background_tasks: TaskTracker::new(),
             base,
             handle,
@@ -128,7 +133,10 @@ impl Provider for DaemonClient {
     }
 
     async fn ensure_lifetime(&self, needed: Duration) -> Result<(), Error> {
-        self.control.prolong(&self.handle, needed).await
+        let mut promised_end_ms = self.promised_end_ms.lock().await;
+        self.control
+            .prolong(&self.handle, needed, &mut promised_end_ms)
+            .await
     }
 
     fn download(&self, path: &str) -> RequestBuilder {

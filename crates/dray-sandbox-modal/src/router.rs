@@ -7,6 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 use dray_sandbox_exec::Supervisor;
 use prost::Message;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -123,8 +124,13 @@ impl Router {
         loop {
             let access = self.access();
             let request = access.request(self.exec_request(exec_id), retry.throttles());
+            let started = Instant::now();
             match rpc::unary(&access.channel, path, request, LONG_POLL).await {
-                Err(status) if status.code() == Code::DeadlineExceeded => {
+                // The same code in a moment is a failure of the router or of a proxy.
+                Err(status)
+                    if status.code() == Code::DeadlineExceeded
+                        && started.elapsed() >= LONG_POLL / 2 =>
+                {
                     // A long poll that ended without a result is not a failure.
                     retry.progress();
                     // A long command may outlive several credentials, so each poll may renew one.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_preview::PreviewConfig;
 use dray_sandbox::Backend;
@@ -26,6 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::CommandsConfig;
 use crate::egress_proxy::EgressProxyConfig;
+
+/// Longest delay before a retry that a provider may ask for. Callers learn of a longer one while they still wait, and the
+/// transfer holds no place of the sandbox meanwhile.
+const MAX_PROVIDER_DELAY: Duration = Duration::from_secs(10);
 
 /// Sandbox-transfer, which copies files into and out of sandboxes, and runs programs and serves previews there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -223,6 +228,7 @@ impl Config {
     /// The options for engines. Options that the section does not have keep their defaults.
     pub fn engine(&self) -> EngineOptions {
         EngineOptions {
+            max_provider_delay: MAX_PROVIDER_DELAY,
             idle: self.idle_timeout.as_duration(),
             spool_dir: self.spool_directory.clone(),
             spool_limit: self.spool_limit.as_u64(),

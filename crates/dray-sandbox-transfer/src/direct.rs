@@ -93,7 +93,7 @@ impl DirectSandbox {
             tracing::warn!(%error, "a sandbox backend cannot be used");
             Fault::internal()
         })?;
-        let settings = Arc::new(TransferSettings::new(config, backends));
+        let settings = Arc::new(TransferSettings::without_deadline(config, backends));
         let opened = async {
             let handle = settings.open_address(tenant, address).await?;
             OpenedSandbox::open(Arc::clone(&settings), &handle, v1::Session::default()).await

@@ -7,7 +7,9 @@ mod command_stream;
 mod commands;
 mod files;
 mod opener;
+mod placement;
 mod previews;
+mod program_end;
 mod session;
 pub(crate) mod trees;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{Address, Backend, Handle};
+use dray_transfer_engine::EngineOptions;
 use dray_types::{BackendKind, Clock, TenantId};
 
 use crate::backends::Backends;
@@ -20,7 +21,25 @@ pub(crate) struct TransferSettings {
 impl TransferSettings {
     /// Takes these backends instead of the configured ones.
     pub(crate) fn new(config: Config, backends: Vec<Arc<dyn Backend>>) -> Self {
-        let backends = Backends::new(backends, config.engine());
+        let options = config.engine();
+        Self::with_engine(config, backends, options)
+    }
+
+    /// Like [`Self::new`], for a caller without a deadline, who waits as long as a provider asks for.
+    pub(crate) fn without_deadline(config: Config, backends: Vec<Arc<dyn Backend>>) -> Self {
+        let options = EngineOptions {
+            max_provider_delay: EngineOptions::default().max_provider_delay,
+            ..config.engine()
+        };
+        Self::with_engine(config, backends, options)
+    }
+
+    fn with_engine(
+        config: Config,
+        backends: Vec<Arc<dyn Backend>>,
+        options: EngineOptions,
+    ) -> Self {
+        let backends = Backends::new(backends, options);
         Self { config, backends }
     }
 

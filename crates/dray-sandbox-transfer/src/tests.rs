@@ -6,6 +6,7 @@ mod commands;
 mod ending;
 mod previews;
 mod proxied_commands;
+mod rate_limits;
 mod sessions;
 mod store_outages;
 mod transfers;

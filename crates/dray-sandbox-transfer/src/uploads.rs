@@ -8,16 +8,11 @@ use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue, Meta};
 use dray_presentation::{line, name};
 use dray_proto::v1;
-use dray_sandbox::{ErrorKind, RetryMode};
-use dray_store::ReadError;
-use dray_transfer_engine::{Collision, PutOptions};
-use dray_types::{Claim, Deadline, OperationId, TenantId};
+use dray_types::{OperationId, TenantId};
 use prost::Message as _;
 
 use crate::error::Error;
-use crate::service::{OpenedSandbox, SandboxTransfer};
 use crate::sessions::token;
-use crate::store::StoreSource;
 
 /// Bucket with one list of uploads for each session.
 pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
@@ -25,10 +20,19 @@ pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
 const MAX_WRITE_ATTEMPTS: usize = 16;
 /// Uploads that one session remembers; reported ones are dropped first.
 const MAX_UPLOADS: usize = 200;
+/// Largest encoded list to which an upload is added. The bucket takes 256 KiB; the difference is for paths that are
+/// longer than [`MAX_END_BYTES`] expects.
+const MAX_LIST_BYTES: usize = 192 << 10;
+/// Most bytes of uploads in one reply. Further uploads are in a later one.
+const MAX_REPLY_BYTES: usize = dray_proto::MESSAGE_LIMIT / 4 * 3;
+/// Bytes that the end of an upload adds to its record, without the copies of its name: path, line and receipt.
+const MAX_END_BYTES: usize = 1024;
+/// Copies of its name that the end of an upload adds to its record.
+const NAME_COPIES: usize = 3;
 /// State of an upload that has not been put yet.
-const WAITING_STATE: &str = "waiting";
+pub(crate) const WAITING_STATE: &str = "waiting";
 /// Final state of an upload whose file is in the sandbox.
-const PLACED_STATE: &str = "placed";
+pub(crate) const PLACED_STATE: &str = "placed";
 /// Final state of an upload that could not be put.
 const FAILED_STATE: &str = "failed";
 
@@ -38,8 +42,34 @@ pub struct Uploads {
     keys: KeyValue,
 }
 
-fn key(tenant: &TenantId, session: &str) -> String {
+pub(crate) fn key(tenant: &TenantId, session: &str) -> String {
     format!("{}.{}", tenant.token(), token(session))
+}
+
+/// Bytes of the record after all its uploads have ended.
+fn final_bytes(uploads: &[v1::Upload]) -> usize {
+    let entry_bytes = |upload: &v1::Upload| {
+        let end_bytes = if upload.state == WAITING_STATE {
+            MAX_END_BYTES + NAME_COPIES * upload.name.len()
+        } else {
+            0
+        };
+        // The tag and the length of an entry take up to 4 bytes.
+        upload.encoded_len() + 4 + end_bytes
+    };
+    uploads.iter().map(entry_bytes).sum()
+}
+
+/// Drops the oldest reported uploads until the list has at most `max_uploads` that fit into one record. Returns whether
+/// it has. An upload that was not reported to the agent stays, or the agent would never learn of it.
+fn drop_reported(uploads: &mut Vec<v1::Upload>, max_uploads: usize) -> bool {
+    while uploads.len() > max_uploads || final_bytes(uploads) > MAX_LIST_BYTES {
+        let Some(reported) = uploads.iter().position(|upload| upload.told) else {
+            return false;
+        };
+        uploads.remove(reported);
+    }
+    true
 }
 
 /// Decodes a list. A missing value is an empty list. A damaged list is an error, because it must not be overwritten.
@@ -56,7 +86,11 @@ impl Uploads {
         }
     }
 
-    async fn list(&self, tenant: &TenantId, session: &str) -> Result<Vec<v1::Upload>, Error> {
+    pub(crate) async fn list(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+    ) -> Result<Vec<v1::Upload>, Error> {
         let entry = self.keys.get(&key(tenant, session)).await?;
         decode_list(entry.map(|entry| entry.value))
     }
@@ -106,13 +140,12 @@ impl Uploads {
             {
                 return Ok(());
             }
-            if uploads.len() >= MAX_UPLOADS {
-                // An upload that was not reported to the agent must stay, or the agent would never learn of it.
-                let notified = uploads.iter().position(|known| known.told);
-                uploads.remove(notified.ok_or(Error::TooManyUploads)?);
-            }
             uploads.push(upload.clone());
-            Ok(())
+            if drop_reported(uploads, MAX_UPLOADS) {
+                Ok(())
+            } else {
+                Err(Error::TooManyUploads)
+            }
         })
         .await
     }
@@ -135,8 +168,9 @@ impl Uploads {
             .ok_or(Error::Contended)
     }
 
-    /// Returns the uploads that have ended and were not returned before, and records that they were; with `all`, every
-    /// upload of the session.
+    /// Returns the uploads that have ended and were not reported before; with `all`, every upload of the session. Those
+    /// that the request acknowledges count as reported, and so do the returned ones unless its caller acknowledges
+    /// uploads. Uploads that do not fit into one reply are returned by a later request.
     ///
     /// # Errors
     ///
@@ -144,23 +178,21 @@ impl Uploads {
     pub async fn take_ended(
         &self,
         tenant: &TenantId,
-        session: &str,
-        all: bool,
+        request: &v1::SettleUploadsRequest,
     ) -> Result<v1::SettleUploadsReply, Error> {
-        self.change(tenant, session, |uploads| {
+        let reports = !request.all && !request.acknowledges;
+        self.change(tenant, &request.session, |uploads| {
             let mut reply = v1::SettleUploadsReply::default();
             for upload in uploads {
-                if upload.state == WAITING_STATE {
-                    reply.waiting = true;
-                    if !all {
-                        continue;
-                    }
-                } else if upload.told && !all {
-                    continue;
-                } else {
-                    upload.told = true;
+                let is_waiting = upload.state == WAITING_STATE;
+                reply.waiting |= is_waiting;
+                upload.told |= !is_waiting && request.acknowledged.contains(&upload.operation_id);
+                let fits = reply.uploads.is_empty()
+                    || reply.encoded_len() + upload.encoded_len() <= MAX_REPLY_BYTES;
+                if fits && (request.all || !(is_waiting || upload.told)) {
+                    upload.told |= reports;
+                    reply.uploads.push(upload.clone());
                 }
-                reply.uploads.push(upload.clone());
             }
             Ok(reply)
         })
@@ -168,18 +200,20 @@ impl Uploads {
     }
 
     /// Records the end of one upload; an end is never changed again.
-    async fn record_end(
+    pub(crate) async fn record_end(
         &self,
         tenant: &TenantId,
         session: &str,
         ended: &v1::Upload,
     ) -> Result<(), Error> {
         self.change(tenant, session, |uploads| {
-            for upload in uploads {
+            for upload in uploads.iter_mut() {
                 if upload.operation_id == ended.operation_id && upload.state == WAITING_STATE {
                     upload.clone_from(ended);
                 }
             }
+            // Names and paths may be longer than was expected when the upload was recorded.
+            drop_reported(uploads, MAX_UPLOADS);
             Ok(())
         })
         .await
@@ -215,194 +249,8 @@ fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
     upload
 }
 
-fn set_failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
+pub(crate) fn set_failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
     FAILED_STATE.clone_into(&mut upload.state);
     upload.reason = name::shown_text(reason, 200);
     upload.context_line = line::not_available(&upload.name, size, &upload.reason);
-}
-
-impl SandboxTransfer {
-    /// Returns the upload with a claim that lasts as long as the upload may wait. A file of the cache is kept from now
-    /// on.
-    pub(crate) async fn with_kept_claim(
-        &self,
-        meta: &Meta,
-        mut work: v1::PlaceUpload,
-    ) -> Result<v1::PlaceUpload, Error> {
-        let claim = work.claim.clone().map(Claim::try_from);
-        // A claim that cannot be read is reported by the step that needs it.
-        let Some(Ok(claim)) = claim else {
-            return Ok(work);
-        };
-        if dray_store::cache_key(&claim).is_none() {
-            return Ok(work);
-        }
-        match self.store.keep(&meta.tenant, &claim, meta.deadline).await {
-            Ok(kept) => work.claim = Some(kept.into()),
-            // The file has expired in the cache: the upload fails with its reason, and the agent learns of it.
-            Err(ReadError::Missing) => {
-                work.claim = None;
-                work.claimed_size = claim.artifact.size;
-                reason(ErrorKind::NotFound).clone_into(&mut work.unavailable);
-            }
-            Err(error) => return Err(Error::Store(error)),
-        }
-        Ok(work)
-    }
-
-    /// Puts the waiting uploads into the sandbox, in the order of their arrival. Without a reachable sandbox they
-    /// continue to wait; an upload that can never be put fails with its reason.
-    pub(crate) async fn place_waiting(
-        &self,
-        meta: &Meta,
-        session: &str,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        // Two tasks that put the same upload concurrently would remove each other's temporary files.
-        let _lock = self.placement_locks.lock(key(&meta.tenant, session)).await;
-        let uploads = self.uploads.list(&meta.tenant, session).await?;
-        // The uploads are checked before the sandbox is opened, which may start a connection.
-        if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {
-            return Ok(());
-        }
-        let opened = match self.sessions.show(&meta.tenant, session).await {
-            Ok(record) => self.open_session(record).await,
-            Err(error) => Err(error),
-        };
-        let opened = match opened {
-            Ok(opened) => opened,
-            // This is not an error of the work: the upload is recorded and is put when there is a sandbox.
-            Err(Error::NoSession | Error::NoSandbox) => return Ok(()),
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "uploads wait: the sandbox cannot be reached"
-                );
-                return Ok(());
-            }
-        };
-        let mut known = uploads.clone();
-        for upload in uploads
-            .into_iter()
-            .filter(|upload| upload.state == WAITING_STATE)
-        {
-            let Some(ended) = self
-                .place_one(meta, &opened, upload, &known, deadline)
-                .await?
-            else {
-                continue;
-            };
-            self.uploads
-                .record_end(&meta.tenant, session, &ended)
-                .await?;
-            // The next upload of the same content finds the path of this one.
-            known.push(ended);
-        }
-        Ok(())
-    }
-
-    /// Puts one upload; `None` when it continues waiting.
-    async fn place_one(
-        &self,
-        meta: &Meta,
-        opened: &OpenedSandbox,
-        mut upload: v1::Upload,
-        known: &[v1::Upload],
-        deadline: Deadline,
-    ) -> Result<Option<v1::Upload>, Error> {
-        let Some(claim) = upload.claim.clone() else {
-            return Ok(None);
-        };
-        let claim = Claim::try_from(claim)?;
-        let size = claim.artifact.size;
-        // The same bytes from the same chat keep the path and name of their first upload (platform-delivery 11.6).
-        let file_name = known
-            .iter()
-            .find(|other| other.state == PLACED_STATE && is_same(other, &upload))
-            .and_then(|other| other.path.rsplit(|byte| *byte == b'/').next())
-            .and_then(|name| str::from_utf8(name).ok())
-            .unwrap_or(&upload.name)
-            .to_owned();
-        let source = StoreSource::new(&self.store, &meta.tenant, claim, deadline);
-        let operation = token(&upload.operation_id);
-        let options = PutOptions {
-            policy: &opened.policy,
-            collision: Collision::Rename,
-            mode: 0o644,
-            operation: operation.get(..16).unwrap_or_default(),
-            epoch: self.clock.now_ms(),
-        };
-        let put = self.put_file(opened, &opened.uploads, &file_name, &source, &options);
-        match put.await {
-            Ok(placed) => {
-                let path = String::from_utf8_lossy(&placed.path);
-                upload.context_line = line::uploaded_line(&upload.name, size, &path);
-                PLACED_STATE.clone_into(&mut upload.state);
-                upload.path.clone_from(&placed.path);
-                upload.receipt = placed.receipt.map(|receipt| v1::TransferReceipt {
-                    operation_id: upload.operation_id.clone(),
-                    ..receipt
-                });
-                Ok(Some(upload))
-            }
-            Err(Error::Sandbox(error)) if may_succeed_later(error.kind()) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "an upload keeps waiting"
-                );
-                Ok(None)
-            }
-            Err(Error::Sandbox(error)) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "an upload was refused"
-                );
-                set_failed(&mut upload, Some(size), reason(error.kind()));
-                Ok(Some(upload))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Whether two uploads are the same content from the same chat.
-fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
-    let digest = |upload: &v1::Upload| {
-        let artifact = upload.claim.as_ref()?.artifact.as_ref()?;
-        Some(artifact.sha256.clone())
-    };
-    let location = |upload: &v1::Upload| {
-        upload.chat.as_ref().map(|chat| {
-            (
-                chat.platform.clone(),
-                chat.account.clone(),
-                chat.chat.clone(),
-            )
-        })
-    };
-    digest(one).is_some() && digest(one) == digest(other) && location(one) == location(other)
-}
-
-/// Whether another sandbox, or the same one later, may accept the upload.
-const fn may_succeed_later(kind: ErrorKind) -> bool {
-    match kind.retry_mode() {
-        RetryMode::BackOff(_) | RetryMode::Resolve => true,
-        RetryMode::OtherTransport => false,
-        RetryMode::Never => matches!(kind, ErrorKind::Auth),
-    }
-}
-
-/// The reason as the agent reads it in the context line: short, and without paths.
-const fn reason(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::TooLarge => "too large",
-        ErrorKind::NoSpace => "no space left in the sandbox",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnly => {
-            "the directory of uploads cannot be written"
-        }
-        ErrorKind::OutsideRoot | ErrorKind::DeniedPath => "not allowed",
-        ErrorKind::InvalidName => "the sandbox cannot hold a file of this name",
-        ErrorKind::NotFound => "the stored file has expired",
-        _ => "it could not be put into the sandbox",
-    }
 }

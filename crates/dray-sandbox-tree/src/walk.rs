@@ -1,7 +1,9 @@
 //! Reads a directory of a sandbox that cannot make a tar: it is listed once and then read file by file.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,6 +12,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{Entry, FileKind};
 use dray_sandbox::path::SandboxPath;
+use tokio::time::timeout;
 
 use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
@@ -19,6 +22,7 @@ pub struct Walk {
     sandbox: Arc<dyn Sandbox>,
     root: SandboxPath,
     limits: Limits,
+    response_timeout: Duration,
     filter: Filter,
     unique: UniqueNames,
     report: Report,
@@ -61,6 +65,7 @@ impl Walk {
             sandbox,
             root,
             limits,
+            response_timeout: Duration::MAX,
             filter: Box::new(|_| true),
             unique: UniqueNames::default(),
             report: Report::default(),
@@ -69,6 +74,13 @@ impl Walk {
             total: 0,
             names: 0,
         })
+    }
+
+    /// Waits at most this long for each response that is not a stream. Without it, the time is that of the backend.
+    #[must_use]
+    pub fn with_response_timeout(mut self, time: Duration) -> Self {
+        self.response_timeout = time;
+        self
     }
 
     /// Takes only members whose name the filter allows; the others are [`SkipReason::Denied`].
@@ -137,7 +149,7 @@ impl Walk {
     /// Starts to read a file; returns its size, or the reason for which it is skipped.
     async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, SkipReason>, Error> {
         // `stat` again, although the listing has the file: it may be a link by now.
-        let file = match self.sandbox.stat(path, Follow::No).await {
+        let file = match within(self.response_timeout, self.sandbox.stat(path, Follow::No)).await {
             Ok(file) if file.kind == FileKind::File => file,
             Ok(_) => return Ok(Err(SkipReason::Unreadable)),
             Err(error) => return unreadable(error),
@@ -158,7 +170,7 @@ impl Walk {
             file: &file,
             offset: 0,
         };
-        match self.sandbox.read(read).await {
+        match within(self.response_timeout, self.sandbox.read(read)).await {
             Ok(body) => self.body = Some(body.exactly(file.size)),
             Err(error) => return unreadable(error),
         }
@@ -169,6 +181,16 @@ impl Walk {
         self.report.skip(name, reason);
         None
     }
+}
+
+/// Awaits a response of the sandbox about a file for a limited time.
+async fn within<T>(
+    time: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let error = "the sandbox did not respond about a file in time";
+    let timed_out = |_| Err(Error::new(ErrorKind::Timeout, error));
+    timeout(time, call).await.unwrap_or_else(timed_out)
 }
 
 /// Skips a file for failures that concern it alone; others end the walk.

@@ -1,6 +1,6 @@
 //! File operations of one turn, on behalf of one caller.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -60,6 +60,8 @@ pub struct TurnFiles {
     pub delivery: Arc<FileDelivery>,
     /// Reads files that clients and models name.
     pub(super) loader: Arc<FileLoader>,
+    /// Operations of uploads whose lines are in the turn, and which are not acknowledged yet.
+    reported_uploads: Mutex<Vec<String>>,
 }
 
 impl TurnFiles {
@@ -113,6 +115,7 @@ impl TurnFiles {
             storage,
             delivery: Arc::new(delivery),
             loader,
+            reported_uploads: Mutex::default(),
         }
     }
 
@@ -193,6 +196,7 @@ impl TurnFiles {
             scope: &self.scope,
             session: &self.session,
             loader: &self.loader,
+            reported: &self.reported_uploads,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Puts files that a person sent into the session's sandbox, before the first call of a tool (platform-delivery 11).
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_agent::message::{Attachment, Message};
@@ -20,6 +21,10 @@ use super::session::SessionBinding;
 const CONCURRENT_FETCHES: usize = 4;
 /// Most files of one message.
 const MAX_FILES: usize = 50;
+/// Failed checks after which the turn continues.
+const MAX_FAILED_CHECKS: u32 = 2;
+/// Longest time for acknowledging uploads, at the end of a turn.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delays between two checks: the first and the longest.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
@@ -29,6 +34,7 @@ pub struct UploadPlacer<'a> {
     pub(super) scope: &'a TurnScope,
     pub(super) session: &'a SessionBinding,
     pub(super) loader: &'a FileLoader,
+    pub(super) reported: &'a Mutex<Vec<String>>,
 }
 
 impl UploadPlacer<'_> {
@@ -64,6 +70,47 @@ impl UploadPlacer<'_> {
         }
         lines.extend(self.settle(pending).await);
         lines
+    }
+
+    /// Takes the uploads that an earlier part of the turn reported, and that its last part acknowledges.
+    pub fn take_over(&self, earlier: &UploadPlacer<'_>) {
+        let taken = earlier.take_reported();
+        self.note_reported(taken);
+    }
+
+    fn note_reported(&self, operations: impl IntoIterator<Item = String>) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.extend(operations);
+    }
+
+    /// Acknowledges the uploads whose lines [`Self::place_uploads`] returned: the turn has ended and its client has the
+    /// lines. Otherwise a later turn gets them again.
+    pub async fn acknowledge(&self) {
+        let acknowledged = self.take_reported();
+        if acknowledged.is_empty() {
+            return;
+        }
+        let request = v1::SettleUploadsRequest {
+            session: self.scope.session_text(),
+            all: false,
+            acknowledges: true,
+            acknowledged,
+        };
+        let services = &self.scope.services;
+        let meta = self.scope.meta(ACKNOWLEDGE_TIMEOUT);
+        if let Err(error) = services
+            .call_once(PeerService::Sandbox, &meta, &request)
+            .await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "uploads were not acknowledged; the next turn reports them again"
+            );
+        }
+    }
+
+    fn take_reported(&self) -> Vec<String> {
+        std::mem::take(&mut *self.reported.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Publishes the work on one file; returns its operation and name, or the line about the failure.
@@ -123,14 +170,16 @@ impl UploadPlacer<'_> {
     async fn settle(&self, mut pending: BTreeMap<String, String>) -> Vec<String> {
         let config = &self.scope.services.config;
         let end = Instant::now() + config.upload_wait.as_duration();
-        let session = self.scope.session_text();
-        let (mut outcomes, mut pause) = (Vec::new(), POLL_DELAYS.0);
+        let request = v1::SettleUploadsRequest {
+            session: self.scope.session_text(),
+            all: false,
+            acknowledges: true,
+            acknowledged: Vec::new(),
+        };
+        let (mut outcomes, mut pause) = (Vec::<v1::Upload>::new(), POLL_DELAYS.0);
+        let mut failed_checks = 0;
         loop {
             let remaining = end.saturating_duration_since(Instant::now());
-            let request = v1::SettleUploadsRequest {
-                session: session.clone(),
-                all: false,
-            };
             let reply = self
                 .scope
                 .services
@@ -138,11 +187,17 @@ impl UploadPlacer<'_> {
                 .await;
             match reply {
                 Ok(reply) => {
+                    failed_checks = 0;
                     for upload in reply.uploads {
                         // This also settles files that arrived through the session's chat, not only those of this
                         // message.
                         pending.remove(&upload.operation_id);
-                        outcomes.push((upload.position, upload.context_line));
+                        let is_same =
+                            |known: &v1::Upload| known.operation_id == upload.operation_id;
+                        // An upload is returned until it is acknowledged.
+                        if !outcomes.iter().any(is_same) {
+                            outcomes.push(upload);
+                        }
                     }
                 }
                 Err(error) => {
@@ -150,18 +205,22 @@ impl UploadPlacer<'_> {
                         error = &error as &dyn std::error::Error,
                         "uploads were not settled"
                     );
-                    break;
+                    // Only the reply may have been lost.
+                    failed_checks += 1;
                 }
             }
-            if pending.is_empty() || Instant::now() + pause >= end {
+            let is_done = pending.is_empty() && failed_checks == 0;
+            if is_done || failed_checks == MAX_FAILED_CHECKS || Instant::now() + pause >= end {
                 break;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(POLL_DELAYS.1);
         }
+        self.note_reported(outcomes.iter().map(|upload| upload.operation_id.clone()));
         // The outcomes are in the order of the message, not in the order of arrival.
-        outcomes.sort_by_key(|(position, _)| *position);
-        let mut lines: Vec<_> = outcomes.into_iter().map(|(_, line)| line).collect();
+        outcomes.sort_by_key(|upload| upload.position);
+        let outcomes = outcomes.into_iter();
+        let mut lines: Vec<_> = outcomes.map(|upload| upload.context_line).collect();
         let unsettled = pending.into_values();
         lines.extend(
             unsettled.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),

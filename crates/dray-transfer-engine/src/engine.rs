@@ -238,7 +238,8 @@ impl Engine {
         // The last component is not resolved, because a link is removed and not its target.
         let resolved = self.in_resolved_parent(path).await?;
         policy.check(&resolved, TransferDirection::Inbound)?;
-        if policy.roots.contains(&resolved) {
+        // A directory that contains a root would be removed with it.
+        if policy.roots.iter().any(|root| root.is_beneath(&resolved)) {
             return Err(Error::new(
                 ErrorKind::OutsideRoot,
                 "a root of the policy cannot be removed",

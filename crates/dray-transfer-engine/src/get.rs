@@ -116,6 +116,14 @@ impl Engine {
         }
     }
 
+    /// Makes sure that the sandbox exists long enough to move at most this many bytes, as far as it can: a smaller
+    /// transfer may succeed in the time that is left.
+    pub(super) async fn extend_lifetime(&self, max_size: u64) {
+        if let Err(error) = self.reserve_lifetime(max_size).await {
+            tracing::warn!(%error, "the sandbox may end before the transfer does");
+        }
+    }
+
     /// Digest in the sandbox; `None` where no program there can compute one now.
     pub(super) async fn fingerprint(
         &self,

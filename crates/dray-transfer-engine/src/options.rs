@@ -15,6 +15,9 @@ pub struct EngineOptions {
     /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
     /// zero and the pause. Default 1 s.
     pub backoff: Duration,
+    /// Longest delay before a retry that a provider may ask for. A longer one ends the transfer with that failure, so
+    /// that its caller can wait. Default 10 minutes.
+    pub max_provider_delay: Duration,
     /// Files of up to this many bytes are always digested in the sandbox. Larger files are digested, too, unless the
     /// sandbox can report their state without reading them ([`dray_sandbox::Sandbox::state`]) and the transport detects
     /// all damage; the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
@@ -42,6 +45,7 @@ impl Default for EngineOptions {
             idle: Duration::from_secs(30),
             response_timeout: Duration::from_mins(1),
             backoff: Duration::from_secs(1),
+            max_provider_delay: Duration::from_mins(10),
             digest_always_up_to: u64::MAX,
             digest_before_up_to: 1 << 30,
             digest_twice_up_to: 1 << 20,

@@ -13,8 +13,6 @@ use crate::receipt::{Receipt, SkippedTransport};
 
 /// Largest back-off between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(30);
-/// Longest delay before a retry that is accepted from a provider.
-const MAX_PROVIDER_DELAY: Duration = Duration::from_mins(10);
 /// Progress in bytes after which an interruption no longer counts.
 const MIN_PROGRESS_BYTES: u64 = 16 << 20;
 
@@ -130,6 +128,10 @@ impl<'a> Schedule<'a> {
         let TransferError { error, stage } = failure;
         let kind = error.kind();
         let transport = receipt.transport.filter(|_| stage == Stage::Transport);
+        let max_delay = self.engine.options.max_provider_delay;
+        if error.retry_after().is_some_and(|delay| delay > max_delay) {
+            return Err(error);
+        }
         match (kind, transport) {
             // Final: failures of sinks and sources, and errors that this schedule returned before.
             _ if stage == Stage::Host => return Err(error),
@@ -185,10 +187,7 @@ impl<'a> Schedule<'a> {
             .min(MAX_DELAY);
         self.pauses += 1;
         let pause = rand::random_range(Duration::ZERO..=longest);
-        let requested = error
-            .retry_after()
-            .unwrap_or_default()
-            .min(MAX_PROVIDER_DELAY);
+        let requested = error.retry_after().unwrap_or_default();
         tracing::debug!(%error, "trying again");
         sleep(pause.max(requested)).await;
     }

@@ -175,7 +175,8 @@ impl GetOperation<'_> {
             return Err(Error::new(ErrorKind::NotDirectory, "only a directory is a tree").into());
         }
         let total = Engine::total_timeout(self.options.limits.total);
-        engine.reserve_lifetime(self.options.limits.total).await?;
+        // The size of the directory is not known, only its limit.
+        engine.extend_lifetime(self.options.limits.total).await;
         self.receipt.attempts += 1;
         let tally = ScreenTally::default();
         let members = self.members(&directory.real_path).await?;
@@ -256,9 +257,9 @@ impl GetOperation<'_> {
         }
         let sandbox = Arc::clone(&engine.sandbox);
         let walk = Walk::open(sandbox, directory.clone(), limits);
-        Ok(Box::new(
-            engine.with_response_timeout(walk).await?.filtered(filter),
-        ))
+        let walk = engine.with_response_timeout(walk).await?;
+        let walk = walk.with_response_timeout(engine.options.response_timeout);
+        Ok(Box::new(walk.filtered(filter)))
     }
 
     fn screen(&self, directory: &SandboxPath) -> MemberScreen {

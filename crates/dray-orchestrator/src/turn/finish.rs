@@ -59,6 +59,8 @@ impl OpenTurn {
         self.end(sink, tally, &mut outcome).await?;
         // A failure returns only here, because the state is sent before the error event (quickapps 4).
         let outcome = outcome?;
+        // The client has the state with the lines about uploads.
+        self.session.files.uploads().acknowledge().await;
         let counts = self.response.counts;
         let per_model = if counts { tally.per_model() } else { &[] };
         let answer = AnswerEnd {

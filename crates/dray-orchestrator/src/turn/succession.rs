@@ -37,6 +37,8 @@ impl OpenTurn {
                 self.telemetry.report.hand_over();
                 next.agents.hand_over(&handoff.agent);
                 next.resumed = self.resumed.take();
+                let uploads = next.session.files.uploads();
+                uploads.take_over(&self.session.files.uploads());
                 if let Some(interpreter) = self.session.turn.interpreter() {
                     next.session.turn.set_interpreter(interpreter);
                 }

@@ -1524,7 +1524,7 @@ pub struct Upload {
     /// Proof of the transfer.
     #[prost(message, optional, tag = "12")]
     pub receipt: ::core::option::Option<TransferReceipt>,
-    /// Whether `Settle` has reported the upload in this state.
+    /// Whether the agent has learned of the upload in this state: `Settle` returned it, or its caller acknowledged it.
     #[prost(bool, tag = "13")]
     pub told: bool,
 }
@@ -1549,21 +1549,28 @@ pub struct SettleUploadsRequest {
     /// Session id.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Whether uploads that were reported before are reported again.
+    /// Whether uploads that were reported before are returned again. Such a request reports nothing to the agent.
     #[prost(bool, tag = "2")]
     pub all: bool,
+    /// Whether the caller acknowledges uploads. An upload is then returned until a request acknowledges it; without, it
+    /// counts as reported with the reply.
+    #[prost(bool, tag = "3")]
+    pub acknowledges: bool,
+    /// Operations of returned uploads that the agent has learned of. They are not returned again, unless `all` is set.
+    #[prost(string, repeated, tag = "4")]
+    pub acknowledged: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for SettleUploadsRequest {
 const NAME: &'static str = "SettleUploadsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsRequest".into() }}
-/// Uploads of a session, each reported once unless the request has `all`.
+/// Uploads of a session, each reported once unless the request has `all` or `acknowledges`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SettleUploadsReply {
     /// The uploads in the order of arrival.
     #[prost(message, repeated, tag = "1")]
     pub uploads: ::prost::alloc::vec::Vec<Upload>,
-    /// Whether uploads still wait, because the sandbox does not exist or cannot be reached.
+    /// Whether uploads still wait: they are being put, or the sandbox does not exist or cannot be reached.
     #[prost(bool, tag = "2")]
     pub waiting: bool,
 }

@@ -37,7 +37,9 @@ impl Sandbox for Fake {
                 .map(|capacity| capacity.saturating_sub(state.used())),
             transports: state.transports.clone(),
             tools: Vec::new(),
-            life_ms: None,
+            life_ms: state
+                .life
+                .map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
         })
     }
 
@@ -317,8 +319,12 @@ impl Sandbox for Fake {
         }
     }
 
-    async fn ensure_lifetime(&self, _needed: Duration) -> Result<(), Error> {
-        self.call(Call::EnsureLifetime, None).await.map(|_| ())
+    async fn ensure_lifetime(&self, needed: Duration) -> Result<(), Error> {
+        self.call(Call::EnsureLifetime, None).await?;
+        match self.state().life {
+            Some(life) if life < needed => Err(Error::new(ErrorKind::SandboxGone, "ends soon")),
+            _ => Ok(()),
+        }
     }
 }
 

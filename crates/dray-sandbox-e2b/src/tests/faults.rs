@@ -142,6 +142,42 @@ async fn r_11_a_lifetime_is_extended_only_when_it_is_too_short() {
 }
 
 #[tokio::test]
+async fn r_11_concurrent_extensions_keep_the_longer_lifetime() {
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let (long, short) = (Duration::from_secs(1000), Duration::from_secs(400));
+    let (first, second) = tokio::join!(
+        sandbox.ensure_lifetime(long),
+        sandbox.ensure_lifetime(short)
+    );
+    first.unwrap();
+    second.unwrap();
+    assert!(fixture.fake_server.left(SANDBOX_ID) >= Some(long));
+}
+
+#[tokio::test]
+async fn r_11_a_lifetime_that_another_process_shortened_is_extended_again() {
+    let fixture = E2bFixture::new().await;
+    let (ours, theirs) = (fixture.sandbox().await, fixture.sandbox().await);
+    let long = Duration::from_secs(1000);
+    ours.ensure_lifetime(long).await.unwrap();
+    // The other process saw the time before this extension, and set its own.
+    fixture
+        .fake_server
+        .shorten(SANDBOX_ID, Duration::from_secs(60));
+    theirs
+        .ensure_lifetime(Duration::from_secs(100))
+        .await
+        .unwrap();
+    assert_eq!(
+        fixture.fake_server.left(SANDBOX_ID),
+        Some(Duration::from_secs(130))
+    );
+    ours.ensure_lifetime(Duration::from_secs(10)).await.unwrap();
+    assert!(fixture.fake_server.left(SANDBOX_ID) >= Some(long));
+}
+
+#[tokio::test]
 async fn r_11_a_lifetime_that_cannot_be_extended_enough_is_refused() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;

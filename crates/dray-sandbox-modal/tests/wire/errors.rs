@@ -61,6 +61,28 @@ async fn every_refusal_has_its_kind() {
 }
 
 #[tokio::test]
+async fn a_wait_that_times_out_immediately_is_repeated_a_limited_number_of_times() {
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), "x").unwrap();
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
+    fixture.server.arm(InjectedFault::Refuse {
+        method: "TaskExecWait",
+        code: Code::DeadlineExceeded,
+        times: 6,
+    });
+    let read = Read {
+        transport: Transport::ExecRaw,
+        file: &file,
+        offset: 0,
+    };
+    let body = sandbox.read(read).await.unwrap();
+    // The end of a read needs the status of its command.
+    let refused = body.read_all(10).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test]
 async fn a_short_delay_is_waited_for_and_a_long_one_is_reported() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();

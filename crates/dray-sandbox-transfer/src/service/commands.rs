@@ -9,7 +9,7 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, SandboxCommandStage, SandboxCommandState, sandbox_ref};
 use dray_sandbox::{
     Body, CommandEnd, CommandInput, CommandRequest, Error as SandboxError, ErrorKind, FileKind,
-    Follow, Sandbox, SandboxCommand, SandboxPath,
+    Follow, SandboxCommand, SandboxPath,
 };
 use dray_service::{ReplyChunks, Request};
 use dray_transfer_engine::Source as _;
@@ -17,11 +17,11 @@ use dray_types::{Claim, Deadline, Fault};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
 use super::command_stream::{self, OutputChunks, OutputName, StreamedOutput};
+use super::program_end::{EndingProgram, within_lifetime};
 use super::{OpenedSandbox, SandboxTransfer, report};
 use crate::command_error::CommandError;
 use crate::commands::BegunCommand;
@@ -38,6 +38,8 @@ const MAX_VARIABLES: usize = 256;
 const MAX_INLINE_INPUT_BYTES: usize = 64 << 10;
 /// Time before the deadline of the reply that is reserved for ending the program and storing its output.
 const REPLY_MARGIN: Duration = Duration::from_secs(3);
+/// Part of this time that is left for the reply after waiting for the end of a program.
+const SETTLE_MARGIN: Duration = Duration::from_secs(1);
 /// Longest time for a program that was stopped at its time limit to report what it has written.
 const MAX_REPORT_TIME: Duration = Duration::from_secs(5);
 /// Seconds after the time limit at which the sandbox ends the program by itself.
@@ -211,7 +213,7 @@ impl SandboxTransfer {
         let remaining_time = work_until.remaining(self.clock.now_ms());
         let time = remaining_time.saturating_sub(REPLY_MARGIN.min(remaining_time / 4));
         let time = rules.time(body.timeout_ms, time);
-        opened.engine.sandbox().ensure_lifetime(time).await?;
+        let time = within_lifetime(&opened.engine, time).await?;
         let max = rules.max_output.as_u64();
         Ok(AllowedCommand {
             directory: found.real_path,
@@ -308,7 +310,6 @@ impl SandboxTransfer {
         // this waits.
         let ending = EndingProgram::new(sandbox, &self.ending_programs);
         let ended = run_to_limit(allowed, request, &mut stdout, &mut stderr).await?;
-        ending.settle(&ended).await;
         if let Some(end) = ended.report() {
             // The collector already has the beginning of it, if chunks were received while the program ran.
             stderr.write_rest(end.stderr.clone().into()).await?;
@@ -326,40 +327,11 @@ impl SandboxTransfer {
             ..v1::ExecSandboxReply::default()
         };
         set_end(&mut reply, &ended);
+        // The reply with the output so far must arrive, also when the sandbox does not end the program.
+        let remaining_time = owner.deadline.remaining(self.clock.now_ms());
+        let time = remaining_time.saturating_sub(SETTLE_MARGIN.min(remaining_time / 4));
+        ending.settle(ended.report().is_some(), time).await;
         Ok(reply)
-    }
-}
-
-/// Waits for the end of a program that is killed. When the call is dropped, a task waits, so that the service does not
-/// stop before the program has ended.
-struct EndingProgram<'a> {
-    /// Absent when no process of the program is left to be killed.
-    sandbox: Option<Arc<dyn Sandbox>>,
-    tasks: &'a TaskTracker,
-}
-
-impl<'a> EndingProgram<'a> {
-    fn new(sandbox: &Arc<dyn Sandbox>, tasks: &'a TaskTracker) -> Self {
-        Self {
-            sandbox: Some(Arc::clone(sandbox)),
-            tasks,
-        }
-    }
-
-    /// Waits until no process of a program without a report is left.
-    async fn settle(mut self, ended: &ProgramEnd) {
-        if let (None, Some(sandbox)) = (ended.report(), &self.sandbox) {
-            sandbox.settled().await;
-        }
-        self.sandbox = None;
-    }
-}
-
-impl Drop for EndingProgram<'_> {
-    fn drop(&mut self) {
-        if let Some(sandbox) = self.sandbox.take() {
-            self.tasks.spawn(async move { sandbox.settled().await });
-        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Calls and work that concern sessions and their uploads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_bus::{Meta, WorkCompleted, WorkDelivery, WorkFailure};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_service::Request;
 use dray_types::Fault;
+use tokio::time::timeout;
 
 use super::{SandboxTransfer, report};
 use crate::error::Error;
@@ -16,6 +18,10 @@ use crate::wire;
 const MAX_SESSION_BYTES: usize = 128;
 /// Largest number of additional roots of a session.
 const MAX_ROOTS: usize = 32;
+/// Most bytes of all additional roots. The record of a session, with its chat and directories, has at most 64 KiB.
+const MAX_ROOTS_BYTES: usize = 32 << 10;
+/// Part of the time of a call that is left for reading the uploads after they were placed.
+const SETTLE_MARGIN: Duration = Duration::from_secs(2);
 
 impl SandboxTransfer {
     /// Binds a sandbox, a chat, or both to a session.
@@ -41,6 +47,9 @@ impl SandboxTransfer {
         }
         if body.roots.len() > MAX_ROOTS {
             return Err(InvalidMessage::field("roots", "must have at most 32 entries").into());
+        }
+        if body.roots.iter().map(Vec::len).sum::<usize>() > MAX_ROOTS_BYTES {
+            return Err(InvalidMessage::field("roots", "must have at most 32 KiB together").into());
         }
         for (field, path) in [
             ("working_directory", &body.working_directory),
@@ -148,10 +157,18 @@ impl SandboxTransfer {
         let Request { meta, body } = request;
         let settled = async {
             check_session(&body.session)?;
-            self.place_waiting(&meta, &body.session, work_until).await?;
-            self.uploads
-                .take_ended(&meta.tenant, &body.session, body.all)
-                .await
+            let remaining = work_until.remaining(self.clock.now_ms());
+            let place_until = work_until.earlier(SETTLE_MARGIN.min(remaining / 4));
+            let placing = self.place_waiting(&meta, &body.session, place_until, None);
+            let time = place_until.remaining(self.clock.now_ms());
+            // Uploads that have ended are reported in any case: only the placement of the others failed.
+            if let Ok(Err(error)) = timeout(time, Box::pin(placing)).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "uploads wait: they could not be placed"
+                );
+            }
+            self.uploads.take_ended(&meta.tenant, &body).await
         };
         settled.await.map_err(|error| report(&meta, error))
     }
@@ -170,7 +187,8 @@ impl SandboxTransfer {
             let work = self.with_kept_claim(&meta, work).await?;
             // The upload is recorded before it is placed: a crash between the two leaves it waiting and not lost.
             self.uploads.record(&meta, &work).await?;
-            self.place_waiting(&meta, &work.session, meta.deadline)
+            let own = Some(&meta.operation);
+            self.place_waiting(&meta, &work.session, meta.deadline, own)
                 .await?;
             self.uploads
                 .find(&meta.tenant, &work.session, &meta.operation)
@@ -202,6 +220,7 @@ fn check_session(session: &str) -> Result<(), InvalidMessage> {
 fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), InvalidMessage> {
     let Some(chat) = chat else { return Ok(()) };
     let is_platform = !chat.platform.is_empty()
+        && chat.platform.len() <= 64
         && chat
             .platform
             .bytes()

@@ -35,6 +35,11 @@ impl Backend for FakeBackend {
 fn service(fixture: &TransferFixture, phase: ProgramPhase) -> (Arc<SandboxTransfer>, FakePrograms) {
     let fake = Fake::new();
     let programs = fake.run_programs(phase);
+    (service_with(fixture, fake), programs)
+}
+
+/// A service with this sandbox as `fake:box`.
+pub(super) fn service_with(fixture: &TransferFixture, fake: Fake) -> Arc<SandboxTransfer> {
     let everyone = vec!["*".to_owned()];
     let config = Config {
         address_tenants: everyone.clone(),
@@ -49,7 +54,7 @@ fn service(fixture: &TransferFixture, phase: ProgramPhase) -> (Arc<SandboxTransf
     };
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(FakeBackend(fake))];
     let service = SandboxTransfer::with_backends(config, fixture.running.context(), backends);
-    (Arc::new(service), programs)
+    Arc::new(service)
 }
 
 fn request(fixture: &TransferFixture) -> Request<v1::ExecSandboxRequest> {
@@ -113,4 +118,27 @@ async fn a_program_that_does_not_report_at_its_time_limit_is_ended_before_the_re
         assert_eq!(reply.stdout.unwrap().head, expected);
         fixture.end().await;
     }
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_end_at_its_time_limit_loses_no_output() {
+    let fixture = TransferFixture::new().await;
+    let (service, programs) = service(&fixture, ProgramPhase::Running);
+    let mut request = request(&fixture);
+    request.body.timeout_ms = 1;
+    request.meta.deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(2));
+    let call = Arc::clone(&service).exec(request);
+    // The fake ends no program before the test allows it.
+    let replied = tokio::time::timeout(Duration::from_secs(30), Box::pin(call)).await;
+    let reply = replied.expect("the call waits for the program").unwrap();
+    assert_eq!(reply.state(), v1::SandboxCommandState::TimedOut);
+    assert_eq!(&reply.stdout.unwrap().head[..], b"begun\n");
+    let mut stop = Box::pin(service.stop());
+    assert!(
+        poll!(&mut stop).is_pending(),
+        "a task waits for the end of the program"
+    );
+    programs.end();
+    stop.await;
+    fixture.end().await;
 }

@@ -1,6 +1,7 @@
 //! Tests of files that users send, until they are in a sandbox.
 
 use dray_bus::EventFilter;
+use dray_testkit::s3::{FaultRule, S3Fault};
 use prost::Message as _;
 
 use super::*;
@@ -37,8 +38,21 @@ impl TransferFixture {
         let request = v1::SettleUploadsRequest {
             session: "s1".to_owned(),
             all,
+            ..v1::SettleUploadsRequest::default()
         };
         self.ask(&request).await.unwrap()
+    }
+
+    /// Settles as a caller that acknowledges uploads, and returns the operations of the returned ones.
+    async fn settle_acknowledged(&self, acknowledged: &[String]) -> Vec<String> {
+        let request = v1::SettleUploadsRequest {
+            session: "s1".to_owned(),
+            all: false,
+            acknowledges: true,
+            acknowledged: acknowledged.to_vec(),
+        };
+        let uploads = self.ask(&request).await.unwrap().uploads.into_iter();
+        uploads.map(|upload| upload.operation_id).collect()
     }
 }
 
@@ -280,6 +294,7 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
     let settle = v1::SettleUploadsRequest {
         session: "s1".to_owned(),
         all: true,
+        ..v1::SettleUploadsRequest::default()
     };
     assert_eq!(
         fixture.ask(&settle).await.unwrap_err().detail,
@@ -287,5 +302,133 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
     );
     let stored_record = records.get(&key).await.unwrap().unwrap();
     assert_eq!(stored_record.value, damaged);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_session_takes_more_files_than_one_record_holds() {
+    let fixture = TransferFixture::new().await;
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
+    for number in 0..150 {
+        let name = format!("{}{number}.txt", "\u{436}".repeat(110));
+        let claim = fixture.store(&name, name.as_bytes()).await;
+        let placed = fixture.place(&upload(&name, Some(claim))).await;
+        assert_eq!(placed.state, "placed", "{number}");
+        let uploads = fixture.settle(false).await.uploads;
+        let operations: Vec<_> = uploads.iter().map(|upload| &upload.operation_id).collect();
+        assert_eq!(operations, [&placed.operation_id], "{number}");
+    }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn uploads_that_no_agent_has_learned_of_stay_when_the_record_is_full() {
+    let fixture = TransferFixture::new().await;
+    let uploads = crate::uploads::Uploads::new(&fixture.bus);
+    let work = upload(&"n".repeat(200), Some(fixture.store("a", b"one").await));
+    let mut recorded = 0;
+    let refused = loop {
+        match uploads.record(&fixture.meta("acme"), &work).await {
+            Ok(()) => recorded += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(refused, crate::error::Error::TooManyUploads),
+        "{refused:?}"
+    );
+    // All of them fit after they were placed, too.
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
+    let mut placed = Vec::new();
+    loop {
+        let reply = fixture.settle(false).await;
+        assert!(!reply.waiting);
+        if reply.uploads.is_empty() {
+            break;
+        }
+        placed.extend(reply.uploads);
+    }
+    assert!(placed.iter().all(|upload| upload.state == "placed"));
+    assert_eq!(placed.len(), recorded);
+    uploads.record(&fixture.meta("acme"), &work).await.unwrap();
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_upload_is_returned_until_it_is_acknowledged() {
+    let fixture = TransferFixture::new().await;
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
+    let claim = fixture.store("a", b"one").await;
+    let first = fixture.place(&upload("a.txt", Some(claim))).await;
+    let first = vec![first.operation_id];
+    assert_eq!(fixture.settle_acknowledged(&[]).await, first);
+    // The first reply may have been lost, and an operator has looked at the uploads.
+    assert_eq!(fixture.settle(true).await.uploads.len(), 1);
+    assert_eq!(fixture.settle_acknowledged(&[]).await, first);
+    let claim = fixture.store("b", b"two").await;
+    let second = fixture.place(&upload("b.txt", Some(claim))).await;
+    let second = vec![second.operation_id];
+    assert_eq!(fixture.settle_acknowledged(&first).await, second);
+    assert!(fixture.settle_acknowledged(&second).await.is_empty());
+    assert!(fixture.settle_acknowledged(&[]).await.is_empty());
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_stuck_upload_hides_no_other() {
+    let (fixture, proxy) = TransferFixture::behind_proxy(&[], true).await;
+    let proxy = proxy.unwrap();
+    let failed = v1::PlaceUpload {
+        unavailable: "over 20 MB, cannot fetch".to_owned(),
+        ..upload("film.mp4", None)
+    };
+    fixture.place(&failed).await;
+    let of_object = |fault, claim: &v1::Claim| {
+        let digest = Claim::try_from(claim.clone())
+            .unwrap()
+            .artifact
+            .sha256
+            .to_hex();
+        FaultRule::new(fault, move |request| request.uri.path().contains(&digest))
+    };
+    let stuck = fixture.store("stuck", &[b's'; 5000]).await;
+    let damaged = fixture.store("damaged", &[b'd'; 5000]).await;
+    let whole = fixture.store("whole", &[b'w'; 5000]).await;
+    proxy.add(of_object(S3Fault::Stall, &stuck));
+    proxy.add(of_object(S3Fault::AlterResponse(100), &damaged));
+    for (name, claim) in [("stuck", stuck), ("damaged", damaged), ("whole", whole)] {
+        fixture.place(&upload(name, Some(claim))).await;
+    }
+    let (_, sandbox) = fixture.sandbox("one");
+    fixture.bind("s1", &sandbox, None).await;
+    let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(8));
+    let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
+    let settle = v1::SettleUploadsRequest {
+        session: "s1".to_owned(),
+        ..v1::SettleUploadsRequest::default()
+    };
+    let reply = fixture.bus.call_once(&meta, &settle).await.unwrap();
+    let states: Vec<_> = reply
+        .uploads
+        .iter()
+        .map(|upload| (upload.name.as_str(), upload.state.as_str()))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("film.mp4", "failed"),
+            ("damaged", "failed"),
+            ("whole", "placed")
+        ]
+    );
+    assert_eq!(reply.uploads[1].reason, "the stored file is damaged");
+    assert!(reply.waiting);
+    proxy.clear_faults();
+    let reply = fixture.settle(false).await;
+    assert_eq!(reply.uploads[0].name, "stuck");
+    assert!(!reply.waiting);
     fixture.end().await;
 }

@@ -1,5 +1,7 @@
 //! Transfer of files into and out of sandboxes, and of users' files into sandboxes.
 
+use std::sync::{Arc, Mutex};
+
 use dray_agent::message::Attachment;
 use dray_proto::v1;
 use dray_tool::ToolFailure;
@@ -338,6 +340,52 @@ async fn uploads_are_in_the_sandbox_before_the_turn_continues() {
     let message = message("look", vec![named("a.csv", "files/b/a.csv"), note]);
     let lines = files.uploads().place_uploads(&message).await;
     assert_eq!(lines, [ids[0].1, ids[1].1]);
+}
+
+#[tokio::test]
+async fn uploads_are_acknowledged_when_the_turn_ends_and_not_before() {
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(false).await;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    fixture
+        .serve(move |request: &v1::SettleUploadsRequest| {
+            let mut requests = lock(&seen);
+            requests.push(request.clone());
+            // The first reply is lost; every later one has the upload, until it is acknowledged.
+            if requests.len() == 1 {
+                return Err(Fault::new(FaultCode::Unavailable, "The reply was lost."));
+            }
+            let upload = v1::Upload {
+                operation_id: "op-chat".to_owned(),
+                context_line: "[User uploaded: b.csv (3 B) at /w/uploads/b.csv]".to_owned(),
+                ..v1::Upload::default()
+            };
+            Ok(v1::SettleUploadsReply {
+                uploads: vec![upload],
+                waiting: false,
+            })
+        })
+        .await;
+    let (files, last) = (fixture.turn(), fixture.turn());
+    let lines = files
+        .uploads()
+        .place_uploads(&message("look", Vec::new()))
+        .await;
+    assert_eq!(lines, ["[User uploaded: b.csv (3 B) at /w/uploads/b.csv]"]);
+    let placed = lock(&requests).clone();
+    assert_eq!(placed.len(), 2);
+    for request in placed {
+        assert!(request.acknowledges && request.acknowledged.is_empty());
+    }
+    // Another agent ends the turn.
+    last.uploads().take_over(&files.uploads());
+    files.uploads().acknowledge().await;
+    assert_eq!(lock(&requests).len(), 2);
+    last.uploads().acknowledge().await;
+    assert_eq!(lock(&requests)[2].acknowledged, ["op-chat"]);
+    fixture.turn().uploads().acknowledge().await;
+    assert_eq!(lock(&requests).len(), 3);
 }
 
 #[tokio::test]

@@ -144,12 +144,17 @@ fn home_entry(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Opt
     })
 }
 
-/// The entry of a state directory that covers the path, at any depth.
+/// The entry of a state directory that covers the path, at any depth. State directories may lie inside one another, as
+/// when the workspace of an agent lies in one.
 fn state_entry(parts: &[&[u8]]) -> Option<String> {
-    let position = parts
-        .iter()
-        .position(|part| STATE_DIRECTORIES.contains(part))?;
-    let inside = parts.get(position + 1..).unwrap_or_default();
+    let named = parts.iter().enumerate();
+    named
+        .filter(|(_, part)| STATE_DIRECTORIES.contains(part))
+        .find_map(|(position, _)| denied_state(parts.get(position + 1..).unwrap_or_default()))
+}
+
+/// The entry that covers a path in a state directory, given without that directory.
+fn denied_state(inside: &[&[u8]]) -> Option<String> {
     if let Some(entry) = DENIED_STATE
         .into_iter()
         .find(|entry| starts_with(inside, entry))

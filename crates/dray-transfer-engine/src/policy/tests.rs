@@ -176,6 +176,8 @@ fn state_of_agent_programs_is_refused_in_every_directory() {
             "/workspace/.hermes/auth.json",
             "/workspace/.hermes/sessions/1.json",
             "/workspace/.dray/state.db-wal",
+            "/workspace/.hermes/sandboxes/docker/s1/.hermes/auth.json",
+            "/workspace/.dray/w/.hermes/sandboxes/.dray/state.db",
             "/home/u/.hermes/auth/google_oauth.json",
         ],
     );

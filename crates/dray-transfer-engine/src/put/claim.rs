@@ -37,7 +37,9 @@ impl PutOperation<'_> {
             };
             // The content is checked before the collision policy: a repeated request must find its own file and
             // succeed.
-            if let Some(integrity) = self.identical(&metadata).await? {
+            if !self.changes_mode(&metadata)
+                && let Some(integrity) = self.identical(&metadata).await?
+            {
                 return Ok(Some(self.existing(target, integrity)));
             }
             match (self.options.collision, metadata.kind) {
@@ -50,6 +52,14 @@ impl PutOperation<'_> {
                 (Collision::Rename, _) => self.next_name()?,
             }
         }
+    }
+
+    /// Whether the put replaces the file to give it other permission bits. Without a replacement, the file stays as it
+    /// is.
+    fn changes_mode(&self, metadata: &Metadata) -> bool {
+        self.options.collision == Collision::Overwrite
+            && metadata.kind == FileKind::File
+            && (metadata.mode ^ self.options.mode) & 0o777 != 0
     }
 
     fn next_name(&mut self) -> Result<(), TransferError> {

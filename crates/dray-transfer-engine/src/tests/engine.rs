@@ -106,18 +106,24 @@ async fn the_target_of_a_link_is_shown_only_if_the_link_is_in_a_root() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_provider_that_asks_to_wait_is_obeyed_for_at_most_ten_minutes() {
-    let fixture = EngineFixture::new(Fake::new());
+async fn a_provider_that_asks_to_wait_is_obeyed_up_to_a_limit_and_then_reported() {
+    let options = EngineOptions {
+        max_provider_delay: Duration::from_mins(1),
+        ..EngineOptions::default()
+    };
+    let fixture = EngineFixture::with(Fake::new(), options);
     fixture.fake.file("/work/a", "abc");
-    for (asked, waited) in [(45, 45), (86_400, 600)] {
-        fixture
-            .fake
-            .script(Call::Read, [Fault::Later(Duration::from_secs(asked))]);
-        let started = Instant::now();
-        fixture.got("/work/a").await;
-        // Exact, because the clock is paused.
-        assert_eq!(started.elapsed().as_secs(), waited);
-    }
+    let later = |seconds| [Fault::Later(Duration::from_secs(seconds))];
+    fixture.fake.script(Call::Read, later(45));
+    let started = Instant::now();
+    fixture.got("/work/a").await;
+    // Exact, because the clock is paused.
+    assert_eq!(started.elapsed().as_secs(), 45);
+    fixture.fake.script(Call::Read, later(61));
+    let failed = fixture.get("/work/a").await.0.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::RateLimited);
+    assert_eq!(failed.error.retry_after(), Some(Duration::from_secs(61)));
+    assert_eq!(started.elapsed().as_secs(), 45);
 }
 
 #[tokio::test(start_paused = true)] // paused clock

@@ -418,8 +418,43 @@ async fn listing_and_removing_obey_policy() {
     };
     assert_eq!(remove("/work/out/x").await, Err(ErrorKind::OutsideRoot));
     assert_eq!(remove("/work").await, Err(ErrorKind::OutsideRoot));
+    let nested = Policy::beneath([path("/work"), path("/work/in/uploads")]);
+    fixture.fake.directory("/work/in");
+    fixture.fake.directory("/work/in/uploads");
+    let parent = path("/work/in");
+    let removed = fixture.engine.remove(&nested, &parent, true);
+    assert_eq!(removed.await.unwrap_err().kind(), ErrorKind::OutsideRoot);
+    assert_eq!(remove("/work/in").await, Ok(()));
     assert_eq!(remove("/work/out").await, Ok(()));
     assert_eq!(remove("/work/a").await, Ok(()));
     assert_eq!(fixture.fake.content("/home/agent/x").unwrap(), "x");
     assert_eq!(fixture.work(), [".env"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn an_overwrite_gives_a_file_with_the_same_content_its_mode() {
+    let fixture = fixture();
+    fixture.fake.file("/work/run.sh", "true");
+    let put = async |collision, mode| {
+        let options = PutOptions {
+            policy: &fixture.policy,
+            collision,
+            mode,
+            operation: "op1",
+            epoch: 1,
+        };
+        let (source, cancel) = (BytesSource::new("true"), CancellationToken::new());
+        let directory = path("/work");
+        let put = fixture
+            .engine
+            .put(&directory, b"run.sh", &source, &options, &(), &cancel);
+        put.await.unwrap().existed
+    };
+    // Nothing is replaced: the file stays as it is.
+    assert!(put(Collision::Rename, 0o755).await);
+    assert_eq!(fixture.fake.mode("/work/run.sh"), Some(0o644));
+    assert!(!put(Collision::Overwrite, 0o755).await);
+    assert_eq!(fixture.fake.mode("/work/run.sh"), Some(0o755));
+    assert!(put(Collision::Overwrite, 0o755).await);
+    assert_eq!(fixture.work(), ["run.sh"]);
 }

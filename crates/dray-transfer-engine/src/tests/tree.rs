@@ -1,8 +1,11 @@
 //! Tests of transfers of whole directories.
 
+use std::time::Duration;
+
 use dray_sandbox::metadata::{FileKind, Integrity, Transport};
-use dray_sandbox_conformance::fake::{Call, Fault};
+use dray_sandbox_conformance::fake::{Call, Change, Fault};
 use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, SkipReason};
+use tokio::time::Instant;
 
 use super::*;
 use crate::policy::Finding;
@@ -256,7 +259,8 @@ async fn r_8_a_tar_that_is_reported_unpacked_too_early_is_sent_again() {
     let (tar, fixture) = tar_fixture().await;
     fixture
         .fake
-        .script(Call::Stat, vec![Fault::None, Fault::Size(4)]);
+        // The directory, the missing `sub`, and then the first file.
+        .script(Call::Stat, vec![Fault::None, Fault::None, Fault::Size(4)]);
     let put_once = put(&fixture, "/work/in", tar.clone()).await.unwrap();
     assert_eq!(put_once.receipt.attempts, 2);
     fixture
@@ -280,7 +284,7 @@ async fn a_truncated_tar_fails_without_a_second_attempt() {
         tar.truncate(3000);
         let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::Truncated);
-        assert_eq!(fixture.fake.count(Call::WriteTree), 1);
+        assert_eq!(fixture.fake.count(Call::WriteTree), 0);
     }
 }
 
@@ -326,4 +330,93 @@ async fn only_the_file_above_the_total_limit_is_left_out() {
         .map(|left| (left.name, left.reason))
         .collect();
     assert_eq!(reasons, [("sparse.img".to_owned(), SkipReason::TooLarge)]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_goes_through_no_link_that_leads_out_of_the_roots() {
+    for tars in [true, false] {
+        let (tar, fixture) = tar_fixture().await;
+        fixture.fake.tars(tars);
+        fixture.fake.link("/work/in/sub", "/home/agent");
+        let put = put(&fixture, "/work/in", tar).await.unwrap();
+        let skipped: Vec<_> = put
+            .skipped
+            .skipped()
+            .into_iter()
+            .map(|skipped| (skipped.name, skipped.reason))
+            .collect();
+        let denied = |name: &str| (name.to_owned(), SkipReason::Denied);
+        assert_eq!(skipped, [denied("sub"), denied("sub/b.bin")]);
+        assert_eq!(put.files, 2);
+        assert_eq!(fixture.fake.content("/work/in/a.csv").unwrap(), "1,2,3");
+        assert_eq!(fixture.fake.content("/home/agent/b.bin"), None);
+        assert_eq!(fixture.fake.content("/work/in/sub/b.bin"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_goes_through_a_link_that_stays_in_the_roots() {
+    let (tar, fixture) = tar_fixture().await;
+    fixture.fake.directory("/work/other");
+    fixture.fake.link("/work/in/sub", "/work/other");
+    let put = put(&fixture, "/work/in", tar).await.unwrap();
+    assert_eq!((put.files, put.skipped.count()), (3, 0));
+    assert_eq!(
+        fixture.fake.content("/work/other/b.bin").unwrap(),
+        pattern(9000)
+    );
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_link_that_appears_while_a_tar_is_unpacked_is_reported() {
+    let (tar, fixture) = tar_fixture().await;
+    fixture.fake.directory("/work/other");
+    fixture.fake.file("/work/other/a.csv", "1,2,3");
+    let became_link = Fault::Before(Change::Link(path("/work/other")));
+    fixture.fake.script(Call::WriteTree, [became_link]);
+    let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::ChangedDuringTransfer);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_failed_look_at_an_unpacked_file_is_repeated_and_reported_as_itself() {
+    let (tar, fixture) = tar_fixture().await;
+    let fails_at_first_file = |kind| [Fault::None, Fault::None, Fault::Fail(kind)];
+    fixture
+        .fake
+        .script(Call::Stat, fails_at_first_file(ErrorKind::Unavailable));
+    let put_once = put(&fixture, "/work/in", tar.clone()).await.unwrap();
+    assert_eq!(put_once.files, 3);
+    assert_eq!(fixture.fake.count(Call::WriteTree), 1);
+    fixture
+        .fake
+        .script(Call::Stat, fails_at_first_file(ErrorKind::SandboxGone));
+    let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::SandboxGone);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_small_directory_leaves_a_sandbox_that_ends_soon() {
+    let fixture = fixture();
+    fixture.fake.life(Duration::from_secs(90));
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+    got.unwrap();
+    assert_eq!(files(sink.bytes).await, expected_entries());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_walk_waits_for_each_response_for_a_limited_time() {
+    for call in [Call::Stat, Call::Read] {
+        let fixture = fixture();
+        fixture.fake.tars(false);
+        // The first `stat` is that of the directory.
+        let hangs = std::iter::repeat_n(Fault::Hang, 20);
+        let hangs = hangs.flat_map(|hang| [Fault::None, hang]);
+        fixture.fake.script(call, hangs);
+        let started = Instant::now();
+        let failed = get(&fixture, "/work/out", TreeFormat::Tar).await.0;
+        assert_eq!(failed.unwrap_err().error.kind(), ErrorKind::Timeout);
+        // Five attempts of a minute; the clock is paused.
+        assert!(started.elapsed() < Duration::from_mins(6));
+    }
 }

@@ -1,5 +1,7 @@
 //! Unpacks a tar into a directory of a sandbox.
 
+mod links;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -7,9 +9,11 @@ use bytes::Bytes;
 use dray_sandbox::backend::Follow;
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::metadata::{FileKind, Integrity};
+use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_tree::{self as tree, Filter, Kind, Member, Members, Owner, Reader, Report};
+use dray_sandbox_tree::{
+    self as tree, Filter, Kind, Member, Members, Owner, Reader, Report, SkipReason,
+};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +56,8 @@ pub struct PutTree {
 
 impl Engine {
     /// Unpacks a plain tar into an existing directory. The tar is untrusted: it is decoded and written again, with
-    /// regular files and directories only. Where the sandbox cannot unpack, every file is put separately.
+    /// regular files and directories only. Where the sandbox cannot unpack, or where a directory of the tar is a link
+    /// in the sandbox, every file is put separately.
     ///
     /// # Errors
     ///
@@ -74,6 +79,7 @@ impl Engine {
             progress,
             cancel,
             receipt: Receipt::default(),
+            schedule: Schedule::new(self, TransferDirection::Inbound),
             left: Vec::new(),
             one_by_one: false,
         };
@@ -109,8 +115,9 @@ struct PutOperation<'a> {
     progress: &'a dyn Progress,
     cancel: &'a CancellationToken,
     receipt: Receipt,
+    schedule: Schedule<'a>,
     left: Vec<SandboxPath>,
-    /// Whether every file is put separately, because the sandbox cannot unpack.
+    /// Whether every file is put separately, because the sandbox cannot unpack, or would follow a link.
     one_by_one: bool,
 }
 
@@ -119,7 +126,6 @@ impl PutOperation<'_> {
         self.options
             .policy
             .check(self.directory, TransferDirection::Inbound)?;
-        let mut schedule = Schedule::new(self.engine, TransferDirection::Inbound);
         loop {
             let attempted = if self.one_by_one {
                 self.put_files().await
@@ -138,7 +144,7 @@ impl PutOperation<'_> {
                 // The cause is a member of the directory, so no transport is given up.
                 failure.stage = Stage::Control;
             }
-            schedule.after(failure, &mut self.receipt).await?;
+            self.schedule.after(failure, &mut self.receipt).await?;
         }
     }
 
@@ -173,8 +179,14 @@ impl PutOperation<'_> {
     /// Makes the sandbox unpack a tar that this host has written.
     async fn unpack(&mut self) -> Result<PutTree, TransferError> {
         let engine = self.engine;
-        let _permit = engine.acquire_permit().await?;
+        let permit = engine.acquire_permit().await?;
         let directory = self.resolved().await?;
+        if self.has_blocked_parent(&directory).await? {
+            self.one_by_one = true;
+            // Each put of a file takes a permit.
+            drop(permit);
+            return Box::pin(self.put_files()).await;
+        }
         engine.reserve_lifetime(self.tar.size()).await?;
         let probe = engine.probe().await?;
         let owner = Owner {
@@ -208,24 +220,46 @@ impl PutOperation<'_> {
 
     /// Checks that every file exists with its size, because an exit status is not proof.
     async fn check_sizes(
-        &self,
+        &mut self,
         directory: &SandboxPath,
         files: &[(Vec<u8>, u64)],
-    ) -> Result<(), Error> {
-        let engine = self.engine;
+    ) -> Result<(), TransferError> {
         for (name, size) in files {
             let path = below(directory, name)?;
-            let metadata = engine
-                .with_response_timeout(engine.sandbox.stat(&path, Follow::No))
-                .await;
-            let is_whole = metadata
-                .is_ok_and(|metadata| metadata.kind == FileKind::File && metadata.size == *size);
+            let file = self.unpacked_file(&path).await?;
+            // Another process may have created a link in place of a directory.
+            if file.as_ref().is_some_and(|file| file.real_path != path) {
+                let error = format!("a directory of {path} became a link");
+                let error = Error::new(ErrorKind::ChangedDuringTransfer, error);
+                return Err(TransferError::host(error));
+            }
+            let is_whole =
+                file.is_some_and(|file| file.kind == FileKind::File && file.size == *size);
             if !is_whole {
                 let error = format!("{path} was not unpacked whole");
-                return Err(Error::new(ErrorKind::Corrupted, error));
+                return Err(Error::new(ErrorKind::Corrupted, error).into());
             }
         }
         Ok(())
+    }
+
+    /// The entry at a path, or `None` for none. A failed request is repeated without unpacking again.
+    async fn unpacked_file(
+        &mut self,
+        path: &SandboxPath,
+    ) -> Result<Option<Metadata>, TransferError> {
+        let engine = self.engine;
+        loop {
+            let stat = engine.sandbox.stat(path, Follow::No);
+            match engine.with_response_timeout(stat).await {
+                Ok(file) => return Ok(Some(file)),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => {
+                    let after = self.schedule.after(error.into(), &mut self.receipt).await;
+                    after.map_err(TransferError::host)?;
+                }
+            }
+        }
     }
 
     /// Puts every file separately.
@@ -238,14 +272,27 @@ impl PutOperation<'_> {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
                 // The engine creates it, because it checks the policy for the path of the new directory.
-                self.engine.directory(self.options.policy, &path).await?;
+                match self.engine.directory(self.options.policy, &path).await {
+                    Err(error) if is_refusal(error.kind()) => {
+                        members.report().skip(&member.name, SkipReason::Denied);
+                    }
+                    made => drop(made?),
+                }
                 continue;
             }
             let spool = Spool::from(&self.engine.options);
             let content = SpooledMember::take(&mut members, spool)
                 .await
                 .map_err(TransferError::host)?;
-            let put = self.put_file(&path, &member, &content).await?;
+            let put = match self.put_file(&path, &member, &content).await {
+                Ok(put) => put,
+                // A link leads out of the roots, or into a directory that policy refuses.
+                Err(failure) if is_refusal(failure.error.kind()) => {
+                    members.report().skip(&member.name, SkipReason::Denied);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
             integrity = integrity.min(put.receipt.integrity.unwrap_or(Integrity::SizeMtime));
             files += 1;
         }
@@ -306,6 +353,11 @@ impl PutOperation<'_> {
             receipt: Receipt::default(),
         })
     }
+}
+
+/// Whether policy refuses a path.
+const fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::OutsideRoot | ErrorKind::DeniedPath)
 }
 
 fn below(directory: &SandboxPath, name: &[u8]) -> Result<SandboxPath, Error> {

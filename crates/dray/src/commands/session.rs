@@ -106,17 +106,22 @@ async fn run_command(
             );
         }
         SessionCommand::Uploads { session, all } => {
-            let request = v1::SettleUploadsRequest {
-                session: session.clone(),
-                all: *all,
-            };
-            show_uploads(
-                global,
-                &call_service(system, UPLOAD_TIMEOUT, &request).await?,
-            );
+            let request = settle_request(session, *all);
+            let reply = call_service(system, UPLOAD_TIMEOUT, &request).await?;
+            show_uploads(global, &reply);
         }
     }
     Ok(())
+}
+
+fn settle_request(session: &str, all: bool) -> v1::SettleUploadsRequest {
+    v1::SettleUploadsRequest {
+        session: session.to_owned(),
+        all,
+        // The command only shows uploads: the agent has not learned of them.
+        acknowledges: true,
+        acknowledged: Vec::new(),
+    }
 }
 
 async fn call_service<C: dray_proto::Call>(

@@ -327,7 +327,7 @@ async fn receive_message(
     check_claim(upload.state == "placed", "the file is placed immediately")?;
     let settle = v1::SettleUploadsRequest {
         session: DEMO_SESSION.to_owned(),
-        all: false,
+        ..v1::SettleUploadsRequest::default()
     };
     let settled = system.ask(&settle).await?;
     let lines: Vec<_> = settled

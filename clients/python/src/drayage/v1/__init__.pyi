@@ -1018,7 +1018,7 @@ class Upload(Message):
         """Proof of the transfer."""
         ...
     told: _bool
-    """Whether `Settle` has reported the upload in this state."""
+    """Whether the agent has learned of the upload in this state: `Settle` returned it, or its caller acknowledged it."""
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: _str | None = ..., name: _str | None = ..., claim: Claim | None = ..., path: _bytes | None = ..., context_line: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., position: _int | None = ..., reason: _str | None = ..., receipt: TransferReceipt | None = ..., told: _bool | None = ...) -> None: ...
 
 class UploadList(Message):
@@ -1034,17 +1034,23 @@ class SettleUploadsRequest(Message):
     session: _str
     """Session id."""
     all: _bool
-    """Whether uploads that were reported before are reported again."""
-    def __init__(self, *, session: _str | None = ..., all: _bool | None = ...) -> None: ...
+    """Whether uploads that were reported before are returned again. Such a request reports nothing to the agent."""
+    acknowledges: _bool
+    """Whether the caller acknowledges uploads. An upload is then returned until a request acknowledges it; without, it counts as reported with the reply."""
+    @property
+    def acknowledged(self) -> RepeatedScalarFieldContainer[_str]:
+        """Operations of returned uploads that the agent has learned of. They are not returned again, unless `all` is set."""
+        ...
+    def __init__(self, *, session: _str | None = ..., all: _bool | None = ..., acknowledges: _bool | None = ..., acknowledged: Iterable[_str] | None = ...) -> None: ...
 
 class SettleUploadsReply(Message):
-    """Uploads of a session, each reported once unless the request has `all`."""
+    """Uploads of a session, each reported once unless the request has `all` or `acknowledges`."""
     @property
     def uploads(self) -> RepeatedCompositeFieldContainer[Upload]:
         """The uploads in the order of arrival."""
         ...
     waiting: _bool
-    """Whether uploads still wait, because the sandbox does not exist or cannot be reached."""
+    """Whether uploads still wait: they are being put, or the sandbox does not exist or cannot be reached."""
     def __init__(self, *, uploads: Iterable[Upload] | None = ..., waiting: _bool | None = ...) -> None: ...
 
 class CheckBackendsRequest(Message):
