@@ -22,6 +22,7 @@ on_both!(
     the_sweeper_dead_letters_work_at_its_delivery_limit,
     the_sweeper_dead_letters_a_restart_that_no_worker_took,
     the_sweeper_ends_cloud_events_as_other_work,
+    waiting_work_does_not_keep_the_sweeper_from_later_work,
 );
 
 async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
@@ -196,4 +197,21 @@ async fn the_sweeper_ends_cloud_events_as_other_work(fixture: BusFixture) {
     let report = sweep_once(&mut sweeper).await;
     assert_eq!((report.ended, report.dead_lettered), (2, 0));
     assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
+}
+
+async fn waiting_work_does_not_keep_the_sweeper_from_later_work(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    for number in 0..257 {
+        submit_work(&fixture, &format!("waits-{number}"), "works").await;
+    }
+    let passed = Deadline::from_unix_ms(fixture.clock.now_ms() - 61_000);
+    let meta = fixture.meta("late").with_deadline(passed);
+    fixture
+        .bus
+        .publish_work(&meta, &tool_call("works"))
+        .await
+        .unwrap();
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    let report = sweep_once(&mut sweeper).await;
+    assert_eq!((report.dead_lettered, report.waiting), (1, 257));
 }
