@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use dray_proto::v1::{self, LedgerState, TerminalState};
-use dray_types::Deadline;
+use dray_types::{Clock, Deadline};
 
 use super::at_work::{
     EVENT_SUBJECTS, binary_cloud_event, next_rejection, nothing_pending, structured_cloud_event,
     submit_work, wait_until_reported, work_settings,
 };
 use super::{
-    BusFixture, ScriptedHandler, TestWorker, on_both, small_topology, tool_call, wait_soon,
+    BusFixture, ScriptedHandler, TestWorker, noop_meter, on_both, small_topology, tool_call,
+    wait_soon,
 };
 use crate::backend::AckAction;
 use crate::topology::WORK_STREAM;
-use crate::{SweepReport, WorkSweeper};
+use crate::{Bus, SweepReport, WorkSweeper};
 
 on_both!(
     the_sweeper_dead_letters_work_that_no_worker_finishes,
@@ -214,4 +215,25 @@ async fn waiting_work_does_not_keep_the_sweeper_from_later_work(fixture: BusFixt
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let report = sweep_once(&mut sweeper).await;
     assert_eq!((report.dead_lettered, report.waiting), (1, 257));
+}
+
+#[tokio::test]
+async fn the_sweeper_ends_work_of_a_distant_deadline_before_the_stream_drops_it() {
+    let clock = Clock::manual(1_795_835_332_617);
+    let fixture = BusFixture {
+        bus: Bus::in_process(clock.clone(), &noop_meter()),
+        clock,
+        server: None,
+    };
+    fixture.provision(Duration::from_secs(30)).await;
+    let distant = Deadline::from_unix_ms(u64::MAX);
+    let meta = fixture.meta("op").with_deadline(distant);
+    let message = binary_cloud_event(&meta);
+    let stored = fixture.backend().store(&message, Duration::from_secs(5));
+    stored.await.unwrap();
+    fixture.clock.advance(Duration::from_secs(5 * 3600 + 61));
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 1);
+    let record = wait_until_reported(&fixture, &meta).await;
+    assert_eq!(record.terminal(), TerminalState::DeadLettered);
 }
