@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::cloud_event;
 use crate::error::TransportError;
 use crate::headers::MessageHeaders;
 use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
@@ -384,14 +385,18 @@ impl Puller {
     }
 
     /// Up to `count` messages: those that are available now, otherwise the first that arrives within `wait`. After
-    /// `stop` only messages that were already in transit.
+    /// `stop` only messages that were already in transit. Work that was published as a `CloudEvent` has its envelope.
     pub(crate) async fn fetch(
         &mut self,
         count: usize,
         wait: Duration,
         stop: &CancellationToken,
     ) -> Result<Vec<PulledMessage>> {
-        each!(self, inner => inner.fetch(count, wait, stop).await)
+        let mut fetched = each!(self, inner => inner.fetch(count, wait, stop).await)?;
+        for pulled in &mut fetched {
+            cloud_event::adopt_envelope(&mut pulled.message);
+        }
+        Ok(fetched)
     }
 }
 

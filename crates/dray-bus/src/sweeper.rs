@@ -27,8 +27,10 @@ use crate::work::{RecordedEvent, WorkEnvelope, poison};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after the deadline at which unfinished work counts as stranded.
 pub const STRANDED_AFTER: Duration = Duration::from_mins(1);
-/// Longest time until a message is checked again.
-const MAX_CHECK_DELAY: Duration = Duration::from_secs(30);
+/// Time until a message is checked again if its deadline is not nearer.
+const CHECK_DELAY: Duration = Duration::from_secs(30);
+/// What each waiting message adds to that time, so that checks of many messages leave time for new ones.
+const CHECK_DELAY_PER_MESSAGE: Duration = Duration::from_millis(10);
 /// Messages of one pull.
 const PULL_BATCH: usize = 64;
 /// How long a pull waits for available messages.
@@ -274,7 +276,7 @@ impl WorkSweeper {
                 report.waiting += 1;
                 // The next check comes periodically although the deadline is known, because an advisory or an outcome
                 // may arrive earlier.
-                job::retry_delivery_later(pulled, delay.min(MAX_CHECK_DELAY)).await;
+                job::retry_delivery_later(pulled, delay.min(check_delay(report.waiting))).await;
             }
             Err(error) => {
                 report.waiting += 1;
@@ -422,6 +424,12 @@ fn rejection_event<W: Work>(
     let work = W::decode(payload).ok()?;
     let event = work.rejected(operation, TerminalState::DeadLettered, fault);
     Some(RecordedEvent::new(&event))
+}
+
+/// Time until a message is checked again when `waiting` messages of the same sweep wait.
+fn check_delay(waiting: u64) -> Duration {
+    let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+    CHECK_DELAY.max(CHECK_DELAY_PER_MESSAGE.saturating_mul(waiting))
 }
 
 async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, TransportError> {

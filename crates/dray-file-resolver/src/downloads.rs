@@ -146,6 +146,28 @@ impl KeptDownload {
     }
 }
 
+/// The entry of a running call. Dropping it removes the entry if the load failed or was dropped and no other caller
+/// waits for it.
+struct UsedEntry<'a> {
+    index: &'a DownloadIndex,
+    key: &'a DownloadKey,
+    cell: Arc<OnceCell<KeptDownload>>,
+}
+
+impl Drop for UsedEntry<'_> {
+    fn drop(&mut self) {
+        let mut index = self.index.lock();
+        // The reference ends while the index is locked, so that the last of several callers is the last owner.
+        drop(std::mem::take(&mut self.cell));
+        let is_unused = |entry: &DownloadEntry| {
+            entry.cell.get().is_none() && Arc::strong_count(&entry.cell) == 1
+        };
+        if index.entries.get(self.key).is_some_and(is_unused) {
+            index.entries.remove(self.key);
+        }
+    }
+}
+
 impl DownloadIndex {
     /// Starts with an empty index of this process alone.
     pub fn new(clock: Clock, limits: DownloadLimits) -> Self {
@@ -183,8 +205,13 @@ impl DownloadIndex {
         load: impl Future<Output = Result<LoadedFile, E>>,
     ) -> Result<LoadedFile, E> {
         let shared = self.0.shared.as_ref().filter(|_| key.is_shared());
-        let cell = self.cell(key.clone());
-        let entry = cell
+        let used = UsedEntry {
+            index: self,
+            key: &key,
+            cell: self.cell(key.clone()),
+        };
+        let entry = used
+            .cell
             // A failed or dropped initialiser leaves the cell empty, and wakes the next waiter to try.
             .get_or_try_init(async || {
                 if let Some(found) = self.find_shared(shared, &key).await {

@@ -32,15 +32,18 @@ impl OpenError {
     /// Returns whether a later attempt may succeed: the store is not reachable yet, or has no bucket yet.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Bucket(error) | Self::Request(error) => matches!(
-                error,
-                RequestError::Unreachable(_)
-                    | RequestError::TimedOut
-                    | RequestError::Busy
-                    | RequestError::ServerError { .. }
-                    // A deployment may create the bucket later than the services start.
-                    | RequestError::Missing
-            ),
+            Self::Bucket(error) | Self::Request(error) => {
+                // A deployment may create the bucket later than the services start.
+                error.is_missing_bucket()
+                    || matches!(
+                        error,
+                        RequestError::Unreachable(_)
+                            | RequestError::TimedOut
+                            | RequestError::Busy
+                            | RequestError::ServerError { .. }
+                            | RequestError::Missing
+                    )
+            }
             Self::Options(_) | Self::Authorities(_) | Self::Unconditional => false,
         }
     }

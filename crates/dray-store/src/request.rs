@@ -20,7 +20,8 @@ pub enum RequestError {
     /// No permit became free in time.
     #[error("too many concurrent requests to the object store")]
     Busy,
-    /// The store responds that it cannot handle the request now (5xx, 408, 425, 429).
+    /// The store responds that it cannot handle the request now (5xx, 408, 425, 429, an error in a successful response,
+    /// or a code of a temporary failure).
     #[error("the object store failed with status {status} ({code})")]
     ServerError {
         /// HTTP status of the response.
@@ -87,6 +88,26 @@ const STORAGE_FULL_CODES: [&str; 5] = [
     "StorageFull",
 ];
 
+/// Error codes of failures that pass, with whatever status the store sends them (S3 error responses).
+const TEMPORARY_CODES: [&str; 13] = [
+    "InternalError",
+    "SlowDown",
+    "ServiceUnavailable",
+    "RequestTimeout",
+    "RequestTimeTooSkewed",
+    "OperationAborted",
+    "ExpiredToken",
+    "Throttling",
+    "ThrottlingException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "RequestLimitExceeded",
+    "TooManyRequests",
+];
+
+/// Error code of a bucket that does not exist, which says nothing about the object.
+const MISSING_BUCKET_CODE: &str = "NoSuchBucket";
+
 /// Error codes for bytes that do not match their checksum.
 const CORRUPTED_BODY_CODES: [&str; 4] = [
     "BadDigest",
@@ -96,6 +117,11 @@ const CORRUPTED_BODY_CODES: [&str; 4] = [
 ];
 
 impl RequestError {
+    /// Whether the store has no such bucket.
+    pub(crate) fn is_missing_bucket(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == MISSING_BUCKET_CODE)
+    }
+
     /// Reads the SDK's error of a failed request.
     pub(crate) fn from_sdk<E>(error: SdkError<E>) -> Self
     where
@@ -127,6 +153,14 @@ impl RequestError {
             _ if STORAGE_FULL_CODES.contains(&code) => Self::Full { code: owned() },
             507 => Self::Full { code: owned() },
             _ if CORRUPTED_BODY_CODES.contains(&code) => Self::Corrupted { code: owned() },
+            _ if TEMPORARY_CODES.contains(&code) => Self::ServerError {
+                status,
+                code: owned(),
+            },
+            _ if code == MISSING_BUCKET_CODE => Self::Refused {
+                status,
+                code: owned(),
+            },
             404 => Self::Missing,
             // AWS responds 409 to concurrent conditional writes.
             412 | 409
@@ -137,7 +171,8 @@ impl RequestError {
             {
                 Self::Exists
             }
-            408 | 425 | 429 | 500..=599 => Self::ServerError {
+            // S3 reports the failure of a long request in the body of a response that began as a success.
+            200..=299 | 408 | 425 | 429 | 500..=599 => Self::ServerError {
                 status,
                 code: owned(),
             },
@@ -145,6 +180,43 @@ impl RequestError {
                 status,
                 code: owned(),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_failures_are_known_by_their_codes() {
+        for (status, code) in [
+            (200, "InternalError"),
+            (200, "SomethingNew"),
+            (400, "RequestTimeout"),
+            (400, "ExpiredToken"),
+            (403, "RequestTimeTooSkewed"),
+            (409, "OperationAborted"),
+            (503, "SlowDown"),
+            (500, ""),
+        ] {
+            let error = RequestError::from_response(status, code);
+            assert!(error.is_unavailable(), "{status} {code}: {error:?}");
+        }
+        for (status, code) in [(400, "InvalidRequest"), (403, "AccessDenied"), (404, "")] {
+            let error = RequestError::from_response(status, code);
+            assert!(!error.is_unavailable(), "{status} {code}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_bucket_is_not_a_missing_object() {
+        let error = RequestError::from_response(404, "NoSuchBucket");
+        assert!(matches!(error, RequestError::Refused { .. }), "{error:?}");
+        assert!(crate::OpenError::Request(error).is_temporary());
+        for code in ["", "NoSuchKey", "NoSuchUpload"] {
+            let error = RequestError::from_response(404, code);
+            assert!(matches!(error, RequestError::Missing), "{error:?}");
         }
     }
 }

@@ -30,6 +30,9 @@ pub enum S3Fault {
     LostResponse,
     /// The endpoint does not get the request. The client gets this status, with an S3 error document from 400 on.
     Status(u16),
+    /// The endpoint does not get the request. The client gets status 200 with an S3 error document, as S3 reports the
+    /// failure of a copy that began as a success.
+    ErrorInSuccess,
     /// The connection ends after this many bytes of the request's body.
     CutRequest(u64),
     /// The connection ends after this many bytes of the response body.
@@ -225,7 +228,8 @@ async fn handle_request(
     let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
     match fault {
         Some(S3Fault::Down) => return Err(broken()),
-        Some(S3Fault::Status(status)) => return Ok(refusal_response(status)),
+        Some(S3Fault::Status(status)) => return Ok(refusal_response(status, status >= 400)),
+        Some(S3Fault::ErrorInSuccess) => return Ok(refusal_response(200, true)),
         Some(S3Fault::Stall) => std::future::pending().await,
         _ => {}
     }
@@ -274,17 +278,17 @@ async fn forward_request(
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
-fn refusal_response(status: u16) -> Response<ForwardedBody> {
+fn refusal_response(status: u16, has_document: bool) -> Response<ForwardedBody> {
     // The error codes of S3 for these statuses, by which clients decide whether to repeat a request.
     let code = if status == 503 {
         "SlowDown"
     } else {
         "InternalError"
     };
-    let body = if status < 400 {
-        String::new()
-    } else {
+    let body = if has_document {
         format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>")
+    } else {
+        String::new()
     };
     let body = Full::new(Bytes::from(body))
         .map_err(|never| match never {})

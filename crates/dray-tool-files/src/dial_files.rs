@@ -2,6 +2,7 @@
 //! fails if the file changed since it was read, and no file is overwritten unless that is requested.
 
 mod path;
+mod search;
 mod work;
 
 use std::sync::Arc;

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dray_proto::contract::{message_id, schema_name, work_subject};
 use dray_proto::v1::{self, LedgerState};
 use dray_testkit::eventually;
 use prost::Message as _;
 
 use super::{BusFixture, ScriptedHandler, TestWorker, outgoing_message, tool_call, wait_soon};
+use crate::backend::OutgoingMessage;
 use crate::topology::WORK_STREAM;
 use crate::{EventStream, Meta, WorkSettings};
 
@@ -75,13 +78,46 @@ pub(super) fn foreign_message(
     meta: &Meta,
     work: &v1::ToolCallRequested,
     redrives: u32,
-) -> crate::backend::OutgoingMessage {
+) -> OutgoingMessage {
     let subject = work_subject(&v1::ToolCallRequested::default(), &meta.tenant);
     let id = message_id(&meta.operation, "toolcall.resolve", redrives);
     let mut message = outgoing_message(&subject, &id, work.encode_to_vec());
     for (name, value) in meta.headers(&schema_name::<v1::ToolCallRequested>()).iter() {
         message.headers.append(name, value);
     }
+    message
+}
+
+/// A call of the tool `works`, published as a `CloudEvent` in the binary content mode.
+pub(super) fn binary_cloud_event(meta: &Meta) -> OutgoingMessage {
+    let mut message = foreign_message(meta, &tool_call("works"), 0);
+    message.headers = [
+        ("ce-specversion", "1.0".to_owned()),
+        ("ce-type", "dray.v1.ToolCallRequested".to_owned()),
+        ("ce-source", "/shop".to_owned()),
+        ("ce-id", meta.operation.to_string()),
+        ("ce-draydeadline", meta.deadline.unix_ms().to_string()),
+    ]
+    .into_iter()
+    .collect();
+    message
+}
+
+/// The same in the structured content mode.
+pub(super) fn structured_cloud_event(meta: &Meta) -> OutgoingMessage {
+    let mut message = foreign_message(meta, &tool_call("works"), 0);
+    message.headers = [("content-type", "application/cloudevents+json")]
+        .into_iter()
+        .collect();
+    let event = serde_json::json!({
+        "specversion": "1.0",
+        "type": "dray.v1.ToolCallRequested",
+        "source": "/shop",
+        "id": meta.operation.as_str(),
+        "draydeadline": meta.deadline.unix_ms().to_string(),
+        "data_base64": STANDARD.encode(&message.payload),
+    });
+    message.payload = event.to_string().into();
     message
 }
 

@@ -3,24 +3,27 @@
 use std::time::Duration;
 
 use dray_proto::v1::{self, LedgerState, TerminalState};
-use dray_types::Deadline;
+use dray_types::{Clock, Deadline};
 
 use super::at_work::{
-    EVENT_SUBJECTS, next_rejection, nothing_pending, submit_work, wait_until_reported,
-    work_settings,
+    EVENT_SUBJECTS, binary_cloud_event, next_rejection, nothing_pending, structured_cloud_event,
+    submit_work, wait_until_reported, work_settings,
 };
 use super::{
-    BusFixture, ScriptedHandler, TestWorker, on_both, small_topology, tool_call, wait_soon,
+    BusFixture, ScriptedHandler, TestWorker, noop_meter, on_both, small_topology, tool_call,
+    wait_soon,
 };
 use crate::backend::AckAction;
 use crate::topology::WORK_STREAM;
-use crate::{SweepReport, WorkSweeper};
+use crate::{Bus, SweepReport, WorkSweeper};
 
 on_both!(
     the_sweeper_dead_letters_work_that_no_worker_finishes,
     the_sweeper_publishes_outcomes_that_no_worker_published,
     the_sweeper_dead_letters_work_at_its_delivery_limit,
     the_sweeper_dead_letters_a_restart_that_no_worker_took,
+    the_sweeper_ends_cloud_events_as_other_work,
+    waiting_work_does_not_keep_the_sweeper_from_later_work,
 );
 
 async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
@@ -159,4 +162,78 @@ async fn the_sweeper_dead_letters_a_restart_that_no_worker_took(fixture: BusFixt
     assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 1);
     assert_eq!(wait_until_reported(&fixture, &meta).await.redrives, 1);
     assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
+}
+
+async fn the_sweeper_ends_cloud_events_as_other_work(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    let passed = Deadline::from_unix_ms(fixture.clock.now_ms() - 61_000);
+    let late = ["binary", "structured"].map(|name| fixture.meta(name).with_deadline(passed));
+    for message in [
+        binary_cloud_event(&late[0]),
+        structured_cloud_event(&late[1]),
+    ] {
+        let stored = fixture.backend().store(&message, Duration::from_secs(5));
+        stored.await.unwrap();
+    }
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 2);
+    for meta in &late {
+        let rejected = next_rejection(&mut events).await;
+        assert_eq!(rejected.operation_id, meta.operation.as_str());
+        assert_eq!(rejected.tool_call_id, "call-1");
+        let record = wait_until_reported(&fixture, meta).await;
+        assert_eq!(record.terminal(), TerminalState::DeadLettered);
+    }
+    let letters = fixture.bus.dead_letters();
+    for letter in letters.list(1, 10).await.unwrap() {
+        letters.redrive(letter.sequence, None).await.unwrap();
+    }
+    let script = ScriptedHandler::default();
+    let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
+    nothing_pending(&fixture).await;
+    worker.stop().await;
+    assert_eq!((script.runs("binary"), script.runs("structured")), (1, 1));
+    // A sweeper that starts later finds all of it ended.
+    let report = sweep_once(&mut sweeper).await;
+    assert_eq!((report.ended, report.dead_lettered), (2, 0));
+    assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
+}
+
+async fn waiting_work_does_not_keep_the_sweeper_from_later_work(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    for number in 0..257 {
+        submit_work(&fixture, &format!("waits-{number}"), "works").await;
+    }
+    let passed = Deadline::from_unix_ms(fixture.clock.now_ms() - 61_000);
+    let meta = fixture.meta("late").with_deadline(passed);
+    fixture
+        .bus
+        .publish_work(&meta, &tool_call("works"))
+        .await
+        .unwrap();
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    let report = sweep_once(&mut sweeper).await;
+    assert_eq!((report.dead_lettered, report.waiting), (1, 257));
+}
+
+#[tokio::test]
+async fn the_sweeper_ends_work_of_a_distant_deadline_before_the_stream_drops_it() {
+    let clock = Clock::manual(1_795_835_332_617);
+    let fixture = BusFixture {
+        bus: Bus::in_process(clock.clone(), &noop_meter()),
+        clock,
+        server: None,
+    };
+    fixture.provision(Duration::from_secs(30)).await;
+    let distant = Deadline::from_unix_ms(u64::MAX);
+    let meta = fixture.meta("op").with_deadline(distant);
+    let message = binary_cloud_event(&meta);
+    let stored = fixture.backend().store(&message, Duration::from_secs(5));
+    stored.await.unwrap();
+    fixture.clock.advance(Duration::from_secs(5 * 3600 + 61));
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 1);
+    let record = wait_until_reported(&fixture, &meta).await;
+    assert_eq!(record.terminal(), TerminalState::DeadLettered);
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_testkit::eventually;
 use dray_types::{Deadline, OperationId};
 
 use super::at_work::{
-    EVENT_SUBJECTS, at_work, foreign_message, ledger_record, next_rejection, nothing_pending,
-    submit_work, wait_until_reported, work_settings,
+    EVENT_SUBJECTS, at_work, binary_cloud_event, foreign_message, ledger_record, next_rejection,
+    nothing_pending, structured_cloud_event, submit_work, wait_until_reported, work_settings,
 };
 use super::{BusFixture, ScriptedHandler, TestWorker, on_both, tool_call, wait_soon};
 use crate::backend::OutgoingMessage;
@@ -390,35 +388,12 @@ async fn a_worker_whose_identity_was_refused_pulls_nothing(fixture: BusFixture) 
 
 async fn work_published_as_a_cloud_event_is_done_once(fixture: BusFixture) {
     let meta = fixture.meta("op");
-    let mut message = foreign_message(&meta, &tool_call("works"), 0);
-    message.headers = [
-        ("ce-specversion", "1.0".to_owned()),
-        ("ce-type", "dray.v1.ToolCallRequested".to_owned()),
-        ("ce-source", "/shop".to_owned()),
-        ("ce-id", "op".to_owned()),
-        ("ce-draydeadline", meta.deadline.unix_ms().to_string()),
-    ]
-    .into_iter()
-    .collect();
-    check_done_once(&fixture, &meta, &message).await;
+    check_done_once(&fixture, &meta, &binary_cloud_event(&meta)).await;
 }
 
 async fn work_published_as_a_structured_cloud_event_is_done_once(fixture: BusFixture) {
     let meta = fixture.meta("op");
-    let mut message = foreign_message(&meta, &tool_call("works"), 0);
-    message.headers = [("content-type", "application/cloudevents+json")]
-        .into_iter()
-        .collect();
-    let event = serde_json::json!({
-        "specversion": "1.0",
-        "type": "dray.v1.ToolCallRequested",
-        "source": "/shop",
-        "id": "op",
-        "draydeadline": meta.deadline.unix_ms().to_string(),
-        "data_base64": STANDARD.encode(&message.payload),
-    });
-    message.payload = event.to_string().into();
-    check_done_once(&fixture, &meta, &message).await;
+    check_done_once(&fixture, &meta, &structured_cloud_event(&meta)).await;
 }
 
 /// Stores this message twice, and checks that a worker does its work once and reports it.

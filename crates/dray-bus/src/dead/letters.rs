@@ -9,6 +9,7 @@ use prost::Message as _;
 use super::state::{DeadLetterSummary, LetterFilter, LetterState};
 use crate::backend::{OutgoingMessage, StoredMessage};
 use crate::bus_core::Bus;
+use crate::cloud_event;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::ids;
@@ -263,6 +264,10 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?;
         stored
+            .map(|mut stored| {
+                cloud_event::adopt_envelope(&mut stored);
+                stored
+            })
             // A recreated stream counts from 1 again, so the sequence alone may name another message.
             .filter(|stored| {
                 stored.subject == letter.subject && stored.payload.starts_with(&letter.payload)

@@ -306,7 +306,12 @@ fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
         durable: durable.to_owned(),
         filter: filter.to_owned(),
         ack_wait: SWEEPER_ACK_WAIT,
-        max_ack_pending: 256,
+        // Work that is not finished stays unacknowledged in this consumer, too. With less than the queues together,
+        // waiting work of one of them would keep the sweeper from the rest.
+        max_ack_pending: work_queues()
+            .iter()
+            .map(|queue| queue.max_ack_pending)
+            .sum(),
         max_batch: 64,
         // The sweeper checks unfinished messages repeatedly, so its deliveries have no limit.
         max_deliver: -1,

@@ -1,7 +1,9 @@
 //! Reads a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
 
+use std::time::Duration;
+
 use dray_proto::MESSAGE_LIMIT;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Deadline, Fault, FaultCode};
 
 use crate::backend::StoredMessage;
 use crate::headers;
@@ -9,6 +11,10 @@ use crate::ids;
 use crate::ledger::LedgerKey;
 use crate::meta::{InvalidEnvelope, Meta};
 use crate::subject::{self, SubjectParts};
+
+/// Longest time from the storage of a message to the deadline of its work; a later deadline counts as this one. The
+/// stream drops messages by age without a trace, and the sweeper must end unfinished work before.
+pub(crate) const MAX_WORK_TIME: Duration = Duration::from_hours(5);
 
 /// A message whose envelope was checked against its subject.
 #[derive(Clone, Debug)]
@@ -81,7 +87,9 @@ impl WorkEnvelope {
         let SubjectParts {
             area, verb, tenant, ..
         } = subject::subject_parts(&message.subject).ok_or(PoisonMessage::Subject)?;
-        let meta = Meta::from_headers(&message.headers)?;
+        let mut meta = Meta::from_headers(&message.headers)?;
+        let ceiling = Deadline::after(message.time_ms, MAX_WORK_TIME);
+        meta.deadline = meta.deadline.min(ceiling);
         // Any publisher may write any header, but the server has checked its right to the subject (18).
         if meta.tenant.token() != tenant {
             return Err(PoisonMessage::TenantMismatch);
@@ -116,9 +124,10 @@ pub(crate) fn is_schema(found: Option<&str>, expected_name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dray_types::{Deadline, OperationId, TenantId};
+    use dray_types::{OperationId, TenantId};
 
     use super::*;
+    use crate::topology::WORK_STREAM;
 
     fn message(subject: &str, change: impl FnOnce(&mut StoredMessage)) -> StoredMessage {
         let meta = Meta::new(TenantId::new("acme").unwrap(), Deadline::from_unix_ms(9))
@@ -149,6 +158,30 @@ mod tests {
             (read.redrives, read.step().as_str()),
             (2, "toolcall.resolve")
         );
+    }
+
+    #[test]
+    fn work_ends_before_the_stream_drops_its_message() {
+        let topology = crate::Topology::default();
+        let stream = topology
+            .streams
+            .iter()
+            .find(|spec| spec.name == WORK_STREAM);
+        let max_age = stream.unwrap().max_age;
+        assert!(MAX_WORK_TIME + crate::sweeper::STRANDED_AFTER < max_age);
+        for (sent, stored_ms, expected) in [
+            (u64::MAX, 1_000, 1_000 + 5 * 3_600_000),
+            (9_000, 1_000, 9_000),
+        ] {
+            let message = message(WORK_SUBJECT, |message| {
+                message
+                    .headers
+                    .set(headers::DEADLINE_HEADER, sent.to_string());
+                message.time_ms = stored_ms;
+            });
+            let read = WorkEnvelope::read(&message).unwrap();
+            assert_eq!(read.meta.deadline.unix_ms(), expected);
+        }
     }
 
     #[test]

@@ -20,7 +20,6 @@ use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
 use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext, poison};
 use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
-use crate::cloud_event;
 use crate::headers;
 use crate::ledger::LedgerError;
 use crate::ledger::record;
@@ -33,9 +32,8 @@ const MAX_LEDGER_READS: u32 = 5;
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
     context: &Arc<WorkerContext<H>>,
-    mut pulled: PulledMessage,
+    pulled: PulledMessage,
 ) {
-    cloud_event::adopt_envelope(&mut pulled.message);
     let started = Instant::now();
     if pulled.delivered > 1 {
         context.bus.inner.metrics.redelivered_total.add(1, &[]);

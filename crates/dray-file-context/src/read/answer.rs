@@ -17,7 +17,7 @@ pub enum ReadStatus {
 }
 
 /// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then the fields of R-5
-/// and R-6: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
+/// and R-6: `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`; then `warnings`, if there are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAnswer {
     /// The kind of name that the call used.
@@ -40,6 +40,8 @@ pub struct FileAnswer {
     pub truncated: bool,
     /// Offset of the next page; `None` at the end.
     pub next_offset: Option<usize>,
+    /// Remarks of the reader about the complete text.
+    pub warnings: Vec<String>,
 }
 
 impl FileAnswer {
@@ -55,6 +57,7 @@ impl FileAnswer {
             length: None,
             truncated: false,
             next_offset: None,
+            warnings: Vec::new(),
         }
     }
 
@@ -94,6 +97,9 @@ impl Serialize for FileAnswer {
         }
         if let Some(next) = self.next_offset {
             map.serialize_entry("nextOffset", &next)?;
+        }
+        if !self.warnings.is_empty() {
+            map.serialize_entry("warnings", &self.warnings)?;
         }
         map.end()
     }

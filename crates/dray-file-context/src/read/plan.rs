@@ -68,6 +68,8 @@ pub struct ReadText {
     pub file_name: Option<String>,
     /// Whether the reader omitted text after the end of this text.
     pub incomplete: bool,
+    /// Remarks of the reader, such as how much hidden content was left out. Never text of the file.
+    pub warnings: Vec<String>,
 }
 
 impl ReadText {
@@ -193,6 +195,7 @@ impl ReadPlan {
             length: Some(page.length),
             truncated: page.next_offset.is_some() || found.incomplete,
             next_offset: page.next_offset,
+            warnings: found.warnings,
             ..empty_answer
         }
     }

@@ -110,6 +110,34 @@ async fn a_failure_is_not_kept_and_the_next_caller_loads() {
 }
 
 #[tokio::test]
+async fn loads_that_failed_or_were_dropped_leave_no_entry() {
+    let downloads = downloads(9);
+    let fail = |url: String| {
+        let downloads = downloads.clone();
+        async move {
+            let load = async {
+                tokio::task::yield_now().await;
+                Err::<LoadedFile, _>("no")
+            };
+            let key = key("a", &url, None);
+            downloads.get_or_load(key, load).await.unwrap_err();
+        }
+    };
+    for number in 0..100 {
+        let url = number.to_string();
+        tokio::join!(fail(url.clone()), fail(url.clone()), fail(url));
+    }
+    let forever = std::future::pending::<Result<LoadedFile, ()>>();
+    let dropped = downloads.get_or_load(key("a", "u", None), forever);
+    tokio::select! {
+        biased;
+        _ = dropped => unreachable!("the load never ends"),
+        () = std::future::ready(()) => {}
+    }
+    assert!(downloads.lock().entries.is_empty());
+}
+
+#[tokio::test]
 async fn the_least_recently_used_load_goes_first_and_the_index_stays_bounded() {
     let (downloads, count) = (downloads(2), AtomicU32::new(0));
     for url in ["1", "2", "1", "3", "1"] {

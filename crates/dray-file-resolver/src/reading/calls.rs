@@ -6,6 +6,7 @@ use dray_file_context::sandbox::{FetchPlan, WriteOutcome as Fetched};
 use dray_file_context::{ContextBuilder, ContextRequest as Conversation, FileCatalog, substitute};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
+use dray_reading::frame;
 use dray_reading::record::Code;
 use dray_reading::request::Request as ReadingRequest;
 use dray_service::Request;
@@ -77,7 +78,7 @@ impl ReadingContext {
                     .buffered(CONCURRENT_READS)
                     .collect()
                     .await;
-                plan.assemble(results).json()
+                framed(plan.assemble(results))?.json()
             }
         };
         let DocumentAccess { meta, .. } = &access;
@@ -116,6 +117,7 @@ impl ReadingContext {
                 text: markdown.text,
                 file_name: Some(opened.name).filter(|name| !name.is_empty()),
                 incomplete: markdown.truncated,
+                warnings: markdown.warnings,
             }),
             Err(record) => Err(unread_failure(record.error_code, access.limit)),
         }
@@ -333,6 +335,17 @@ impl ReadingContext {
                 .advice("Ask the operator to set file-resolver.reading.enabled."),
         )
     }
+}
+
+/// Frames the texts, each page for itself: the model sees pages, and offsets count in the text without frames.
+fn framed(mut answer: read::ReadAnswer) -> Result<read::ReadAnswer, Fault> {
+    for file in &mut answer.files {
+        if file.status == read::ReadStatus::Ok {
+            let header = frame::page(&file.file_name);
+            file.content = frame::frame(&header, &file.content).map_err(|_| Fault::internal())?;
+        }
+    }
+    Ok(answer)
 }
 
 /// Returns whether a path of the sandbox is the directory or lies below it.

@@ -8,7 +8,7 @@ use landlock::{
     ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
     path_beneath_rules,
 };
-use seccompiler::{SeccompCmpOp, SeccompRule};
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use crate::worker::confine::{COMPUTE_SYSCALLS, allow_only, argument_compares};
 
@@ -28,7 +28,6 @@ const PROGRAM_SYSCALLS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_arch_prctl,
     libc::SYS_set_tid_address,
-    libc::SYS_prlimit64,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_access,
     libc::SYS_faccessat,
@@ -36,7 +35,6 @@ const PROGRAM_SYSCALLS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_readlink,
     libc::SYS_readlinkat,
-    libc::SYS_fcntl,
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_mmap,
@@ -44,6 +42,15 @@ const PROGRAM_SYSCALLS: &[i64] = &[
     libc::SYS_readv,
     libc::SYS_pread64,
     libc::SYS_lseek,
+];
+
+/// Requests of `fcntl` that neither signal another process nor change a file that it shares.
+const DESCRIPTOR_REQUESTS: [i32; 5] = [
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
 ];
 
 /// Confines this process and the program that replaces it. It can read only `program`'s own files and system files (if
@@ -69,6 +76,23 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
         ];
         rules.insert(call, standard_outputs.to_vec());
     }
+    // Limits can be read and not set: those of any process of this user could be set otherwise.
+    let own_limits = [
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0),
+        // The address of a new limit is compared as a whole, since half of an address may be zero.
+        SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0),
+    ];
+    let own_limits = own_limits.into_iter().collect::<Result<Vec<_>, _>>();
+    let own_limits = own_limits
+        .and_then(SeccompRule::new)
+        .map_err(io::Error::other)?;
+    rules.insert(libc::SYS_prlimit64, vec![own_limits]);
+    let requests = DESCRIPTOR_REQUESTS
+        .map(|request| argument_compares(1, SeccompCmpOp::Eq, u64::from(request.cast_unsigned())));
+    rules.insert(
+        libc::SYS_fcntl,
+        requests.into_iter().collect::<io::Result<_>>()?,
+    );
     // Opens files only for reading, and creates none.
     let writing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
     let mask = u64::from(writing.cast_unsigned());
@@ -143,5 +167,32 @@ mod tests {
             .map(|tried| tried.unwrap_err().kind())
         });
         assert_eq!(refused.join().unwrap(), [PermissionDenied; 4]);
+    }
+
+    #[test]
+    fn a_confined_thread_changes_no_limit_and_no_shared_file() {
+        use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+        use rustix::io::{Errno, fcntl_dupfd_cloexec, fcntl_getfd};
+        use rustix::process::{Resource, getpid, getppid, getrlimit, prlimit, setrlimit};
+
+        let limits = std::thread::spawn(|| {
+            let (pipe, _writer) = io::pipe().unwrap();
+            let unchanged = getrlimit(Resource::Nofile);
+            let processes = [getppid(), Some(getpid())];
+            seal(Path::new("/bin/sh")).unwrap();
+            assert_eq!(getrlimit(Resource::Nofile), unchanged);
+            fcntl_getfd(&pipe).unwrap();
+            fcntl_dupfd_cloexec(&pipe, 0).unwrap();
+            let flags = fcntl_getfl(&pipe).unwrap();
+            let by_id = processes.map(|process| prlimit(process, Resource::Nofile, unchanged));
+            let by_id = by_id.map(|tried| tried.map(drop));
+            let own = setrlimit(Resource::Nofile, unchanged);
+            let asynchronous = OFlags::from_bits_retain(libc::O_ASYNC.cast_unsigned());
+            let signals = fcntl_setfl(&pipe, flags | asynchronous);
+            for tried in by_id.into_iter().chain([own, signals]) {
+                assert_eq!(tried, Err(Errno::PERM));
+            }
+        });
+        limits.join().unwrap();
     }
 }

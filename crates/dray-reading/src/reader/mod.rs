@@ -204,8 +204,8 @@ impl Reader {
         self.guarded(display_path, work).await
     }
 
-    /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
-    /// model. Range and search apply; no summary and no budget apply, and kinds that the tool refuses are converted if
+    /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs. A caller
+    /// that shows parts of it to a model frames each part. Range and search apply; no summary and no budget apply, and kinds that the tool refuses are converted if
     /// a converter exists.
     ///
     /// # Errors

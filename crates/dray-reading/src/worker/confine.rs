@@ -72,19 +72,47 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     for call in WRITE_SYSCALLS {
         rules.insert(*call, vec![argument_is(0, 1)?, argument_is(0, 2)?]);
     }
+    // New threads alone: a process would have limits of its own.
+    let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
+    rules.insert(
+        libc::SYS_clone,
+        vec![argument_compares(
+            0,
+            SeccompCmpOp::MaskedEq(thread),
+            thread,
+        )?],
+    );
+    refuse_clone3()?;
     // Anonymous memory alone, which has the descriptor -1: a file mapping reads without a read call.
     rules.insert(libc::SYS_mmap, vec![argument_is(4, -1)?]);
     allow_only(rules)
 }
 
+/// Makes `clone3` look missing: a filter cannot read its flags, and the C library then uses `clone`.
+fn refuse_clone3() -> io::Result<()> {
+    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    apply(rules, SeccompAction::Allow, missing)
+}
+
 /// From now on, a system call that matches no rule fails with `EPERM`, in this thread and in those that it starts.
 pub(crate) fn allow_only(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    apply(rules, refuse, SeccompAction::Allow)
+}
+
+/// Adds a filter: system calls that match a rule get the action `matching`, all others `other`. Of several filters, the
+/// strictest action counts.
+fn apply(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    other: SeccompAction,
+    matching: SeccompAction,
+) -> io::Result<()> {
     let architecture = std::env::consts::ARCH
         .try_into()
         .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, architecture)
-        .map_err(io::Error::other)?;
+    let filter =
+        SeccompFilter::new(rules, other, matching, architecture).map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
@@ -227,5 +255,26 @@ mod tests {
             assert_eq!(tried, Err(Some(libc::EPERM)), "{number}");
         }
         assert!(!std::path::Path::new("/tmp/sealed").exists());
+    }
+
+    #[test]
+    fn a_confined_thread_starts_threads_and_no_process() {
+        let (report, reported) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sealed = std::thread::spawn(move || {
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            seal(file("").as_fd()).unwrap();
+            std::thread::spawn(|| {}).join().unwrap();
+            // The call fails also in a new process, which cannot become the program.
+            let spawned = std::process::Command::new("/bin/true").spawn();
+            report.send((own, spawned.is_err())).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let (own, failed) = reported.recv().unwrap();
+        let path = std::path::Path::new("/proc").join(own).join("children");
+        let children = std::fs::read_to_string(path).unwrap();
+        drop(end);
+        sealed.join().unwrap();
+        assert_eq!((children.as_str(), failed), ("", true));
     }
 }

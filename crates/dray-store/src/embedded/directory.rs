@@ -211,7 +211,8 @@ impl ServedDirectory {
         Ok(())
     }
 
-    /// Gives an object a second name. Both names share the bytes; nothing is copied.
+    /// Gives an object a second name. Both names share the bytes and the time of the copy, from which the lifetime of
+    /// both counts; nothing is copied.
     pub(super) fn link(
         &self,
         from: &Path,
@@ -220,6 +221,8 @@ impl ServedDirectory {
     ) -> Result<(), DirectoryError> {
         let _names = self.names();
         make_parent(to)?;
+        // The copy of an old object must not be removed as an old one, not even when the process ends after this line.
+        Self::touch(from)?;
         if rule == OverwriteRule::Any && to.exists() {
             // A temporary name is linked and then renamed, so that the destination is never missing.
             let temporary = self.layout.temporary().join(Uuid::new_v4().to_string());

@@ -69,22 +69,41 @@ async fn an_old_object_that_is_claimed_again_gets_a_new_lifetime() {
     let fixture = TestStore::new().await;
     let now = fixture.clock.now_ms();
     let claim = fixture.put(&tenant("acme"), "same").await;
-    let file = fixture.directory.path().join(&fixture.files()[0]);
-    let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY_MS);
-    let times = std::fs::FileTimes::new().set_modified(old);
-    std::fs::File::options()
-        .write(true)
-        .open(&file)
-        .unwrap()
-        .set_times(times)
-        .unwrap();
-
+    set_modified(&fixture, now - 14 * DAY_MS);
     let repeated = fixture.put(&tenant("acme"), "same").await;
     assert!(repeated.expires_at_ms >= now + 15 * DAY_MS);
     let (store, clock) = fixture.at(now).await;
     clock.advance(Duration::from_millis(2 * DAY_MS));
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
     assert_eq!(fixture.read(&tenant("acme"), &claim).await.unwrap(), "same");
+}
+
+/// Sets the time at which the only object of the store was last changed.
+fn set_modified(fixture: &TestStore, unix_ms: u64) {
+    let file = fixture.directory.path().join(&fixture.files()[0]);
+    let time = std::time::UNIX_EPOCH + Duration::from_millis(unix_ms);
+    let times = std::fs::FileTimes::new().set_modified(time);
+    let file = std::fs::File::options().write(true).open(file).unwrap();
+    file.set_times(times).unwrap();
+}
+
+#[tokio::test]
+async fn the_claim_of_a_copy_never_outlives_it() {
+    let fixture = TestStore::new().await;
+    let now = fixture.clock.now_ms();
+    let acme = tenant("acme");
+    let writer = fixture.store.writer(&acme, &OperationId::mint(), 1);
+    let mut writer = writer.cached();
+    writer.write("same".into()).await.unwrap();
+    let cached = writer.finish(ArtifactLabel::default()).await.unwrap();
+    set_modified(&fixture, now - 14 * DAY_MS);
+    let deadline = fixture.deadline();
+    let kept = fixture.store.keep(&acme, &cached, deadline).await.unwrap();
+    assert!(kept.expires_at_ms >= now + 15 * DAY_MS);
+    let (store, clock) = fixture.at(now).await;
+    clock.advance(Duration::from_millis(2 * DAY_MS));
+    assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
+    assert_eq!(fixture.read(&acme, &kept).await.unwrap(), "same");
 }
 
 #[tokio::test]

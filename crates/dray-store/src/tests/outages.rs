@@ -37,7 +37,7 @@ async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError
 async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
-    for trouble in [S3Fault::Down, S3Fault::Status(503)] {
+    for trouble in [S3Fault::Down, S3Fault::Status(503), S3Fault::ErrorInSuccess] {
         proxy.add(FaultRule::new(trouble, is_copy));
         let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         let fault = Fault::from(error);

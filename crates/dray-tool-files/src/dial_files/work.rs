@@ -12,6 +12,7 @@ use super::super::drive::{Drive, DriveError, UploadBody};
 use super::super::storage::{drive_failure, storage_failure};
 use super::super::tools::{is_on, required_argument};
 use super::super::turn::{TurnFiles, text_argument};
+use super::search::{SkippedFiles, search_result, text_of_bytes};
 use super::{number_argument, path};
 
 /// Largest file that is read as text.
@@ -113,14 +114,20 @@ impl<'a> DialFileCall<'a> {
         let mut text = String::new();
         let mut next = start;
         for (index, line) in content.lines().enumerate().skip(start - 1).take(count) {
-            // The first line is always returned, so that a call makes progress; a long one is cut below.
+            // The first line is always returned, so that a call makes progress; a long one is cut and says so.
             if text.len() + line.len() > MAX_ANSWER_BYTES && index + 1 > start {
                 break;
             }
-            let shown = line
-                .get(..line.floor_char_boundary(MAX_ANSWER_BYTES))
-                .unwrap_or_default();
+            let (shown, rest) = line.split_at(line.floor_char_boundary(MAX_ANSWER_BYTES));
             let _ = writeln!(text, "{}\t{shown}", index + 1);
+            if !rest.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "Line {} has {} more bytes, which are not shown; read_attachment with a range of bytes reads them.",
+                    index + 1,
+                    rest.len()
+                );
+            }
             next = index + 2;
         }
         if next <= all {
@@ -136,15 +143,9 @@ impl<'a> DialFileCall<'a> {
         let query = required_argument(self.call, "query")?.to_lowercase();
         let (found, is_complete) = self.walk().await?;
         let mut hits = Vec::new();
+        let mut skipped = SkippedFiles::default();
         for item in &found {
-            if item
-                .content_length
-                .is_some_and(|size| size > MAX_TEXT_BYTES)
-            {
-                continue;
-            }
-            // Files that are not text or were deleted meanwhile are skipped.
-            let Ok((content, _)) = self.text_of("path", &item.url).await else {
+            let Some(content) = self.searched_text(item, &mut skipped).await? else {
                 continue;
             };
             let path = self.path_for_model(&item.url);
@@ -165,7 +166,38 @@ impl<'a> DialFileCall<'a> {
                 }
             }
         }
-        Ok(search_result(hits, is_complete))
+        let result = search_result(hits, is_complete);
+        Ok(match skipped.sentence() {
+            Some(sentence) => format!("{result}\n{sentence}"),
+            None => result,
+        })
+    }
+
+    /// The text of a file that a search examines. `None` for a file that is skipped, and for one that was deleted
+    /// meanwhile.
+    async fn searched_text(
+        &self,
+        item: &FileMetadata,
+        skipped: &mut SkippedFiles,
+    ) -> Result<Option<String>, ToolFailure> {
+        let size = item.content_length.unwrap_or_default();
+        let content = if size > MAX_TEXT_BYTES {
+            let limit = MAX_TEXT_BYTES;
+            Err(DriveError::TooLarge { size, limit })
+        } else {
+            self.bytes_of(&item.url, MAX_TEXT_BYTES).await
+        };
+        match content.map(text_of_bytes) {
+            Ok(Some(content)) => return Ok(Some(content)),
+            Ok(None) => skipped.not_text += 1,
+            Err(DriveError::NotFound) => {}
+            Err(DriveError::TooLarge { .. }) => skipped.too_large += 1,
+            Err(DriveError::Denied | DriveError::Invalid) => skipped.refused += 1,
+            Err(error @ (DriveError::Conflict | DriveError::Unreachable(_))) => {
+                return Err(drive_failure("path", error));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn find(&self) -> Result<String, ToolFailure> {
@@ -392,10 +424,9 @@ impl<'a> DialFileCall<'a> {
             return Err(ToolFailure::parameter(parameter, "It is a folder."));
         }
         let bytes = self.bytes(parameter, url, MAX_TEXT_BYTES).await?;
-        match String::from_utf8(bytes.into()) {
-            // NUL is valid UTF-8, but a file with one is binary.
-            Ok(content) if !content.contains('\0') => Ok((content, item)),
-            _ => Err(ToolFailure::parameter(
+        match text_of_bytes(bytes) {
+            Some(content) => Ok((content, item)),
+            None => Err(ToolFailure::parameter(
                 parameter,
                 "It is not a text. read_attachment reads documents.",
             )),
@@ -408,19 +439,20 @@ impl<'a> DialFileCall<'a> {
         url: &str,
         limit: u64,
     ) -> Result<bytes::Bytes, ToolFailure> {
-        let failed = |error| drive_failure(parameter, error);
-        let mut chunks = self
-            .drive
-            .open(&self.files.scope.caller, url, limit)
-            .await
-            .map_err(failed)?;
+        let bytes = self.bytes_of(url, limit).await;
+        bytes.map_err(|error| drive_failure(parameter, error))
+    }
+
+    async fn bytes_of(&self, url: &str, limit: u64) -> Result<bytes::Bytes, DriveError> {
+        let caller = &self.files.scope.caller;
+        let mut chunks = self.drive.open(caller, url, limit).await?;
         let mut all = BytesMut::new();
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|cause| failed(DriveError::of_download(cause, limit)))?;
+            let chunk = chunk.map_err(|cause| DriveError::of_download(cause, limit))?;
             let size = u64::try_from(all.len() + chunk.len()).unwrap_or(u64::MAX);
             // The size of the metadata is a claim; the bytes are counted.
             if size > limit {
-                return Err(failed(DriveError::TooLarge { size, limit }));
+                return Err(DriveError::TooLarge { size, limit });
             }
             all.extend_from_slice(&chunk);
         }
@@ -436,16 +468,6 @@ fn refused_parameter(parameter: &str) -> ToolFailure {
         parameter,
         "It must be a path relative to the files of this app, without .., a leading /, or any of : ; , = { } % & \" \\.",
     )
-}
-
-fn search_result(mut hits: Vec<String>, is_complete: bool) -> String {
-    if hits.is_empty() {
-        hits.push("Nothing was found.".to_owned());
-    }
-    if !is_complete {
-        hits.push("Not all files were searched; search in a folder.".to_owned());
-    }
-    hits.join("\n")
 }
 
 fn human_size(bytes: usize) -> String {

@@ -266,3 +266,53 @@ async fn a_file_that_is_longer_than_its_metadata_state_is_too_large() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_line_that_is_cut_says_how_much_is_missing() {
+    let (_world, drive, files) = fixture(None).await;
+    let long = "x".repeat(60 * 1024);
+    let content = format!("{long}\nlast\n");
+    lock(&drive.files).insert(format!("{HOME_FOLDER}a.json"), content.into());
+    let lines = call(&files, "read_lines", json!({"path": "a.json"})).await;
+    let lines = lines.unwrap();
+    let end = "\nLine 1 has 12288 more bytes, which are not shown; read_attachment with a range of bytes reads them.\n\
+               The file has 2 lines; continue with start 2.\n";
+    assert!(lines.ends_with(end), "{:?}", lines.get(48 * 1024..));
+}
+
+#[tokio::test]
+async fn a_search_counts_the_files_that_it_did_not_read() {
+    let (_world, drive, files) = fixture(None).await;
+    for (name, content) in [
+        ("a.txt", vec![b'x'; (4 << 20) + 1]),
+        ("b.txt", vec![0xE9, b'x']),
+        ("c.txt", b"a needle".to_vec()),
+    ] {
+        lock(&drive.files).insert(format!("{HOME_FOLDER}{name}"), content.into());
+    }
+    let search = |query: &str| call(&files, "search", json!({ "query": query }));
+    assert_eq!(
+        search("needle").await.unwrap(),
+        "c.txt:1: a needle\nFiles not searched: 1 too large, 1 no text in UTF-8."
+    );
+}
+
+#[tokio::test]
+async fn a_search_fails_when_the_file_storage_does() {
+    let core = DialCore::start().await.unwrap();
+    core.add_key("key", "b");
+    let (mut fixture, _, _) = fixture(None).await;
+    let client = DialClient::new(DialOptions::new(core.url(), "v")).unwrap();
+    fixture.services = fixture.services.clone().with_dial(Arc::new(client));
+    let files = fixture.opened(TurnStart {
+        features: Features {
+            dial_files: Some(DialFiles::default()),
+            ..Features::default()
+        },
+        ..TurnStart::default()
+    });
+    core.put("b/a.txt", b"a needle".to_vec(), "text/plain");
+    core.inject_file_fault("b/a.txt", InjectedFault::ContentStatus(500));
+    let failure = call(&files, "search", json!({"query": "needle"})).await;
+    assert!(failure.unwrap_err().to_string().contains("not reachable"));
+}

@@ -184,7 +184,7 @@ async fn later_turn(
     Ok(())
 }
 
-/// Prints each file of a reply of `read_files`: its id, its status and the first line of its text.
+/// Prints each file of a reply of `read_files`: its id, its status and the first line of its content.
 fn print_files(reporter: &StepReporter, files: &Value) {
     for file in files.as_array().into_iter().flatten() {
         let of = |key: &str| json_part(file, &format!("/{key}"));

@@ -1,6 +1,7 @@
 //! Word processing and presentations: DOCX, PPTX, ODT, ODP (read-attachment 7.6, 7.8, 7.10), and DOC and PPT of
 //! Office 97 to 2003.
 
+mod alternate;
 pub(super) mod blocks;
 mod deck;
 mod doc;

@@ -3,6 +3,7 @@
 mod alt_chunk;
 mod corpus;
 mod docx;
+mod hidden;
 mod hostile;
 mod odf;
 mod pptx;
@@ -76,6 +77,27 @@ pub(in crate::formats) fn selected(
 /// Converts everything within the usual limits.
 pub(in crate::formats) fn converted(mime: &str, bytes: &[u8]) -> Converted {
     converted_within(mime, bytes, Limits::default())
+}
+
+/// The Markdown of a document and its warnings, and its Markdown with hidden content.
+pub(in crate::formats) fn shown_and_hidden(
+    mime: &str,
+    bytes: &[u8],
+) -> (String, Vec<String>, String) {
+    let shown = converted(mime, bytes);
+    let hint = ConversionHint {
+        mime: mime.to_owned(),
+        show_hidden: true,
+        ..ConversionHint::default()
+    };
+    let all = convert(
+        &mut Cursor::new(bytes),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    );
+    assert_eq!((shown.failure, all.failure), (None, None));
+    (shown.markdown, shown.warnings, all.markdown)
 }
 
 /// The Markdown of a document that converts without a complaint.

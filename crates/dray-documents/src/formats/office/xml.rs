@@ -1,17 +1,20 @@
 //! A cursor over the XML of office files: namespaces as a short list, alternates resolved, depth and time bounded.
 //!
 //! Document types are ignored, entities other than the five predefined ones are never expanded, and nothing is fetched.
-//! Of `mc:AlternateContent` only the first `Choice` is read, or the `Fallback` without a `Choice`.
+//! Of `mc:AlternateContent` only the first `Choice` that office programs show is read, or the `Fallback` without one. The
+//! text of a `Choice` that they do not show is counted as hidden.
 
 use std::borrow::Cow;
 use std::rc::Rc;
 
 use quick_xml::events::{BytesStart, Event as Raw};
-use quick_xml::name::{Namespace, ResolveResult};
+use quick_xml::name::{Namespace, QName, ResolveResult};
 use quick_xml::reader::NsReader;
 
+use super::alternate;
 use crate::encoding;
 use crate::limits::{Budget, Damage, Failure, Limit};
+use crate::markdown::visible_characters;
 
 /// Namespaces that converters distinguish; the strict and the transitional spelling count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +191,12 @@ pub(in crate::formats) struct Xml<'x> {
     budget: Rc<Budget>,
     frames: Vec<Frame>,
     ticks: u32,
+    /// Whether alternatives that office programs do not show are read, too.
+    shows_hidden: bool,
+    /// The number of open elements around the outermost alternative that office programs do not show.
+    hidden_from: Option<usize>,
+    /// Characters of such alternatives that were not taken yet.
+    hidden_characters: u64,
 }
 
 impl std::fmt::Debug for Xml<'_> {
@@ -216,7 +225,22 @@ impl<'x> Xml<'x> {
             budget: Rc::clone(budget),
             frames: Vec::new(),
             ticks: 0,
+            shows_hidden: false,
+            hidden_from: None,
+            hidden_characters: 0,
         }
+    }
+
+    /// Also reads alternatives that office programs do not show, if `show` is true.
+    #[must_use]
+    pub(in crate::formats) fn with_hidden_content(mut self, show: bool) -> Self {
+        self.shows_hidden = show;
+        self
+    }
+
+    /// The characters of alternatives that office programs do not show, since the last call.
+    pub(in crate::formats) fn take_hidden_characters(&mut self) -> u64 {
+        std::mem::take(&mut self.hidden_characters)
     }
 
     /// The next event.
@@ -236,11 +260,15 @@ impl<'x> Xml<'x> {
                         return Ok(Event::Open(element));
                     }
                 }
-                Raw::End(_) if self.frames.pop() == Some(Frame::Element) => {
-                    return Ok(Event::Close);
+                Raw::End(_) => {
+                    let frame = self.frames.pop();
+                    self.leave_hidden();
+                    if frame == Some(Frame::Element) {
+                        return Ok(Event::Close);
+                    }
                 }
-                Raw::Text(text) => return Ok(Event::Text(text.xml10_content())),
-                Raw::CData(text) => return Ok(Event::Text(text.xml10_content())),
+                Raw::Text(text) => return Ok(Event::Text(self.counted(text.xml10_content()))),
+                Raw::CData(text) => return Ok(Event::Text(self.counted(text.xml10_content()))),
                 Raw::GeneralRef(name) => return Ok(Event::Text(reference_text(&name).into())),
                 Raw::Eof if self.frames.is_empty() => return Ok(Event::End),
                 Raw::Eof => return Err(Failure::Corrupt(Damage::Truncated)),
@@ -269,10 +297,28 @@ impl<'x> Xml<'x> {
                     return Ok(());
                 }
                 Raw::End(_) => depth -= 1,
+                Raw::Text(text) if self.hidden_from.is_some() => {
+                    self.counted(text.xml10_content());
+                }
                 Raw::Eof => return Err(Failure::Corrupt(Damage::Truncated)),
                 _ => {}
             }
         }
+    }
+
+    /// Ends the alternative that office programs do not show, if the last closed element was this one.
+    fn leave_hidden(&mut self) {
+        if self.hidden_from == Some(self.frames.len()) {
+            self.hidden_from = None;
+        }
+    }
+
+    /// Counts a text if office programs do not show it.
+    fn counted(&mut self, text: Cow<'x, str>) -> Cow<'x, str> {
+        if self.hidden_from.is_some() {
+            self.hidden_characters += visible_characters(&text);
+        }
+        text
     }
 
     /// The text of the last opened element, including the text of nested elements.
@@ -333,6 +379,15 @@ impl<'x> Xml<'x> {
         }
         let frame = match (element.ns, element.name()) {
             (Ns::Alternate, "AlternateContent") => Frame::Alternates(false),
+            (Ns::Alternate, "Choice") if !self.is_understood(&element) => {
+                self.hidden_from.get_or_insert(self.frames.len());
+                self.frames.push(Frame::Branch);
+                if !self.shows_hidden {
+                    self.skip()?;
+                    self.leave_hidden();
+                }
+                return Ok(None);
+            }
             (Ns::Alternate, "Choice" | "Fallback") => match self.frames.last_mut() {
                 Some(Frame::Alternates(has_read_branch)) if !*has_read_branch => {
                     *has_read_branch = true;
@@ -348,6 +403,19 @@ impl<'x> Xml<'x> {
         };
         self.frames.push(frame);
         Ok((frame == Frame::Element).then_some(element))
+    }
+
+    /// Whether office programs understand all namespaces that a `Choice` requires.
+    fn is_understood(&self, choice: &Element<'_>) -> bool {
+        let required = choice.attr("Requires").unwrap_or_default();
+        required.split_ascii_whitespace().all(|prefix| {
+            let name = format!("{prefix}:x");
+            match self.reader.resolver().resolve_attribute(QName(&name)).0 {
+                ResolveResult::Bound(Namespace(uri)) => alternate::is_understood(uri),
+                ResolveResult::Unbound => false,
+                ResolveResult::Unknown(prefix) => Ns::of_prefix(&prefix) != Ns::Other,
+            }
+        })
     }
 }
 

@@ -34,8 +34,8 @@ struct Section {
     whole: usize,
     /// Whether the section has parts that this module does not apply: exponents, fractions, dates.
     is_unsupported: bool,
-    /// Whether the section shows numbers without a format.
-    is_general: bool,
+    /// Whether the section has a condition, which replaces the usual choice of a section by the sign.
+    has_condition: bool,
 }
 
 /// An element of a section's pattern.
@@ -47,6 +47,8 @@ enum FormatToken {
     Digit(bool),
     /// The point, and all decimals.
     Decimals,
+    /// The number without a format, or the text of the cell.
+    General,
 }
 
 /// A number as a person sees it.
@@ -97,12 +99,13 @@ impl FormatCode {
             && self
                 .sections
                 .last()
-                .is_some_and(|section| section.tokens.is_empty() && !section.is_general)
+                .is_some_and(|section| section.tokens.is_empty())
     }
 
     /// A number in this format; `None` if the code has parts that this module does not apply.
     pub(super) fn apply(&self, value: f64) -> Option<ShownNumber> {
-        if !value.is_finite() {
+        // With conditions, the section of a number and its sign depend on all of them; the plain number is always right.
+        if !value.is_finite() || self.sections.iter().any(|section| section.has_condition) {
             return None;
         }
         // Negative zero compares equal to zero, so it uses the section for zero.
@@ -116,7 +119,7 @@ impl FormatCode {
         if section.is_unsupported {
             return None;
         }
-        if section.is_general {
+        if section.tokens.contains(&FormatToken::General) {
             return Some(ShownNumber::Text(
                 section.with_literals(&number_text(value)),
             ));
@@ -194,12 +197,12 @@ impl Section {
                 let rest: String = chars.clone().take(6).collect();
                 if rest.eq_ignore_ascii_case("eneral") {
                     chars.nth(5);
-                    self.is_general = true;
+                    self.tokens.push(FormatToken::General);
                 } else {
                     self.is_unsupported = true;
                 }
             }
-            '@' => self.is_general = true,
+            '@' => self.tokens.push(FormatToken::General),
             '/' => self.is_unsupported = true,
             letter if letter.is_ascii_alphabetic() => self.is_unsupported = true,
             other => self.push_literal(&other.to_string()),
@@ -211,7 +214,9 @@ impl Section {
         if let Some(currency) = inner.strip_prefix('$') {
             let symbol = currency.split('-').next().unwrap_or_default();
             self.push_literal(symbol);
-        } else if inner.starts_with(['<', '>', '=']) || inner.starts_with(['h', 'm', 's']) {
+        } else if inner.starts_with(['<', '>', '=']) {
+            self.has_condition = true;
+        } else if inner.starts_with(['h', 'm', 's']) {
             self.is_unsupported = true;
         }
     }
@@ -247,15 +252,14 @@ impl Section {
         digits.any(|token| matches!(token, FormatToken::Digit(_) | FormatToken::Decimals))
     }
 
-    /// A text after all literals of the section.
-    fn with_literals(&self, text: &str) -> String {
-        let literals = self.tokens.iter().filter_map(|token| match token {
+    /// A number without a format among the literals of the section.
+    fn with_literals(&self, number: &str) -> String {
+        let shown = self.tokens.iter().filter_map(|token| match token {
             FormatToken::Literal(text) => Some(text.as_str()),
-            _ => None,
+            FormatToken::General => Some(number),
+            FormatToken::Digit(_) | FormatToken::Decimals => None,
         });
-        // The position of the number among them is not stored; the literals are nearly always a currency before it.
-        let literals: String = literals.collect();
-        format!("{literals}{text}").trim().to_owned()
+        shown.collect::<String>().trim().to_owned()
     }
 
     /// All digits of a number, as a percentage where the section shows one.
@@ -294,6 +298,8 @@ impl Section {
         for token in &self.tokens {
             match token {
                 FormatToken::Literal(literal) => text.push_str(literal),
+                // A section with it is written without its other digits.
+                FormatToken::General => {}
                 FormatToken::Digit(_) => {
                     // The first placeholder gets all digits without a placeholder.
                     let digits_after = digit_places - position - 1;
@@ -399,7 +405,13 @@ mod tests {
             ("0.00E+00", 12345.0, "(foreign)"),
             ("# ?/?", 0.5, "(foreign)"),
             ("[>100]0;0.0", 5.0, "(foreign)"),
+            ("[>=1000]#,##0,\"K\";0", -5.0, "(foreign)"),
+            ("[>=1000]#,##0,\"K\";0", 2500.0, "(foreign)"),
+            ("[<100]0.0;0", -5.0, "(foreign)"),
+            ("[Red][<0]0.00;0.00", -5.0, "(foreign)"),
+            ("0.00;[Red][<-100]0.00;0.00", -5.0, "(foreign)"),
             ("\"$\"General", 12.5, "$12.5"),
+            ("General\" kg\"", 5.0, "5 kg"),
             ("0", 1e300, &format!("1{}", "0".repeat(300))),
             ("0", 0.4, "0 (0.4)"),
         ] {

@@ -139,7 +139,9 @@ fn write_sheet(
         ..*context
     };
     let mut xml = Xml::new(&text, &budget);
-    match cells::read_cells(&mut xml, context, &mut used, out) {
+    let read = cells::read_cells(&mut xml, context, &mut used, out);
+    out.count_hidden("character", xml.take_hidden_characters());
+    match read {
         Ok(links) => {
             // The table is complete at this point, so a damaged part of links or comments only loses these.
             let links_and_comments = package.relations(&sheet.part).and_then(|relations| {

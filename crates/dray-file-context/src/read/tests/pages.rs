@@ -55,11 +55,17 @@ fn r_6_left_out_pages_are_reported_and_their_range_is_returned() {
     );
     let found = ReadText {
         text: "a".into(),
-        file_name: None,
         incomplete: true,
+        warnings: vec!["remark".into()],
+        ..ReadText::default()
     };
     let answer = plan.assemble(vec![Ok(found)]);
     assert!(answer.files[0].truncated && answer.files[0].next_offset.is_none());
+    assert!(
+        answer
+            .json()
+            .ends_with(r#""truncated":true,"warnings":["remark"]}]"#)
+    );
 }
 
 proptest! {

@@ -11,6 +11,7 @@ impl Walker {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
             Some(Tag::Run(outer_run)) => self.run = outer_run,
+            Some(Tag::Drawing(outer_hidden)) => self.hidden_drawing = outer_hidden,
             Some(Tag::Link(true)) => {
                 if let Some(para) = self.paras.last_mut() {
                     para.text.end_link();

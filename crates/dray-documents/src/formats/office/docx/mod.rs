@@ -94,8 +94,9 @@ fn walk_part(
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = decode_part(bytes);
-    let mut xml = Xml::new(&text, package.budget());
+    let mut xml = Xml::new(&text, package.budget()).with_hidden_content(out.shows_hidden());
     let result = walk_events(walker, &mut xml, package, out);
+    out.count_hidden("character", xml.take_hidden_characters());
     if let Err(Failure::Stopped(_)) = result {
         walker.write_collected(out)?;
     }

@@ -1,13 +1,13 @@
 //! The handling of opening elements.
 
 use super::field::{self, Field};
-use super::state::{OpenTable, Para, Tag, Walker};
+use super::state::{OpenTable, Para, Run, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid, GridCell};
 use crate::formats::office::figure;
 use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
-use crate::markdown::Markdown;
+use crate::markdown::{Markdown, visible_characters};
 
 /// Elements whose content is not shown. Revisions count as accepted: deleted and moved text is skipped, and so are the
 /// properties before a change.
@@ -54,10 +54,7 @@ impl Walker {
                 None => return Ok(false),
             },
             Ns::Drawing => self.drawing(element, xml, package, out)?,
-            Ns::Vml => {
-                self.vml(element, xml);
-                Some(Tag::Plain)
-            }
+            Ns::Vml => Some(self.vml(element, xml)),
             Ns::Math if element.name() == "t" => Some(Tag::Text),
             _ => Some(Tag::Plain),
         };
@@ -74,9 +71,9 @@ impl Walker {
     fn structure(&mut self, element: &Element<'_>, xml: &Xml<'_>, out: &Markdown) -> Option<Tag> {
         Some(match element.name() {
             "p" => {
-                let text = self.carried.take().unwrap_or_default();
                 self.paras.push(Para {
-                    text,
+                    text: self.carried.take().unwrap_or_default(),
+                    hidden: self.styles.hides_paragraph(None),
                     ..Para::default()
                 });
                 self.resume_links();
@@ -114,7 +111,7 @@ impl Walker {
             }
             "txbxContent" => {
                 self.sink.begin();
-                // A hidden anchor does not hide the content of the box, and tables in the box do not count as nested.
+                // Tables in the box do not count as nested.
                 Tag::Box(std::mem::take(&mut self.fields))
             }
             "footnote" | "endnote" | "comment" => {
@@ -180,7 +177,10 @@ impl Walker {
             return;
         };
         match element.name() {
-            "pStyle" => para.style = element.attr("val"),
+            "pStyle" => {
+                para.style = element.attr("val");
+                para.hidden = self.styles.hides_paragraph(para.style.as_deref());
+            }
             "ilvl" => para.listed.level = element.number("val"),
             "numId" => para.listed.definition = element.attr("val"),
             _ => para.outline = element.number("val"),
@@ -190,14 +190,13 @@ impl Walker {
     fn run_property(&mut self, element: &Element<'_>) {
         match element.name() {
             "rStyle" => {
-                let format = self
-                    .styles
-                    .character_style(&element.attr("val").unwrap_or_default());
+                let id = element.attr("val").unwrap_or_default();
+                let format = self.styles.character_style(&id);
                 let style = &mut self.run.style;
                 style.bold = format.bold.unwrap_or(style.bold);
                 style.italic = format.italic.unwrap_or(style.italic);
                 style.strike = format.strike.unwrap_or(style.strike);
-                self.run.hidden = format.hidden.unwrap_or(self.run.hidden);
+                self.run.hidden = self.styles.hides_run(&id, self.is_paragraph_hidden());
             }
             "b" => self.run.style.bold = element.on("val"),
             "i" => self.run.style.italic = element.on("val"),
@@ -232,8 +231,11 @@ impl Walker {
         let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
         match element.name() {
             "r" => {
-                let outer_run = std::mem::take(&mut self.run);
-                Tag::Run(outer_run)
+                let run = Run {
+                    hidden: self.is_paragraph_hidden(),
+                    ..Run::default()
+                };
+                Tag::Run(std::mem::replace(&mut self.run, run))
             }
             "t" => Tag::Text,
             "instrText" => Tag::Instruction,
@@ -280,6 +282,12 @@ impl Walker {
                 Tag::Plain
             }
             "object" => Tag::Object,
+            "drawing" | "pict" => {
+                let tag = Tag::Drawing(self.hidden_drawing);
+                // A hidden anchor hides the drawing, with the paragraphs in its text boxes.
+                self.hidden_drawing |= self.run.hidden;
+                tag
+            }
             _ => Tag::Plain,
         }
     }
@@ -380,7 +388,11 @@ impl Walker {
         out: &mut Markdown,
     ) -> Result<Option<Tag>, Failure> {
         match element.name() {
+            "wsp" | "wgp" | "grpSp" | "pic" | "graphicFrame" => {
+                return Ok(Some(Tag::Drawing(self.hidden_drawing)));
+            }
             "docPr" | "cNvPr" => {
+                self.hidden_drawing |= element.attr("hidden").is_some() && element.on("hidden");
                 let alt = element.attr("descr").filter(|text| !text.trim().is_empty());
                 let alt = alt.or_else(|| element.attr("title")).unwrap_or_default();
                 // Shapes inside a drawing often have no description; they must not clear the description of the
@@ -399,6 +411,7 @@ impl Walker {
                 if let Some(part) = figure::figure_part(element, xml, &self.relations) {
                     let lines = figure::figure_lines(&part, element.name() == "chart", package);
                     let lines = default_if_damaged(lines, out, "a figure is")?;
+                    let lines = self.visible_lines(lines);
                     let blocks = lines.iter().map(|line| Block::bullet(line)).collect();
                     self.anchor(blocks, out)?;
                 }
@@ -408,12 +421,24 @@ impl Walker {
         Ok(Some(Tag::Plain))
     }
 
+    /// The lines of a figure, counted and left out where hidden text is left out.
+    fn visible_lines(&mut self, lines: Vec<String>) -> Vec<String> {
+        if self.is_hidden() {
+            let counts = lines.iter().map(|line| visible_characters(line));
+            self.hidden_characters += counts.sum::<u64>();
+        }
+        if self.omits_text() { Vec::new() } else { lines }
+    }
+
     fn picture(&mut self, id: Option<&str>) {
         let name = id
             .and_then(|id| self.relations.get(id))
             .map(|relation| figure::part_name(&relation.target).to_owned())
             .unwrap_or_default();
         let alt = std::mem::take(&mut self.alt);
+        if self.is_hidden() {
+            self.hidden_characters += visible_characters(&alt);
+        }
         // The picture of an embedded object is only its preview.
         let object = self.tags.iter().any(|tag| matches!(tag, Tag::Object));
         if self.omits_text() || object {
@@ -424,7 +449,14 @@ impl Walker {
         }
     }
 
-    fn vml(&mut self, element: &Element<'_>, xml: &Xml<'_>) {
+    fn vml(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Tag {
+        let tag = Tag::Drawing(self.hidden_drawing);
+        let style = element.attr("style").unwrap_or_default();
+        self.hidden_drawing |= style.split(';').any(|property| {
+            property.split_once(':').is_some_and(|(name, value)| {
+                name.trim() == "visibility" && value.trim() == "hidden"
+            })
+        });
         match element.name() {
             "imagedata" => {
                 self.alt = element.attr("title").unwrap_or_default();
@@ -448,5 +480,6 @@ impl Walker {
             }
             _ => {}
         }
+        tag
     }
 }

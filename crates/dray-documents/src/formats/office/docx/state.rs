@@ -37,6 +37,8 @@ pub(super) enum Tag {
     Box(Vec<Field>),
     /// An embedded object, whose preview picture is not shown.
     Object,
+    /// A drawing or a shape of one, with the value of [`Walker::hidden_drawing`] around it.
+    Drawing(bool),
     /// A footnote, endnote or comment.
     Note {
         id: String,
@@ -58,6 +60,8 @@ pub(super) struct Para {
     pub(super) style: Option<String>,
     pub(super) listed: ListMembership,
     pub(super) outline: Option<u8>,
+    /// Whether its style hides its text.
+    pub(super) hidden: bool,
     /// Whether its mark is deleted, so the next paragraph continues this one.
     pub(super) merges: bool,
     /// Blocks that are anchored in it and follow it.
@@ -136,6 +140,8 @@ pub(super) struct Walker {
     /// Number of open fields beyond the limit, which are not tracked.
     pub(super) untracked_fields: usize,
     pub(super) run: Run,
+    /// Whether the open drawing is hidden.
+    pub(super) hidden_drawing: bool,
     /// Alternative text of the drawing that is open.
     pub(super) alt: String,
     /// Text of a paragraph whose mark is deleted.
@@ -161,6 +167,7 @@ impl Walker {
             fields: Vec::new(),
             untracked_fields: 0,
             run: Run::default(),
+            hidden_drawing: false,
             alt: String::new(),
             carried: None,
             notes: References::default(),
@@ -179,6 +186,7 @@ impl Walker {
         self.fields.clear();
         self.untracked_fields = 0;
         self.run = Run::default();
+        self.hidden_drawing = false;
         self.carried = None;
     }
 
@@ -210,9 +218,19 @@ impl Walker {
         }
     }
 
+    /// Whether a person does not see text here.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.run.hidden || self.hidden_drawing
+    }
+
+    /// Whether the style of the open paragraph hides its text.
+    pub(super) fn is_paragraph_hidden(&self) -> bool {
+        self.paras.last().is_some_and(|para| para.hidden)
+    }
+
     /// Whether text is left out here: hidden, or in the instruction of a field.
     pub(super) fn omits_text(&mut self) -> bool {
-        if self.run.hidden && !self.show_hidden {
+        if self.is_hidden() && !self.show_hidden {
             return true;
         }
         self.fields
@@ -223,7 +241,7 @@ impl Walker {
 
     /// Appends text to the open paragraph.
     pub(super) fn show(&mut self, text: &str) {
-        if self.run.hidden {
+        if self.is_hidden() {
             self.hidden_characters += visible_characters(text);
         }
         if self.omits_text() {

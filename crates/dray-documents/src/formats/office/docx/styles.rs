@@ -39,6 +39,10 @@ struct Style {
 #[derive(Debug, Default)]
 pub(super) struct Styles {
     by_id: HashMap<String, Style>,
+    /// Id of the style of paragraphs that name none.
+    default_paragraph: String,
+    /// Whether the document's defaults hide text.
+    default_hidden: Option<bool>,
 }
 
 impl Styles {
@@ -51,13 +55,17 @@ impl Styles {
             match xml.next()? {
                 Event::Open(element) if element.ns == Ns::Word && element.name() == "style" => {
                     let id = element.attr("styleId").unwrap_or_default();
+                    let is_default = element.attr("default").is_some() && element.on("default");
+                    if is_default && element.attr("type").as_deref() == Some("paragraph") {
+                        styles.default_paragraph.clone_from(&id);
+                    }
                     let style = read_style(&mut xml)?;
                     styles.by_id.insert(id, style);
                 }
                 Event::Open(element)
                     if element.ns == Ns::Word && element.name() == "docDefaults" =>
                 {
-                    xml.skip()?;
+                    styles.default_hidden = read_style(&mut xml)?.format.hidden;
                 }
                 Event::End => return Ok(styles),
                 _ => {}
@@ -111,6 +119,22 @@ impl Styles {
             }
         }
         listed
+    }
+
+    /// Whether the style of a paragraph, or the default style without one, hides its text.
+    pub(super) fn hides_paragraph(&self, id: Option<&str>) -> bool {
+        self.default_hidden == Some(true)
+            || self
+                .chain(id.unwrap_or(&self.default_paragraph))
+                .find_map(|style| style.format.hidden)
+                .unwrap_or(false)
+    }
+
+    /// Whether a character style hides text in a paragraph whose style hides it or not. Two styles that both hide text
+    /// show it, because this is a toggle property (ECMA-376-1, 17.7.3).
+    pub(super) fn hides_run(&self, id: &str, is_paragraph_hidden: bool) -> bool {
+        let is_toggled = self.character_style(id).hidden == Some(true);
+        self.default_hidden == Some(true) || is_toggled != is_paragraph_hidden
     }
 
     /// The format of a character style.

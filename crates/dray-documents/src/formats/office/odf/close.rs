@@ -7,7 +7,7 @@ use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::formats::office::deck::Shape;
 use crate::formats::office::figure;
 use crate::limits::Failure;
-use crate::markdown::{Markdown, Marker};
+use crate::markdown::{Inline, Markdown, Marker, visible_characters};
 
 impl Walker {
     /// Handles the end of the innermost element.
@@ -15,6 +15,7 @@ impl Walker {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
             Some(Tag::Span(look, hide)) => (self.look, self.hide) = (look, hide),
+            Some(Tag::Section(outer_hidden)) => self.hidden_section = outer_hidden,
             Some(Tag::Link) => {
                 if let Some(para) = self.paras.last_mut() {
                     para.text.end_link();
@@ -38,7 +39,10 @@ impl Walker {
             Some(Tag::Table) => {
                 if let Some(table) = self.tables.pop() {
                     self.lists = table.lists;
-                    self.put_after(vec![Block::Table(table.grid)], out)?;
+                    // Without its text, a hidden table would be a grid of empty cells.
+                    if !self.omits_text() {
+                        self.put_after(vec![Block::Table(table.grid)], out)?;
+                    }
                 }
             }
             Some(Tag::TextBox) => {
@@ -80,9 +84,16 @@ impl Walker {
         };
         // The characters are counted here and not at the end of the document, so that the count is right when a limit
         // ends the conversion.
+        self.hide = para.outer_hide;
+        if para.hidden {
+            self.hidden_characters += visible_characters(&para.text.to_plain());
+        }
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
+        if para.hidden && !self.show_hidden {
+            para.text = Inline::new();
+        }
         let block = self.block_of(para);
         self.sink.put(block, out)?;
         for block in after {
@@ -187,13 +198,18 @@ impl Walker {
             Vec::new()
         };
         let alt = collapse_white_space(&frame.alt);
-        if let Some(object) = &frame.object {
+        if self.is_hidden() {
+            self.hidden_characters += visible_characters(&alt);
+        }
+        if self.omits_text() {
+            // The object or image is left out; text in the frame was left out before.
+        } else if let Some(object) = &frame.object {
             let name = figure::part_name(object.trim_end_matches('/'));
             let name = if name.is_empty() { alt.as_str() } else { name };
             blocks.push(Block::Paragraph(figure::embedded_note(name)));
         } else if let Some(image) = &frame.image {
             let name = figure::part_name(image);
-            let mut text = crate::markdown::Inline::new();
+            let mut text = Inline::new();
             text.image(&alt, name);
             match self.paras.last_mut() {
                 Some(para) if !frame.shape => {

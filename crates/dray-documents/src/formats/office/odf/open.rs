@@ -35,8 +35,14 @@ impl Walker {
     fn text(&mut self, element: &Element<'_>) -> Option<Tag> {
         Some(match element.name() {
             name @ ("p" | "h") => {
+                let style = element.attr("style-name");
+                let outer_hide = self.hide;
+                self.hide |= self
+                    .styles
+                    .hidden("paragraph", style.as_deref().unwrap_or_default());
                 self.paras.push(Para {
-                    style: element.attr("style-name"),
+                    style,
+                    outer_hide,
                     level: (name == "h")
                         .then(|| element.number::<u8>("outline-level").unwrap_or(1).max(1)),
                     blank: true,
@@ -102,7 +108,7 @@ impl Walker {
                 } else {
                     ("", self.notes.footnotes.len())
                 };
-                if self.in_note() || (self.hide && !self.show_hidden) {
+                if self.in_note() || self.omits_text() {
                     return None;
                 }
                 if let Some(para) = self.paras.last_mut() {
@@ -112,6 +118,21 @@ impl Walker {
                 self.begin_aside();
                 Tag::Note(is_endnote)
             }
+            "section" => {
+                let tag = Tag::Section(self.hidden_section);
+                self.hidden_section |= match element.attr("display").as_deref() {
+                    Some("none") => true,
+                    Some("condition") => is_condition_met(element),
+                    _ => false,
+                };
+                tag
+            }
+            "hidden-paragraph" => {
+                if let Some(para) = self.paras.last_mut() {
+                    para.hidden |= is_condition_met(element);
+                }
+                return None;
+            }
             "note-citation"
             | "tracked-changes"
             | "ruby-text"
@@ -120,7 +141,6 @@ impl Walker {
             | "user-field-decls"
             | "dde-connection-decls"
             | "hidden-text"
-            | "hidden-paragraph"
             | "list-style" => return None,
             name if name.ends_with("-source") => return None,
             _ => Tag::Plain,
@@ -294,6 +314,16 @@ impl Walker {
             _ => Tag::Plain,
         })
     }
+}
+
+/// Whether the condition that hides a section or paragraph is met: as it was at the last change of the document, or
+/// always, because it is a constant such as `ooow:1`.
+fn is_condition_met(element: &Element<'_>) -> bool {
+    let condition = element.attr("condition").unwrap_or_default();
+    let constant = condition.rsplit(':').next().unwrap_or_default().trim();
+    element.attr("is-hidden").as_deref() == Some("true")
+        || constant.eq_ignore_ascii_case("true")
+        || constant.parse::<f64>().is_ok_and(|number| number != 0.0)
 }
 
 /// Parses a length such as `1.5cm` into micrometres. A number with an unknown unit is not converted.

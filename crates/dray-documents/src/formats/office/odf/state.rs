@@ -15,6 +15,8 @@ pub(super) enum Tag {
     /// A paragraph, or a heading of a level.
     Para,
     Span(Style, bool),
+    /// A section, with the value of [`Walker::hidden_section`] around it.
+    Section(bool),
     Link,
     List,
     Item,
@@ -44,6 +46,10 @@ pub(super) struct Para {
     pub(super) after: Vec<Block>,
     /// Whether the last character was white space, so further white space is ignored.
     pub(super) blank: bool,
+    /// Whether text around the paragraph is hidden.
+    pub(super) outer_hide: bool,
+    /// Whether a field in the paragraph hides all of it.
+    pub(super) hidden: bool,
 }
 
 /// A list and how far its items are counted.
@@ -111,6 +117,8 @@ pub(super) struct Walker {
     pub(super) frames: Vec<Frame>,
     pub(super) look: Style,
     pub(super) hide: bool,
+    /// Whether the open section, with everything in it, is hidden.
+    pub(super) hidden_section: bool,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
     /// Whether hidden text is shown.
@@ -136,6 +144,7 @@ impl Walker {
             frames: Vec::new(),
             look: Style::default(),
             hide: false,
+            hidden_section: false,
             hidden_characters: 0,
             show_hidden: false,
             notes: Notes::default(),
@@ -180,13 +189,23 @@ impl Walker {
         }
     }
 
+    /// Whether a person does not see text here.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.hide || self.hidden_section
+    }
+
+    /// Whether text is left out here.
+    pub(super) fn omits_text(&self) -> bool {
+        self.is_hidden() && !self.show_hidden
+    }
+
     /// Appends text to the open paragraph, each run of white space as one space.
     fn show(&mut self, text: &str) {
-        if self.hide {
+        if self.is_hidden() {
             self.hidden_characters += visible_characters(text);
-            if !self.show_hidden {
-                return;
-            }
+        }
+        if self.omits_text() {
+            return;
         }
         let look = self.look;
         let Some(para) = self.paras.last_mut() else {
@@ -211,7 +230,7 @@ impl Walker {
     /// Appends explicit spaces, or a break.
     pub(super) fn space(&mut self, text: &str) {
         let look = self.look;
-        if self.hide && !self.show_hidden {
+        if self.omits_text() {
             return;
         }
         if let Some(para) = self.paras.last_mut() {

@@ -46,7 +46,11 @@ impl Styles {
         let mut xml = Xml::new(text, budget);
         loop {
             match xml.next()? {
-                Event::Open(element) if element.ns == Ns::OdfStyle && element.name() == "style" => {
+                Event::Open(element)
+                    if element.ns == Ns::OdfStyle
+                        && matches!(element.name(), "style" | "default-style") =>
+                {
+                    // The default style of a family has no name.
                     let key = (
                         element.attr("family").unwrap_or_default(),
                         element.attr("name").unwrap_or_default(),
@@ -108,9 +112,10 @@ impl Styles {
         look
     }
 
-    /// Whether a span or a slide is hidden.
+    /// Whether a span, a paragraph or a slide is hidden.
     pub(super) fn hidden(&self, family: &str, name: &str) -> bool {
         self.chain(family, name)
+            .chain(self.chain(family, ""))
             .find_map(|style| style.hidden)
             .unwrap_or(false)
     }
@@ -161,9 +166,7 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
                     .attr("font-style")
                     .map(|font_style| font_style == "italic" || font_style == "oblique");
                 style.strike = set("text-line-through-style", "none");
-                if element.attr("display").as_deref() == Some("none") {
-                    style.hidden = Some(true);
-                }
+                style.hidden = element.attr("display").map(|display| display == "none");
             }
             Event::Open(element) if element.name() == "drawing-page-properties" => {
                 style.hidden = element

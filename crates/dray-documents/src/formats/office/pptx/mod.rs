@@ -205,11 +205,23 @@ fn walk_slide(
 ) -> Result<(), Failure> {
     let text = decode_part(bytes);
     let budget = Rc::clone(package.budget());
-    let mut xml = Xml::new(&text, &budget);
+    let mut xml = Xml::new(&text, &budget).with_hidden_content(out.shows_hidden());
+    let result = walk_events(walker, &mut xml, package, out);
+    let hidden = xml.take_hidden_characters() + std::mem::take(&mut walker.hidden_characters);
+    out.count_hidden("character", hidden);
+    result
+}
+
+fn walk_events(
+    walker: &mut Walker,
+    xml: &mut Xml<'_>,
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
     loop {
         match xml.next()? {
             Event::Open(element) => {
-                if !walker.open(&element, &xml, package, out)? {
+                if !walker.open(&element, xml, package, out)? {
                     xml.skip()?;
                 }
             }

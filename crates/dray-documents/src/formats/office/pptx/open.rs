@@ -60,9 +60,13 @@ impl Walker {
                 Tag::Plain
             }
             "cNvPr" => {
+                let hidden = element.attr("hidden").is_some() && element.on("hidden");
                 if let Some(shape) = &mut self.shape {
+                    shape.hidden |= hidden;
                     let alt = element.attr("descr").filter(|text| !text.trim().is_empty());
                     shape.alt = alt.or_else(|| element.attr("title")).unwrap_or_default();
+                } else if let Some(group) = self.groups.last_mut() {
+                    group.hidden |= hidden;
                 }
                 Tag::Plain
             }
@@ -248,6 +252,7 @@ impl Walker {
         if kind != "chart" {
             let lines = figure::read_diagram(&bytes, package.budget());
             for line in default_if_damaged(lines, out, "a figure is")? {
+                self.count_if_hidden(&line);
                 self.keep(Block::bullet(&line));
             }
             return Ok(());
@@ -257,6 +262,9 @@ impl Walker {
             out,
             "a figure is",
         )?;
+        for line in chart.lines() {
+            self.count_if_hidden(&line);
+        }
         if !chart.title().is_empty() {
             self.keep(Block::Paragraph(Inline::plain(chart.title())));
         }

@@ -7,7 +7,7 @@ use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::deck::Shape;
 use crate::formats::office::package::Relations;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, Style};
+use crate::markdown::{Inline, Markdown, Marker, Style, visible_characters};
 
 /// The role of an open element.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(super) struct Group {
     pub(super) extent: (i64, i64),
     pub(super) child_offset: (i64, i64),
     pub(super) child_extent: (i64, i64),
+    /// Whether it is switched off in the selection pane, with everything in it.
+    pub(super) hidden: bool,
 }
 
 impl Group {
@@ -46,6 +48,7 @@ impl Group {
             extent: (1, 1),
             child_offset: (0, 0),
             child_extent: (1, 1),
+            hidden: false,
         }
     }
 
@@ -86,6 +89,8 @@ pub(super) struct OpenShape {
     pub(super) level: Option<usize>,
     pub(super) alt: String,
     pub(super) image: String,
+    /// Whether it is switched off in the selection pane.
+    pub(super) hidden: bool,
     /// The last list number of each level.
     pub(super) numbers: [Option<u64>; TEXT_LEVELS],
 }
@@ -129,6 +134,8 @@ pub(super) struct Walker {
     pub(super) sink: Sink,
     pub(super) shapes: Vec<Shape>,
     pub(super) hidden: bool,
+    /// Characters of hidden shapes that were met in this part.
+    pub(super) hidden_characters: u64,
     body_only: bool,
 }
 
@@ -146,6 +153,7 @@ impl Walker {
             sink: Sink::default(),
             shapes: Vec::new(),
             hidden: false,
+            hidden_characters: 0,
             body_only: false,
         }
     }
@@ -161,6 +169,7 @@ impl Walker {
         if !matches!(self.tags.last(), Some(Tag::Text)) {
             return;
         }
+        self.count_if_hidden(text);
         let style = self.style;
         if let Some(para) = &mut self.para {
             // PowerPoint writes a line break within text as a vertical tab.
@@ -175,14 +184,16 @@ impl Walker {
     /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
-            Some(Tag::Shape) => self.end_shape(),
+            Some(Tag::Shape) => self.end_shape(out),
             Some(Tag::Picture) => {
-                if let Some(shape) = &mut self.shape {
+                if let Some(shape) = &self.shape {
+                    let alt = shape.alt.replace(['\r', '\n'], " ");
                     let mut text = Inline::new();
-                    text.image(&shape.alt.replace(['\r', '\n'], " "), &shape.image);
+                    text.image(&alt, &shape.image);
+                    self.count_if_hidden(&alt);
                     self.keep(Block::Paragraph(text));
                 }
-                self.end_shape();
+                self.end_shape(out);
             }
             Some(Tag::Group) => {
                 self.groups.pop();
@@ -231,17 +242,38 @@ impl Walker {
 
     /// Begins a shape. A shape inside another shape replaces it and keeps its blocks.
     pub(super) fn begin_shape(&mut self) {
-        if self.shape.is_none() {
+        let outer = self.shape.take();
+        if outer.is_none() {
             self.sink.begin();
         }
-        self.shape = Some(OpenShape::default());
+        self.shape = Some(OpenShape {
+            hidden: outer.is_some_and(|outer| outer.hidden),
+            ..OpenShape::default()
+        });
     }
 
-    fn end_shape(&mut self) {
+    /// Whether a person does not see the open shape, or its group.
+    fn is_shape_hidden(&self) -> bool {
+        self.shape.as_ref().is_some_and(|shape| shape.hidden)
+            || self.groups.iter().any(|group| group.hidden)
+    }
+
+    /// Counts a text of the open shape if a person does not see it.
+    pub(super) fn count_if_hidden(&mut self, text: &str) {
+        if self.is_shape_hidden() {
+            self.hidden_characters += visible_characters(text);
+        }
+    }
+
+    fn end_shape(&mut self, out: &Markdown) {
+        let is_omitted = self.is_shape_hidden() && !out.shows_hidden();
         let Some(shape) = self.shape.take() else {
             return;
         };
         let blocks = self.sink.end();
+        if is_omitted {
+            return;
+        }
         let role = shape.role.as_ref();
         // The heading of the slide already contains its number.
         if role.is_some_and(|role| role.kind == "sldNum")

@@ -48,7 +48,7 @@ pub(super) fn p(content: &str) -> String {
     format!("<w:p>{content}</w:p>")
 }
 
-fn styled_paragraph(style: &str, text: &str) -> String {
+pub(super) fn styled_paragraph(style: &str, text: &str) -> String {
     format!("<w:p><w:pPr><w:pStyle w:val=\"{style}\"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>")
 }
 

@@ -3,7 +3,7 @@
 use super::{ODP, ODT, converted, markdown, zipped};
 use crate::limits::Failure;
 
-const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
+pub(super) const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
     xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
     xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
     xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
@@ -20,7 +20,7 @@ const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
     <text:list-style style:name=\"L1\"><text:list-level-style-number text:level=\"1\" style:num-format=\"1\" text:start-value=\"5\"/><text:list-level-style-bullet text:level=\"2\"/></text:list-style>\
     </office:automatic-styles>";
 
-fn content(kind: &str, body: &str) -> Vec<u8> {
+pub(super) fn content(kind: &str, body: &str) -> Vec<u8> {
     let body = format!(
         "<office:document-content {O}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
     );

@@ -13,23 +13,23 @@ const P: &str = "xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006
     xmlns:r=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships\"";
 
 /// Relationships and further parts of one slide.
-struct Own<'a> {
+pub(super) struct Own<'a> {
     relations: &'a [(&'a str, &'a str, &'a str)],
     parts: &'a [(&'a str, &'a str)],
 }
 
-const NO_PARTS: Own<'_> = Own {
+pub(super) const NO_PARTS: Own<'_> = Own {
     relations: &[],
     parts: &[],
 };
 
-fn slide(attributes: &str, shapes: &str) -> String {
+pub(super) fn slide(attributes: &str, shapes: &str) -> String {
     format!("<p:sld {P} {attributes}><p:cSld><p:spTree>{shapes}</p:spTree></p:cSld></p:sld>")
 }
 
 /// Slides in the order of the list. Their parts are numbered in reverse, so a reader that orders them by name fails the
 /// test.
-fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
+pub(super) fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
     let mut ids = String::new();
     let mut own: Vec<(String, String)> = Vec::new();
     let mut parts: Vec<(String, String)> = vec![(
@@ -69,11 +69,11 @@ fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
     zipped(&parts)
 }
 
-fn paragraph(props: &str, text: &str) -> String {
+pub(super) fn paragraph(props: &str, text: &str) -> String {
     format!("<a:p>{props}<a:r><a:t>{text}</a:t></a:r></a:p>")
 }
 
-fn shape(role: &str, y: i64, x: i64, paragraphs: &str) -> String {
+pub(super) fn shape(role: &str, y: i64, x: i64, paragraphs: &str) -> String {
     let place = if y < 0 {
         String::new()
     } else {
