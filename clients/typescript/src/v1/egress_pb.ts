@@ -718,8 +718,8 @@ export type EgressAudit = Message<"dray.v1.EgressAudit"> & {
   sessionId: string;
 
   /**
-   * The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or
-   * `audit`; empty where no rule did.
+   * The rule that refused a proxied connection: the name of a step of the policy, `method_override`, `request`, `identity`,
+   * `server_name`, `interception` or `audit`; empty where no rule did.
    *
    * @generated from field: string rule = 40;
    */

@@ -4096,8 +4096,8 @@ pub struct EgressAudit {
     /// Session; empty when unknown.
     #[prost(string, tag = "39")]
     pub session_id: ::prost::alloc::string::String,
-    /// The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or
-    /// `audit`; empty where no rule did.
+    /// The rule that refused a proxied connection: the name of a step of the policy, `method_override`, `request`, `identity`,
+    /// `server_name`, `interception` or `audit`; empty where no rule did.
     #[prost(string, tag = "40")]
     pub rule: ::prost::alloc::string::String,
     /// Server name of the TLS handshake in a tunnel; empty without one.

@@ -2542,7 +2542,7 @@ class EgressAudit(Message):
     session_id: _str
     """Session; empty when unknown."""
     rule: _str
-    """The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or `audit`; empty where no rule did."""
+    """The rule that refused a proxied connection: the name of a step of the policy, `method_override`, `request`, `identity`, `server_name`, `interception` or `audit`; empty where no rule did."""
     server_name: _str
     """Server name of the TLS handshake in a tunnel; empty without one."""
     up_bytes: _int
