@@ -119,14 +119,12 @@ impl<L: Stream<Item = io::Result<TcpStream>> + Unpin> Stream for HandshakeListen
                 }
                 None => return Poll::Ready(None),
             };
-            match this.security.tls() {
-                Some(config) => this.begin_handshake(config.into(), stream, permit),
-                None => {
-                    let timeout = this.security.handshake_timeout();
-                    let stream = GrpcStream::new(Either::Left(stream), timeout, permit);
-                    return Poll::Ready(Some(Ok(stream)));
-                }
-            }
+            let Some(config) = this.security.tls() else {
+                let timeout = this.security.handshake_timeout();
+                let stream = GrpcStream::new(Either::Left(stream), timeout, permit);
+                return Poll::Ready(Some(Ok(stream)));
+            };
+            this.begin_handshake(config.into(), stream, permit);
         }
     }
 }

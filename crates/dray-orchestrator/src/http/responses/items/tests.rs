@@ -1,3 +1,5 @@
+//! Items of requests that become messages, those that are refused, and the listed items.
+
 use super::*;
 
 fn messages(items: Value) -> Vec<Value> {
