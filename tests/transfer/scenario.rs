@@ -104,10 +104,8 @@ async fn check_attachment(fixture: &TransferFixture, chat: i64) {
     assert_eq!(std::fs::read(&path).unwrap(), CSV_BYTES);
     let line = upload["context_line"].as_str().unwrap();
     assert!(line.starts_with("[User uploaded: figures.csv"), "{line}");
-    assert_eq!(
-        fixture.lines(&["session", "uploads", "crane"]),
-        Vec::<Value>::new()
-    );
+    // A person has seen the upload, and the agent has not: it stays listed.
+    assert_eq!(fixture.lines(&["session", "uploads", "crane"]), [upload]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

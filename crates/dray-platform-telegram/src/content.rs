@@ -74,11 +74,10 @@ impl MessageContent {
             });
         }
         if let Some(poll) = self.poll {
+            let mut lines = vec![format!("Poll: {}", poll.question)];
             let options = poll.options.into_iter();
-            let options: String = options
-                .map(|option| format!("\n- {}", option.text))
-                .collect();
-            return Some(format!("Poll: {}{options}", poll.question));
+            lines.extend(options.map(|option| format!("- {}", option.text)));
+            return Some(lines.join("\n"));
         }
         let dice = self.dice?;
         Some(format!("{} {}", dice.emoji, dice.value))
