@@ -164,7 +164,7 @@ async fn r_11_a_lifetime_that_another_process_shortened_is_extended_again() {
     // The other process saw the time before this extension, and set its own.
     fixture
         .fake_server
-        .shorten(SANDBOX_ID, Duration::from_secs(60));
+        .shorten(SANDBOX_ID, Duration::from_mins(1));
     theirs
         .ensure_lifetime(Duration::from_secs(100))
         .await
