@@ -92,9 +92,10 @@ impl SandboxTransfer {
                 remaining / 2
             };
             let placed = self.place_operation(meta, session, operation, is_own, &opened, deadline);
-            match timeout(time, Box::pin(placed)).await {
-                Ok(placed) => placed?,
-                Err(_) => tracing::warn!(%operation, "an upload keeps waiting: it took too long"),
+            if let Ok(placed) = timeout(time, Box::pin(placed)).await {
+                placed?;
+            } else {
+                tracing::warn!(%operation, "an upload keeps waiting: it took too long");
             }
         }
         Ok(())

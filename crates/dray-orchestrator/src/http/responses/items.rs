@@ -274,11 +274,12 @@ fn read_result(
     if let Some(Value::Array(parts)) = item.get_mut("output") {
         *parts = parts.drain(..).map(listed_part).collect();
     }
-    let mut message = json!({"role": "tool", "tool_call_id": id, "content": result.content});
-    if !result.links.is_empty() {
-        message["custom_content"] = json!({ "attachments": result.links });
+    let content = result.content;
+    if result.links.is_empty() {
+        return Ok(json!({"role": "tool", "tool_call_id": id, "content": content}));
     }
-    Ok(message)
+    let custom = json!({ "attachments": result.links });
+    Ok(json!({"role": "tool", "tool_call_id": id, "content": content, "custom_content": custom}))
 }
 
 /// A part with the members that the API requires of listed parts, which requests may leave out.
