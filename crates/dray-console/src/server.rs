@@ -274,7 +274,7 @@ fn playground_routes() -> Router<ConsoleState> {
         )
 }
 
-/// Every address that the script of an open page requests by itself. Such a request is no use of the session.
+/// Every address that the script of an open page requests by itself. Such a request does not count as use of the session.
 fn open_page_routes(state: &ConsoleState) -> Router<ConsoleState> {
     let checked = middleware::from_fn_with_state(state.clone(), guard::check_page_request);
     Router::new()

@@ -158,9 +158,8 @@ impl FakeDirectory {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_right_after_the_acknowledgement_is_announced() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+/// Answers listings of sandboxes with a directory, as long as the tasks exist.
+async fn serve_directory(fixture: &SendingFixture) -> (FakeDirectory, JoinSet<()>) {
     let (directory, mut tasks) = (FakeDirectory::default(), JoinSet::new());
     let handle = directory.clone();
     answer(
@@ -169,6 +168,13 @@ async fn a_change_right_after_the_acknowledgement_is_announced() {
         move |_, _: v1::ListSandboxRequest| Ok(handle.list()),
     )
     .await;
+    (directory, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_right_after_the_acknowledgement_is_announced() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let (directory, _tasks) = serve_directory(&fixture).await;
     let mut events = EventReader::open(&fixture, &fixture.token, &["sandbox:out".to_owned()]);
     tokio::task::spawn_blocking(move || {
         events.next().unwrap();
@@ -190,14 +196,7 @@ async fn a_change_right_after_the_acknowledgement_is_announced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_read_for_a_page_under_another_name_or_of_another_origin() {
     let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let (directory, mut tasks) = (FakeDirectory::default(), JoinSet::new());
-    let handle = directory.clone();
-    answer(
-        &fixture.http.bus,
-        &mut tasks,
-        move |_, _: v1::ListSandboxRequest| Ok(handle.list()),
-    )
-    .await;
+    let (directory, _tasks) = serve_directory(&fixture).await;
     let address = fixture.http.address;
     for names in [
         "Host: evil.example".to_owned(),

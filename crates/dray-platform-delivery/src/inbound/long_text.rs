@@ -16,7 +16,7 @@ pub(super) const ATTACHMENT_KIND: &str = "message-text";
 const FILE_NAME: &str = "message.txt";
 
 /// The end of a text that continues in the file.
-const CONTINUATION: &str = "\n[… the whole message is in message.txt]";
+const CONTINUATION_MARK: &str = "\n[… the whole message is in message.txt]";
 
 /// Stores a text that is too long, and leaves its beginning in the message. Returns the attachment with the whole text.
 ///
@@ -30,8 +30,8 @@ pub(super) async fn shorten(
     if message.text.len() <= MAX_TEXT_BYTES {
         return Ok(None);
     }
-    let beginning = super::cut_text(&message.text, MAX_TEXT_BYTES - CONTINUATION.len());
-    let whole = std::mem::replace(&mut message.text, beginning + CONTINUATION);
+    let beginning = super::cut_text(&message.text, MAX_TEXT_BYTES - CONTINUATION_MARK.len());
+    let whole = std::mem::replace(&mut message.text, beginning + CONTINUATION_MARK);
     let stored = store
         .put(&meta.tenant, &meta.operation, whole.into(), text_label())
         .await;

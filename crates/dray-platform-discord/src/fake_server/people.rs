@@ -13,7 +13,7 @@ use super::{FakeDiscord, FakeState, error_reply};
 pub const USER_ID: &str = "777000000000000001";
 
 /// The type of a reference to a message that is forwarded.
-const FORWARD: u64 = 1;
+const FORWARD_REFERENCE_TYPE: u64 = 1;
 
 /// A fault of a file download, which happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl FakeDiscord {
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }
-        if message.pointer("/message_reference/type") == Some(&json!(FORWARD)) {
+        if message.pointer("/message_reference/type") == Some(&json!(FORWARD_REFERENCE_TYPE)) {
             move_content_to_snapshot(&mut message);
         }
         if let Some(channel) = state.channels.get_mut(channel) {
@@ -128,7 +128,8 @@ impl FakeDiscord {
 
     /// Adds a message of a person that forwards another one with this text and these files, and returns its id.
     pub fn user_forwards(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
-        let reference = json!({ "type": FORWARD, "channel_id": channel, "message_id": "1" });
+        let reference =
+            json!({ "type": FORWARD_REFERENCE_TYPE, "channel_id": channel, "message_id": "1" });
         let other = json!({ "message_reference": reference });
         self.write_message(channel, text, files, &other)
     }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Prefix of the directories of copies; the bridge uses other names.
-const PREFIX: &str = "out-";
+const COPY_PREFIX: &str = "out-";
 
 /// The path of a new directory for one file, so that the file can keep its name.
 pub(super) fn new_directory_path(shared_directory: &Path) -> PathBuf {
-    shared_directory.join(format!("{PREFIX}{:032x}", rand::random::<u128>()))
+    shared_directory.join(format!("{COPY_PREFIX}{:032x}", rand::random::<u128>()))
 }
 
 /// Removes the directories of copies that nothing was written to for this time. Failures are only logged.
@@ -27,7 +27,7 @@ fn remove_old(shared_directory: &Path, max_age: Duration) -> io::Result<()> {
         let is_copy = entry
             .file_name()
             .as_encoded_bytes()
-            .starts_with(PREFIX.as_bytes());
+            .starts_with(COPY_PREFIX.as_bytes());
         if is_copy && entry.file_type()?.is_dir() && is_older(&entry, max_age)? {
             tracing::info!(path = %entry.path().display(), "removes a copy that was left behind");
             fs::remove_dir_all(entry.path())?;
