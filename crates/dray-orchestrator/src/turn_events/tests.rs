@@ -129,3 +129,27 @@ async fn events_that_wait_when_the_service_stops_are_published_in_order() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_wait_for_others_before_they_are_published() {
+    let bus = test_bus::in_process(&Clock::system()).await;
+    let fixture = EventFixture::start(&bus);
+    let queue = fixture.events.queue();
+    for number in 0..3 {
+        send_begin(&queue, number);
+    }
+    let waiting = |queue: &TurnEventQueue| MAX_QUEUED_EVENTS - queue.sender.capacity();
+    // The clock stands still while tasks run, so the first event, which is taken, waits for the others.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(waiting(&queue), 2);
+    tokio::time::sleep(BATCH_DELAY).await;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(waiting(&queue), 0);
+    drop(queue);
+    let lost = fixture.finish().await;
+    assert_eq!(lost("publish_failed"), 0);
+}
