@@ -144,7 +144,7 @@ async fn events_wait_for_others_before_they_are_published() {
         tokio::task::yield_now().await;
     }
     assert_eq!(waiting(&queue), 2);
-    tokio::time::sleep(BATCH_DELAY).await;
+    tokio::time::sleep(BATCH_DELAY).await; // paused clock
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
