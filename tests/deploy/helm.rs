@@ -66,7 +66,7 @@ fn rendered_base(components: &[&str]) -> Objects {
     )
     .unwrap();
     let text = support::stdout(
-        Command::new("kubectl")
+        Command::new(dray_testkit::kubectl::program())
             .arg("kustomize")
             .arg(directory.path()),
     );

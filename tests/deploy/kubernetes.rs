@@ -23,7 +23,7 @@ const EGRESS_SERVICES: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-
 /// The YAML that kubectl renders from the base.
 pub(super) static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     support::stdout(
-        Command::new("kubectl")
+        Command::new(dray_testkit::kubectl::program())
             .arg("kustomize")
             .arg(support::root().join("deploy/kubernetes")),
     )

@@ -20,6 +20,7 @@ mod dist;
 mod fuzz;
 mod generate;
 mod heavy;
+mod kubectl;
 mod metadata;
 mod monitoring;
 mod new;

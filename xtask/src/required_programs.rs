@@ -104,12 +104,6 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "docker-compose.yml is checked and started with it",
     },
     NeededProgram {
-        program: "kubectl",
-        probes: &[&["kubectl", "kustomize", "--help"]],
-        package: "kubernetes-client",
-        reason: "deploy/kubernetes is rendered before it is checked",
-    },
-    NeededProgram {
         program: "ssh",
         probes: &[&["ssh", "-V"]],
         package: "openssh-client",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::metadata::CargoMetadata;
-use crate::{disk, generate, python, required_programs, step, tidy};
+use crate::{disk, generate, kubectl, python, required_programs, step, tidy};
 
 /// Seed of property tests in every run, so that a commit has the same result on every machine. `cargo test` and `cargo
 /// xtask fuzz` search for new cases.
@@ -20,11 +20,13 @@ type Variables = Vec<(String, String)>;
 /// Installs missing programs and packages, and returns the environment variables for tests.
 pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
     required_programs::ensure_programs(required_programs::TEST_PROGRAMS)?;
-    python_variables(root)
+    downloaded_programs(root)
 }
 
-/// Creates the environment of the Python tests if it is missing, and returns the variable with its path.
-fn python_variables(root: &Path) -> anyhow::Result<Variables> {
+/// Downloads the programs of the tests that no package of the machine has, and returns the variable with the path of
+/// the Python environment.
+fn downloaded_programs(root: &Path) -> anyhow::Result<Variables> {
+    kubectl::ensure_kubectl(root)?;
     let python = python::ensure_environment(root)?;
     Ok(vec![(
         "DRAY_TEST_PYTHON".to_owned(),
@@ -39,7 +41,7 @@ pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Re
     required_programs::ensure_programs(required_programs::TEST_PROGRAMS)?;
     // Packages are downloaded while the compiler uses the processors.
     std::thread::scope(|scope| {
-        let environment = scope.spawn(|| python_variables(root));
+        let environment = scope.spawn(|| downloaded_programs(root));
         check_and_run(root, seed, filter, || {
             environment.join().unwrap_or_else(|panic| {
                 std::panic::resume_unwind(panic);

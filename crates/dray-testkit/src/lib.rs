@@ -6,7 +6,7 @@
 //! - A collector of OpenTelemetry: [`otlp::SpanCollector`].
 //! - A proxy with faults: [`s3::FaultyS3`].
 //! - Real programs with their own data and ports: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
-//! - [`tls::Authority`] signs certificates, [`python`] runs clients of vendors, [`eventually`] waits for a condition.
+//! - [`tls::Authority`] signs certificates, [`python`] and [`kubectl`] run clients of vendors, [`eventually`] waits for a condition.
 //!
 //! No server of this crate is complete, or safe to use beyond loopback. A fixture that cannot be created makes the test
 //! fail.
@@ -31,6 +31,7 @@ pub mod docker;
 pub mod egress;
 pub mod files;
 pub mod http;
+pub mod kubectl;
 mod listen;
 pub mod nats;
 pub mod node;

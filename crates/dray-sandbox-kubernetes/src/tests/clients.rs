@@ -16,7 +16,7 @@ impl PodFixture {
     /// `kubectl` with these arguments, its files in a directory of the test.
     async fn kubectl(&self, arguments: &[&str]) -> Output {
         let directory = self.server.directory();
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(dray_testkit::kubectl::program());
         command
             .env_clear()
             .env("PATH", crate::fake_server::SEARCH_PATH)
