@@ -115,7 +115,9 @@ pub async fn plan_delivery(
         flags,
         files,
     } = request;
-    let account = accounts.find(tenant, &target.platform, &target.account)?;
+    let account = accounts
+        .find(tenant, &target.platform, &target.account)
+        .map_err(|error| error.operator_fault())?;
     let delivery = OutgoingDelivery {
         id: String::new(),
         target: target_of(&target),
@@ -331,5 +333,19 @@ mod tests {
     async fn a_chat_that_no_account_serves_is_refused() {
         let fault = dry_run(&Config::default(), Vec::new()).await.unwrap_err();
         assert_eq!(fault.detail, "no_account");
+    }
+
+    #[tokio::test]
+    async fn a_chat_that_several_accounts_serve_is_refused_with_their_names() {
+        let mut config = config();
+        let account = config.accounts["bot"].clone();
+        config.accounts.insert("sales".to_owned(), account);
+        let fault = dry_run(&config, Vec::new()).await.unwrap_err();
+        assert_eq!(fault.detail, "no_account");
+        assert_eq!(
+            fault.message,
+            "Several accounts serve telegram: bot, sales."
+        );
+        assert!(fault.advice.contains("telegram/bot:CHAT"), "{fault:?}");
     }
 }
