@@ -333,3 +333,40 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
     ];
     assert!(home.run(&valid).status.success());
 }
+
+#[test]
+fn relative_paths_of_an_installed_server_begin_where_it_was_installed() {
+    let home = CliHome::new();
+    let directory = home.0.path().join("work");
+    std::fs::create_dir_all(directory.join("data")).unwrap();
+    let options = ["--", "--root", "data", "--sandbox", "local:box"];
+    let install = |client: &[&str]| {
+        let arguments = [&["mcp", "install"][..], client, &options[..]].concat();
+        let output = home
+            .dray(&arguments)
+            .current_dir(&directory)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let written = |file: &str| {
+        let text = std::fs::read_to_string(home.0.path().join(file)).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config["mcpServers"]["drayage"]["args"].clone()
+    };
+    install(&["cursor"]);
+    let directory = directory.canonicalize().unwrap();
+    let root = directory.join("data");
+    let sandbox = format!("local:{}", directory.join("box").display());
+    assert_eq!(
+        written(".cursor/mcp.json"),
+        serde_json::json!(["mcp", "--root", root, "--sandbox", sandbox])
+    );
+    install(&["claude-code", "--scope", "project"]);
+    assert_eq!(
+        written("work/.mcp.json"),
+        serde_json::json!(["mcp", "--root", "data", "--sandbox", "local:box"])
+    );
+    let bundle = ["mcp", "bundle", "out.mcpb", "--", "--root", "data"];
+    check_refused(&home, &bundle, &["after `--`", "absolute paths"]);
+}
