@@ -48,6 +48,28 @@ fn a_system_whose_tickets_have_no_records_does_not_start() {
 }
 
 #[test]
+fn an_account_with_which_its_service_does_not_start_fails_the_check_of_the_configuration() {
+    let home = CliHome::new();
+    let account = "platform-delivery.accounts.hooks.webhook.hooks.ci.url=http://example.org/in";
+    let check = ["config", "check", "--set", account];
+    let checked = home.run(&check);
+    assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    for words in [
+        "platform-delivery.accounts.hooks",
+        "flag --set",
+        "url must be https",
+    ] {
+        assert!(errors.contains(words), "{errors}");
+    }
+    let shown = home.run(&["config", "show", "--set", account]);
+    assert!(shown.status.success(), "{shown:?}");
+    // Other services start with the same file and without the secrets of the accounts.
+    let receipts = home.run(&["receipts", "--nats", "nats://127.0.0.1:1", "--set", account]);
+    assert_eq!(receipts.status.code(), Some(69), "{receipts:?}");
+}
+
+#[test]
 fn a_setting_that_is_not_unicode_is_refused() {
     let home = CliHome::new();
     let output = home

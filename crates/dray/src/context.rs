@@ -27,7 +27,7 @@ use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
 use self::configuration::without_listeners;
 pub(crate) use self::configuration::{
-    config_section, config_sources, load_config, load_service_config,
+    check_accounts, config_section, config_sources, load_config, load_service_config,
 };
 use self::home::is_default_state;
 pub(crate) use self::home::{home_directory, with_home};
