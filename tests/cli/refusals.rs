@@ -70,6 +70,19 @@ fn an_account_with_which_its_service_does_not_start_fails_the_check_of_the_confi
 }
 
 #[test]
+fn a_fault_in_an_account_shows_no_token_of_it() {
+    let home = CliHome::new();
+    let account = "platform-delivery.accounts.bot";
+    let [telegram, slack] =
+        ["telegram", "slack"].map(|platform| format!("{account}.{platform}.token=hunter2"));
+    let checked = home.run(&["config", "check", "--set", &telegram, "--set", &slack]);
+    assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    assert!(errors.contains("must set exactly one platform"), "{errors}");
+    assert!(!errors.contains("hunter2"), "{errors}");
+}
+
+#[test]
 fn a_setting_that_is_not_unicode_is_refused() {
     let home = CliHome::new();
     let output = home

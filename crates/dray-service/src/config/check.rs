@@ -173,7 +173,9 @@ impl<'a> FindingCollector<'a> {
         // Without a source the default is wrong, or a combination of fields is.
         let source = merged.source_of(&key).unwrap_or("default");
         let secret = lookup_field(section, &problem.field).is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| display_value(value, secret));
+        let value = merged
+            .find(&key)
+            .and_then(|value| display_value(value, secret));
         self.add_finding(&key, source, value.as_deref(), problem.message.clone());
     }
 
@@ -194,7 +196,9 @@ impl<'a> FindingCollector<'a> {
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| display_value(value, secret));
+        let value = merged
+            .find(&key)
+            .and_then(|value| display_value(value, secret));
         // Serde's messages for these name Rust types; the schema gives better messages for an operator.
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
@@ -277,15 +281,17 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Formats a value for an error, without secrets.
-pub(super) fn display_value(value: &Value, secret: bool) -> String {
+/// Formats a value for an error, without secrets; `None` for tables, whose fields may be secret.
+pub(super) fn display_value(value: &Value, secret: bool) -> Option<String> {
     match value {
         // An empty secret may be shown as such: it reveals no secret and explains the error.
-        Value::String(text) if text.is_empty() => String::new(),
-        Value::Null => String::new(),
-        _ if secret => "***".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) if text.is_empty() => Some(String::new()),
+        Value::Null => Some(String::new()),
+        _ if secret => Some("***".to_owned()),
+        Value::String(text) => Some(text.clone()),
+        Value::Object(_) => None,
+        Value::Array(items) if items.iter().any(Value::is_object) => None,
+        other => Some(other.to_string()),
     }
 }
 
