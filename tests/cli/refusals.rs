@@ -62,6 +62,21 @@ fn an_account_with_which_its_service_does_not_start_fails_the_check_of_the_confi
     ] {
         assert!(errors.contains(words), "{errors}");
     }
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "a").unwrap();
+    let file = file.to_str().unwrap();
+    let planned = home.run(&[
+        "deliver",
+        file,
+        "--to",
+        "webhook:ci",
+        "--dry-run",
+        "--set",
+        account,
+    ]);
+    assert_eq!(planned.status.code(), Some(78), "{planned:?}");
+    let errors = String::from_utf8_lossy(&planned.stderr);
+    assert!(errors.contains("url must be https"), "{errors}");
     let shown = home.run(&["config", "show", "--set", account]);
     assert!(shown.status.success(), "{shown:?}");
     // Other services start with the same file and without the secrets of the accounts.

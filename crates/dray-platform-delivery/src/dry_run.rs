@@ -11,7 +11,7 @@ use dray_platform::{
     Route, SendFlags,
 };
 use dray_proto::v1;
-use dray_types::{Clock, Fault, FaultCode, Sha256Digest, TenantId};
+use dray_types::{Clock, ErrorChain, Fault, FaultCode, Sha256Digest, TenantId};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -107,7 +107,9 @@ pub async fn plan_delivery(
     request: DryRunRequest,
 ) -> Result<DryRunPlan, Fault> {
     let accounts = config.accounts(clock).map_err(|error| {
-        Fault::new(FaultCode::InvalidArgument, error.to_string()).detail("config_invalid")
+        // The operator who asked reads the reason, as the log of the service has it.
+        Fault::new(FaultCode::InvalidArgument, ErrorChain(&error).to_string())
+            .detail("config_invalid")
     })?;
     let DryRunRequest {
         target,
@@ -333,6 +335,24 @@ mod tests {
     async fn a_chat_that_no_account_serves_is_refused() {
         let fault = dry_run(&Config::default(), Vec::new()).await.unwrap_err();
         assert_eq!(fault.detail, "no_account");
+    }
+
+    #[tokio::test]
+    async fn an_account_that_cannot_be_used_is_refused_with_the_reason() {
+        let mut config = config();
+        let account = config.accounts.get_mut("bot").unwrap();
+        account.telegram = Some(dray_platform_telegram::TelegramOptions {
+            base_url: "foo".to_owned(),
+            ..account.telegram.clone().unwrap()
+        });
+        let account = config.accounts["bot"].open("bot", &Clock::manual(1));
+        let error = account.unwrap_err();
+        let fault = dry_run(&config, Vec::new()).await.unwrap_err();
+        assert_eq!(fault.detail, "config_invalid");
+        assert_eq!(
+            fault.message,
+            format!("the account `bot` cannot be used: {}", ErrorChain(&error))
+        );
     }
 
     #[tokio::test]
