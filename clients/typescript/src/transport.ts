@@ -66,6 +66,7 @@ const MAX_REPLY_BYTES = 4 << 20;
  * those of a busy server and of a wrong request. */
 const TOO_LARGE_REPLY = /larger than configured readMaxBytes/;
 const INCOMPLETE_REPLY = /^protocol error: (missing status|incomplete envelope|missing output message)/;
+const HOST_AND_PORT = /^(?:\[[^[\]\s/]+\]|[^\s/:@?#[\]\\]+):([0-9]{1,5})$/;
 const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
 
 /** One HTTP/2 connection for each address, opened when it is needed. */
@@ -223,15 +224,19 @@ export class Connection {
   }
 }
 
-/** The parts of an address such as `files.example.org:50051`. */
+/** The parts of an address such as `files.example.org:50051`. Without a port, that of HTTP would be used. */
 function addressParts(address: string): URL {
-  try {
-    const parts = new URL(`https://${address}`);
-    if (parts.pathname === "/" && address !== "") return parts;
-  } catch {
-    // The error is reported below.
+  const port = Number(HOST_AND_PORT.exec(address)?.[1]);
+  if (port >= 1 && port <= 65_535) {
+    try {
+      return new URL(`https://${address}`);
+    } catch {
+      // The error is reported below.
+    }
   }
-  throw new TypeError(`\`${address}\` is not an address such as files.example.org:50051, without a scheme or a path`);
+  throw new TypeError(
+    `\`${address}\` is not an address such as files.example.org:50051, a host and a port from 1 to 65535 without a scheme`,
+  );
 }
 
 const UNREACHABLE_ADVICE =

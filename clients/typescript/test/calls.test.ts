@@ -328,7 +328,13 @@ test("values that cannot be metadata are refused by name without their content",
   );
   assert.throws(() => new Dray("127.0.0.1:1", { tenant: "größe" }), /`tenant`/);
   await assert.rejects(dray.withOptions({ timeoutMs: NaN }).fetch("http://a/"), /`timeoutMs`/);
-  for (const target of ["", "http://127.0.0.1:1"]) assert.throws(() => new Dray(target), /is not an address/);
+  for (const target of ["", "http://127.0.0.1:1", "a", "a:", ":1", "::1:1", "a:0", "a:65536", "a:99999", "a:-1", "a:x"]) {
+    assert.throws(() => new Dray(target), /is not an address/, target);
+  }
+  for (const target of ["a:1/x", "a:1?x=1", "a:1#x", "me:pw@a:1", "a b:1", "a\\b:1"]) {
+    assert.throws(() => new Dray(target), /is not an address/, target);
+  }
+  for (const target of ["a:1", "a_b.example.org:65535", "[::1]:50051", "a:443"]) new Dray(target).close();
   assert.equal(endpoint.seen.length, 0);
 });
 
