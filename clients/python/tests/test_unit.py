@@ -262,6 +262,10 @@ class Calls(unittest.TestCase):
         for target in ("a:1", "a_b.example.org:65535", "[::1]:50051", "unix:/run/dray.sock", "dns:///a:1"):
             Dray(target, tenant="a", plaintext=True).close()
 
+    def test_an_address_of_a_service_that_does_not_exist_is_refused_with_those_that_do(self):
+        with self.assertRaisesRegex(ValueError, r"`dray\.v1\.Sandbox`; .*dray\.v1\.Sandboxes"):
+            Dray("a:1", tenant="a", plaintext=True, endpoints={"dray.v1.Sandbox": "b:1"})
+
     def test_options_travel_as_metadata(self):
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:

@@ -5,6 +5,7 @@ import {
   type DescMessage,
   type DescMethodServerStreaming,
   type DescMethodUnary,
+  type DescService,
   type MessageInitShape,
   type MessageShape,
 } from "@bufbuild/protobuf";
@@ -19,6 +20,7 @@ import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { NO_REPLY, SessionManager } from "./session_manager.js";
 import { traceContext } from "./trace.js";
+import * as contracts from "./v1/index.js";
 import { FaultSchema } from "./v1/index.js";
 
 /** Addresses of the services, and credentials of the caller. */
@@ -69,6 +71,13 @@ const INCOMPLETE_REPLY = /^protocol error: (missing status|incomplete envelope|m
 const HOST_AND_PORT = /^(?:\[[^[\]\s/]+\]|[^\s/:@?#[\]\\]+):([0-9]{1,5})$/;
 const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
 
+/** Full names of the services of the contracts, such as `dray.v1.Sandboxes`. */
+const SERVICES = (Object.values(contracts) as unknown[]).filter(isService).map((service) => service.typeName);
+
+function isService(value: unknown): value is DescService {
+  return typeof value === "object" && value !== null && "kind" in value && value.kind === "service";
+}
+
 /** One HTTP/2 connection for each address, opened when it is needed. */
 export class Connection {
   readonly #target: string;
@@ -83,6 +92,11 @@ export class Connection {
       throw new TypeError("`certificate` and `privateKey` must be set together");
     }
     checkMetadata({ token: options.token, tenant: options.tenant });
+    for (const service of Object.keys(options.endpoints ?? {})) {
+      if (!SERVICES.includes(service)) {
+        throw new TypeError(`\`endpoints\` has no service \`${service}\`; the services are ${SERVICES.join(", ")}`);
+      }
+    }
     for (const address of [target, ...Object.values(options.endpoints ?? {})]) {
       const { hostname } = addressParts(address);
       if (options.plaintext && options.token !== undefined && !LOOPBACK.test(hostname)) {

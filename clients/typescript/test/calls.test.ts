@@ -307,6 +307,12 @@ test("an option that does not exist is named with those that do", async (t) => {
   assert.equal(endpoint.seen.length, 0);
 });
 
+test("an address of a service that does not exist is refused with those that do", () => {
+  const endpoints = { "dray.v1.Sandbox": "127.0.0.1:1" };
+  const connect = () => new Dray("127.0.0.1:1", { tenant: "a", plaintext: true, endpoints });
+  assert.throws(connect, { name: "TypeError", message: /`dray\.v1\.Sandbox`; .*dray\.v1\.Sandboxes/ });
+});
+
 test("a token does not travel to other machines without TLS", () => {
   const connect = (target: string, more = {}) => () => new Dray(target, { token: "secret", plaintext: true, ...more });
   assert.throws(connect("files.example.org:50051"), TypeError);

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from drayage import v1
+from drayage import methods, v1
 from drayage._method import Endpoint
 from drayage.faults import (
     DrayageError,
@@ -33,6 +33,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 60_000),
 ]
 STATUS_DETAILS = "grpc-status-details-bin"
+SERVICES = sorted({method.service for method in vars(methods).values() if isinstance(method, Endpoint)})
+"""Full names of the services of the contracts, such as `dray.v1.Sandboxes`."""
 _GRPC_SCHEME = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
 """Schemes of gRPC (https://github.com/grpc/grpc/blob/master/doc/naming.md); what follows is in the form of the scheme."""
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]\s/]+\]|[^\s/:@?#\[\]]+):([0-9]{1,5})")
@@ -68,6 +70,9 @@ class Connection:
     endpoints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for service in self.endpoints:
+            if service not in SERVICES:
+                raise ValueError(f"`endpoints` has no service `{service}`; the services are {', '.join(SERVICES)}")
         for target in (self.target, *self.endpoints.values()):
             _check_target(target)
         check_metadata("token", self.token)
