@@ -352,6 +352,29 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 }
 
 #[test]
+fn content_of_a_system_behind_nats_is_not_looked_for_in_the_own_store() {
+    let home = CliHome::new();
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "a").unwrap();
+    let file = file.to_str().unwrap();
+    let digest = "a".repeat(64);
+    let digest = digest.as_str();
+    let system = ["--nats", "nats://127.0.0.1:1"];
+    for command in [
+        &["artifact", "put", file][..],
+        &["artifact", "get", digest],
+        &["artifact", "url", digest],
+    ] {
+        check_refused(&home, &[command, &system[..]].concat(), &["--s3"]);
+    }
+    // The directory of the store is named.
+    let state = home.0.path().join("state");
+    let state = ["--state", state.to_str().unwrap()];
+    let put = [&["artifact", "put", file][..], &system, &state].concat();
+    assert!(home.run(&put).status.success());
+}
+
+#[test]
 fn options_that_the_mcp_server_would_refuse_are_not_installed() {
     let home = CliHome::new();
     for (options, words) in [
