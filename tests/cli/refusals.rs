@@ -385,6 +385,12 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
         (&["--help"], &["after `--`", "print a help text"]),
         (&["install", "codex"], &["after `--`", "another command"]),
         (&["serve"], &["after `--`", "serve"]),
+        (&["--sandbox", "foo"], &["after `--`", "KIND:NAME"]),
+        (&["--to", "bar"], &["after `--`", "PLATFORM"]),
+        (
+            &["--allow-send", "--offer-chat", "bar"],
+            &["after `--`", "PLATFORM"],
+        ),
     ] {
         for command in [
             &["mcp", "install", "codex", "--"][..],
@@ -405,6 +411,21 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
         "/var/lib/dray",
     ];
     assert!(home.run(&valid).status.success());
+    let missing = [
+        "mcp",
+        "install",
+        "cursor",
+        "--",
+        "--root",
+        "/nonexistent/papers",
+    ];
+    let installed = home.run(&missing);
+    assert!(installed.status.success(), "{installed:?}");
+    let notes = String::from_utf8_lossy(&installed.stderr);
+    assert!(
+        notes.contains("/nonexistent/papers is not a directory"),
+        "{notes}"
+    );
 }
 
 #[test]

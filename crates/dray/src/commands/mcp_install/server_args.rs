@@ -7,9 +7,9 @@ use clap::Parser as _;
 use dray_platform::DeliveryTarget;
 use dray_types::PlatformKind;
 
-use crate::cli::{Cli, DrayCommand, argument_problem};
-use crate::commands::reach;
-use crate::outcome::CommandFailure;
+use crate::cli::{Cli, DrayCommand, McpArgs, argument_problem};
+use crate::commands::{mcp, reach, shown};
+use crate::outcome::{CommandFailure, print_note};
 
 /// What happens to relative paths in the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,16 @@ pub(super) fn server_args(
     options: &[String],
     relative_paths: RelativePaths,
 ) -> Result<Vec<String>, CommandFailure> {
-    check_options(options)?;
+    let server = parse_options(options)?;
+    check_values(&server)?;
+    if relative_paths != RelativePaths::Refuse
+        && let Some(root) = server.root.filter(|root| !root.is_dir())
+    {
+        print_note(&format!(
+            "warning: --root: {} is not a directory; the server does not start without it",
+            shown::path_line(&root)
+        ));
+    }
     let options = match relative_paths {
         RelativePaths::Keep => options.to_vec(),
         RelativePaths::MakeAbsolute => absolute_options(options)?,
@@ -46,8 +55,8 @@ fn refused(problem: &str) -> CommandFailure {
     ))
 }
 
-/// Refuses options with which `dray mcp` would not serve on its standard streams.
-fn check_options(options: &[String]) -> Result<(), CommandFailure> {
+/// Parses the options, and refuses those with which `dray mcp` would not serve on its standard streams.
+fn parse_options(options: &[String]) -> Result<McpArgs, CommandFailure> {
     let typed = ["dray", "mcp"].into_iter();
     match Cli::try_parse_from(typed.chain(options.iter().map(String::as_str))) {
         // This is help or the version.
@@ -64,10 +73,21 @@ fn check_options(options: &[String]) -> Result<(), CommandFailure> {
                 "with `--http` the server does not use standard input and output; start it separately, and name its \
                  address with `--url`",
             )),
-            None => Ok(()),
+            None => Ok(server.serve),
         },
         Ok(_) => Err(refused("the options name another command")),
     }
+}
+
+/// Refuses addresses and chats that `dray mcp` could not read.
+fn check_values(server: &McpArgs) -> Result<(), CommandFailure> {
+    let in_options = |failure| match failure {
+        CommandFailure::Usage(problem) => refused(&problem),
+        failure => failure,
+    };
+    mcp::offered_chats(server).map_err(in_options)?;
+    mcp::binding_request(server).map_err(in_options)?;
+    Ok(())
 }
 
 fn refuse_relative_paths(options: &[String]) -> Result<(), CommandFailure> {
@@ -86,10 +106,10 @@ fn refuse_relative_paths(options: &[String]) -> Result<(), CommandFailure> {
 /// option is followed by its value.
 fn absolute_options(options: &[String]) -> Result<Vec<String>, CommandFailure> {
     let mut absolute = Vec::with_capacity(options.len());
-    let mut expected = None;
+    let mut expected: Option<PathValue> = None;
     for option in options {
         let text = match (expected.take(), option.split_once('=')) {
-            (Some(kind), _) => PathValue::to_absolute(kind, option)?,
+            (Some(kind), _) => kind.to_absolute(option)?,
             (None, Some((name, value))) => match PathValue::of_option(name) {
                 Some(kind) => format!("{name}={}", kind.to_absolute(value)?),
                 None => option.clone(),
