@@ -352,6 +352,25 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 }
 
 #[test]
+fn an_address_that_is_no_ip_address_with_a_port_is_refused_with_an_example() {
+    let home = CliHome::new();
+    for address in ["localhost:50051", "50051", "127.0.0.1"] {
+        for (command, option) in [("up", "--grpc"), ("healthcheck", "--http")] {
+            let words = [option, "an IP address and a port, such as 127.0.0.1:50051"];
+            check_refused(&home, &[command, option, address], &words);
+        }
+        let setting = format!("grpc.listen={address}");
+        let checked = home.run(&["config", "check", "--set", &setting]);
+        assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+        let errors = String::from_utf8_lossy(&checked.stderr);
+        assert!(
+            errors.contains("must be an IP address and a port"),
+            "{errors}"
+        );
+    }
+}
+
+#[test]
 fn content_of_a_system_behind_nats_is_not_looked_for_in_the_own_store() {
     let home = CliHome::new();
     let file = home.0.path().join("a.txt");

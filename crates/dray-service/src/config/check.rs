@@ -19,6 +19,12 @@ pub(super) struct FindingCollector<'a> {
     pub(super) contenders: Vec<VariableClaim>,
 }
 
+/// What a setting that is an address must be, as the rest of a sentence.
+pub const SOCKET_ADDRESS_RULE: &str =
+    "must be an IP address and a port, such as 127.0.0.1:50051 (port 0 takes a free one)";
+/// The beginning of the standard library's message for other text.
+const SOCKET_ADDRESS_ERROR: &str = "invalid socket address";
+
 /// The value of one variable for a field that several variables can set.
 pub(super) struct VariableClaim {
     pub(super) section: &'static str,
@@ -204,6 +210,7 @@ impl<'a> FindingCollector<'a> {
             .iter()
             .any(|start| error.message.starts_with(start));
         let message = match node {
+            _ if error.message.starts_with(SOCKET_ADDRESS_ERROR) => SOCKET_ADDRESS_RULE.to_owned(),
             Some(node) if is_about_type => expected_text(node),
             _ => error.message.clone(),
         };
