@@ -71,11 +71,20 @@ impl From<DeliveryError> for Fault {
             .advice("Send to the session's own chat, from its own sandbox."),
             DeliveryError::NoAccount(error) => error.into(),
             DeliveryError::OtherReplica(_) => left_to_other_replica(),
-            DeliveryError::NotFound(description) => Self::new(
-                FaultCode::NotFound,
-                format!("The {description} does not exist."),
-            )
-            .detail("not_found"),
+            DeliveryError::NotFound(description) => {
+                let advice = match description {
+                    "delivery" => {
+                        "Check the id; a new delivery is known when a worker has taken it."
+                    }
+                    _ => "",
+                };
+                Self::new(
+                    FaultCode::NotFound,
+                    format!("The {description} does not exist."),
+                )
+                .detail("not_found")
+                .advice(advice)
+            }
             DeliveryError::UnderWay => Self::new(
                 FaultCode::InvalidArgument,
                 "The delivery is still under way.",
