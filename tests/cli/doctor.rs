@@ -89,6 +89,8 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     let report = run(&nats.url());
     let bus = finding(&report, "bus");
     assert_eq!(bus["level"], "problem", "{report}");
+    let text = bus["text"].as_str().unwrap();
+    assert!(text.contains("are not on the server yet"), "{report}");
     let advice = bus["advice"].as_str().unwrap();
     assert!(advice.contains("dray topology apply"), "{report}");
 

@@ -48,6 +48,56 @@ fn a_system_whose_tickets_have_no_records_does_not_start() {
 }
 
 #[test]
+fn an_account_with_which_its_service_does_not_start_fails_the_check_of_the_configuration() {
+    let home = CliHome::new();
+    let account = "platform-delivery.accounts.hooks.webhook.hooks.ci.url=http://example.org/in";
+    let check = ["config", "check", "--set", account];
+    let checked = home.run(&check);
+    assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    for words in [
+        "platform-delivery.accounts.hooks",
+        "flag --set",
+        "url must be https",
+    ] {
+        assert!(errors.contains(words), "{errors}");
+    }
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "a").unwrap();
+    let file = file.to_str().unwrap();
+    let planned = home.run(&[
+        "deliver",
+        file,
+        "--to",
+        "webhook:ci",
+        "--dry-run",
+        "--set",
+        account,
+    ]);
+    assert_eq!(planned.status.code(), Some(78), "{planned:?}");
+    let errors = String::from_utf8_lossy(&planned.stderr);
+    assert!(errors.contains("url must be https"), "{errors}");
+    let shown = home.run(&["config", "show", "--set", account]);
+    assert!(shown.status.success(), "{shown:?}");
+    // Other services start with the same file and without the secrets of the accounts.
+    let receipts = home.run(&["receipts", "--nats", "nats://127.0.0.1:1", "--set", account]);
+    assert_eq!(receipts.status.code(), Some(69), "{receipts:?}");
+}
+
+#[test]
+fn a_fault_in_an_account_shows_no_token_of_it() {
+    let home = CliHome::new();
+    let account = "platform-delivery.accounts.bot";
+    let [telegram, slack] =
+        ["telegram", "slack"].map(|platform| format!("{account}.{platform}.token=hunter2"));
+    let checked = home.run(&["config", "check", "--set", &telegram, "--set", &slack]);
+    assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    assert!(errors.contains("must set exactly one platform"), "{errors}");
+    assert!(!errors.contains("hunter2"), "{errors}");
+}
+
+#[test]
 fn a_setting_that_is_not_unicode_is_refused() {
     let home = CliHome::new();
     let output = home
@@ -302,6 +352,48 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 }
 
 #[test]
+fn an_address_that_is_no_ip_address_with_a_port_is_refused_with_an_example() {
+    let home = CliHome::new();
+    for address in ["localhost:50051", "50051", "127.0.0.1"] {
+        for (command, option) in [("up", "--grpc"), ("healthcheck", "--http")] {
+            let words = [option, "an IP address and a port, such as 127.0.0.1:50051"];
+            check_refused(&home, &[command, option, address], &words);
+        }
+        let setting = format!("grpc.listen={address}");
+        let checked = home.run(&["config", "check", "--set", &setting]);
+        assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+        let errors = String::from_utf8_lossy(&checked.stderr);
+        assert!(
+            errors.contains("must be an IP address and a port"),
+            "{errors}"
+        );
+    }
+}
+
+#[test]
+fn content_of_a_system_behind_nats_is_not_looked_for_in_the_own_store() {
+    let home = CliHome::new();
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "a").unwrap();
+    let file = file.to_str().unwrap();
+    let digest = "a".repeat(64);
+    let digest = digest.as_str();
+    let system = ["--nats", "nats://127.0.0.1:1"];
+    for command in [
+        &["artifact", "put", file][..],
+        &["artifact", "get", digest],
+        &["artifact", "url", digest],
+    ] {
+        check_refused(&home, &[command, &system[..]].concat(), &["--s3"]);
+    }
+    // The directory of the store is named.
+    let state = home.0.path().join("state");
+    let state = ["--state", state.to_str().unwrap()];
+    let put = [&["artifact", "put", file][..], &system, &state].concat();
+    assert!(home.run(&put).status.success());
+}
+
+#[test]
 fn options_that_the_mcp_server_would_refuse_are_not_installed() {
     let home = CliHome::new();
     for (options, words) in [
@@ -312,6 +404,12 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
         (&["--help"], &["after `--`", "print a help text"]),
         (&["install", "codex"], &["after `--`", "another command"]),
         (&["serve"], &["after `--`", "serve"]),
+        (&["--sandbox", "foo"], &["after `--`", "KIND:NAME"]),
+        (&["--to", "bar"], &["after `--`", "PLATFORM"]),
+        (
+            &["--allow-send", "--offer-chat", "bar"],
+            &["after `--`", "PLATFORM"],
+        ),
     ] {
         for command in [
             &["mcp", "install", "codex", "--"][..],
@@ -332,4 +430,56 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
         "/var/lib/dray",
     ];
     assert!(home.run(&valid).status.success());
+    let missing = [
+        "mcp",
+        "install",
+        "cursor",
+        "--",
+        "--root",
+        "/nonexistent/papers",
+    ];
+    let installed = home.run(&missing);
+    assert!(installed.status.success(), "{installed:?}");
+    let notes = String::from_utf8_lossy(&installed.stderr);
+    assert!(
+        notes.contains("/nonexistent/papers is not a directory"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn relative_paths_of_an_installed_server_begin_where_it_was_installed() {
+    let home = CliHome::new();
+    let directory = home.0.path().join("work");
+    std::fs::create_dir_all(directory.join("data")).unwrap();
+    let options = ["--", "--root", "data", "--sandbox", "local:box"];
+    let install = |client: &[&str]| {
+        let arguments = [&["mcp", "install"][..], client, &options[..]].concat();
+        let output = home
+            .dray(&arguments)
+            .current_dir(&directory)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let written = |file: &str| {
+        let text = std::fs::read_to_string(home.0.path().join(file)).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config["mcpServers"]["drayage"]["args"].clone()
+    };
+    install(&["cursor"]);
+    let directory = directory.canonicalize().unwrap();
+    let root = directory.join("data");
+    let sandbox = format!("local:{}", directory.join("box").display());
+    assert_eq!(
+        written(".cursor/mcp.json"),
+        serde_json::json!(["mcp", "--root", root, "--sandbox", sandbox])
+    );
+    install(&["claude-code", "--scope", "project"]);
+    assert_eq!(
+        written("work/.mcp.json"),
+        serde_json::json!(["mcp", "--root", "data", "--sandbox", "local:box"])
+    );
+    let bundle = ["mcp", "bundle", "out.mcpb", "--", "--root", "data"];
+    check_refused(&home, &bundle, &["after `--`", "absolute paths"]);
 }

@@ -251,14 +251,20 @@ class Calls(unittest.TestCase):
         self.assertEqual((fault.detail, fault.retryable), ("endpoint_without_tls", False))
         self.assertIn("plaintext=True", fault.advice)
 
-    def test_an_address_of_the_web_or_none_is_refused_and_an_address_of_grpc_is_not(self):
-        for target in ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1"):
+    def test_only_a_host_with_a_port_or_an_address_of_grpc_is_accepted(self):
+        refused = ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1", "a", "a:", ":1", "::1:50051")
+        refused += ("a:0", "a:65536", "a:99999", "a:115587", "a:-1", "a:x", "a:1/x", "a:1?x=1", "me:pw@a:1", "a b:1", "a:1\n")
+        for target in refused:
             with self.assertRaisesRegex(ValueError, "is not an address"):
                 Dray(target, tenant="a", plaintext=True)
             with self.assertRaisesRegex(ValueError, "is not an address"):
                 Dray("a:1", tenant="a", plaintext=True, endpoints={"dray.v1.Files": target})
-        for target in ("a:1", "[::1]:50051", "unix:/run/dray.sock", "dns:///a:1"):
+        for target in ("a:1", "a_b.example.org:65535", "[::1]:50051", "unix:/run/dray.sock", "dns:///a:1"):
             Dray(target, tenant="a", plaintext=True).close()
+
+    def test_an_address_of_a_service_that_does_not_exist_is_refused_with_those_that_do(self):
+        with self.assertRaisesRegex(ValueError, r"`dray\.v1\.Sandbox`; .*dray\.v1\.Sandboxes"):
+            Dray("a:1", tenant="a", plaintext=True, endpoints={"dray.v1.Sandbox": "b:1"})
 
     def test_options_travel_as_metadata(self):
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -5,6 +5,7 @@ import {
   type DescMessage,
   type DescMethodServerStreaming,
   type DescMethodUnary,
+  type DescService,
   type MessageInitShape,
   type MessageShape,
 } from "@bufbuild/protobuf";
@@ -19,6 +20,7 @@ import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { NO_REPLY, SessionManager } from "./session_manager.js";
 import { traceContext } from "./trace.js";
+import * as contracts from "./v1/index.js";
 import { FaultSchema } from "./v1/index.js";
 
 /** Addresses of the services, and credentials of the caller. */
@@ -66,7 +68,15 @@ const MAX_REPLY_BYTES = 4 << 20;
  * those of a busy server and of a wrong request. */
 const TOO_LARGE_REPLY = /larger than configured readMaxBytes/;
 const INCOMPLETE_REPLY = /^protocol error: (missing status|incomplete envelope|missing output message)/;
+const HOST_AND_PORT = /^(?:\[[^[\]\s/]+\]|[^\s/:@?#[\]\\]+):([0-9]{1,5})$/;
 const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
+
+/** Full names of the services of the contracts, such as `dray.v1.Sandboxes`. */
+const SERVICES = (Object.values(contracts) as unknown[]).filter(isService).map((service) => service.typeName);
+
+function isService(value: unknown): value is DescService {
+  return typeof value === "object" && value !== null && "kind" in value && value.kind === "service";
+}
 
 /** One HTTP/2 connection for each address, opened when it is needed. */
 export class Connection {
@@ -82,6 +92,11 @@ export class Connection {
       throw new TypeError("`certificate` and `privateKey` must be set together");
     }
     checkMetadata({ token: options.token, tenant: options.tenant });
+    for (const service of Object.keys(options.endpoints ?? {})) {
+      if (!SERVICES.includes(service)) {
+        throw new TypeError(`\`endpoints\` has no service \`${service}\`; the services are ${SERVICES.join(", ")}`);
+      }
+    }
     for (const address of [target, ...Object.values(options.endpoints ?? {})]) {
       const { hostname } = addressParts(address);
       if (options.plaintext && options.token !== undefined && !LOOPBACK.test(hostname)) {
@@ -223,15 +238,19 @@ export class Connection {
   }
 }
 
-/** The parts of an address such as `files.example.org:50051`. */
+/** The parts of an address such as `files.example.org:50051`. Without a port, that of HTTP would be used. */
 function addressParts(address: string): URL {
-  try {
-    const parts = new URL(`https://${address}`);
-    if (parts.pathname === "/" && address !== "") return parts;
-  } catch {
-    // The error is reported below.
+  const port = Number(HOST_AND_PORT.exec(address)?.[1]);
+  if (port >= 1 && port <= 65_535) {
+    try {
+      return new URL(`https://${address}`);
+    } catch {
+      // The error is reported below.
+    }
   }
-  throw new TypeError(`\`${address}\` is not an address such as files.example.org:50051, without a scheme or a path`);
+  throw new TypeError(
+    `\`${address}\` is not an address such as files.example.org:50051, a host and a port from 1 to 65535 without a scheme`,
+  );
 }
 
 const UNREACHABLE_ADVICE =

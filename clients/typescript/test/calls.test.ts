@@ -307,6 +307,12 @@ test("an option that does not exist is named with those that do", async (t) => {
   assert.equal(endpoint.seen.length, 0);
 });
 
+test("an address of a service that does not exist is refused with those that do", () => {
+  const endpoints = { "dray.v1.Sandbox": "127.0.0.1:1" };
+  const connect = () => new Dray("127.0.0.1:1", { tenant: "a", plaintext: true, endpoints });
+  assert.throws(connect, { name: "TypeError", message: /`dray\.v1\.Sandbox`; .*dray\.v1\.Sandboxes/ });
+});
+
 test("a token does not travel to other machines without TLS", () => {
   const connect = (target: string, more = {}) => () => new Dray(target, { token: "secret", plaintext: true, ...more });
   assert.throws(connect("files.example.org:50051"), TypeError);
@@ -328,7 +334,13 @@ test("values that cannot be metadata are refused by name without their content",
   );
   assert.throws(() => new Dray("127.0.0.1:1", { tenant: "größe" }), /`tenant`/);
   await assert.rejects(dray.withOptions({ timeoutMs: NaN }).fetch("http://a/"), /`timeoutMs`/);
-  for (const target of ["", "http://127.0.0.1:1"]) assert.throws(() => new Dray(target), /is not an address/);
+  for (const target of ["", "http://127.0.0.1:1", "a", "a:", ":1", "::1:1", "a:0", "a:65536", "a:99999", "a:-1", "a:x"]) {
+    assert.throws(() => new Dray(target), /is not an address/, target);
+  }
+  for (const target of ["a:1/x", "a:1?x=1", "a:1#x", "me:pw@a:1", "a b:1", "a\\b:1"]) {
+    assert.throws(() => new Dray(target), /is not an address/, target);
+  }
+  for (const target of ["a:1", "a_b.example.org:65535", "[::1]:50051", "a:443"]) new Dray(target).close();
   assert.equal(endpoint.seen.length, 0);
 });
 

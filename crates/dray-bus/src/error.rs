@@ -322,6 +322,9 @@ pub enum ProbeError {
     /// JetStream did not respond.
     #[error("JetStream does not respond")]
     Transport(#[source] TransportError),
+    /// JetStream responds, and this stream of the topology is missing.
+    #[error("the streams of Drayage are not on the server yet: `{0}` does not exist")]
+    NotProvisioned(String),
     /// The server refused something since start.
     #[error("the server refused {count} subjects to this identity, first `{first}`")]
     Denied {

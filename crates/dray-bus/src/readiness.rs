@@ -1,7 +1,7 @@
 //! The checks of the bus that decide about readiness (messaging-reliability 16).
 
 use crate::bus_core::Bus;
-use crate::error::{ProbeError, TransportError};
+use crate::error::ProbeError;
 use crate::topology::LEDGER_STREAM;
 
 /// Smallest `max_payload` of a server that is usable (E-3).
@@ -30,14 +30,21 @@ pub(crate) async fn probe_connection(bus: &Bus) -> Result<(), ProbeError> {
         .await
         .map_err(ProbeError::Transport)?
         .map(|_| ())
-        .ok_or_else(|| {
-            ProbeError::Transport(TransportError::NotProvisioned(LEDGER_STREAM.to_owned()))
-        })
+        .ok_or_else(|| ProbeError::NotProvisioned(LEDGER_STREAM.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_bus_without_streams_is_not_one_that_does_not_respond() {
+        let clock = dray_types::Clock::system();
+        let bus = Bus::in_process(clock, &crate::conformance::noop_meter());
+        let error = bus.round_trip().await.unwrap_err();
+        assert!(matches!(error, ProbeError::NotProvisioned(_)), "{error:?}");
+        assert!(!error.to_string().contains("does not respond"), "{error}");
+    }
 
     #[tokio::test]
     async fn a_clock_that_is_off_by_more_than_two_seconds_makes_the_service_unready() {

@@ -18,10 +18,12 @@ pub mod budgets;
 mod derived;
 pub mod permissions;
 mod programs;
+mod sandbox;
 #[cfg(test)]
 mod tests;
 pub mod tool_access;
 
+use self::sandbox::sandbox_problem;
 pub use programs::{Interpreter, McpPrograms, McpServer, McpWorkloadToken};
 
 /// The orchestrator, which runs agents: it turns a chat completion into calls of a model and of tools.
@@ -396,13 +398,8 @@ impl Config {
         }
         // DIAL Core acts for many users, even when it runs on this machine.
         let shared = !is_loopback_only || self.dial_url.is_some();
-        let has_no_session = |address: &String| !address.contains("{session}");
-        if shared && self.sandbox.as_ref().is_some_and(has_no_session) {
-            problems.push(ConfigProblem::new(
-                "sandbox",
-                "must have `{session}` in it: conversations of several people would share one sandbox",
-            ));
-        }
+        let sandbox = self.sandbox.as_deref();
+        problems.extend(sandbox.and_then(|address| sandbox_problem(address, shared)));
         let is_https_or_loopback =
             |url: &String| url.starts_with("https://") || is_loopback_url(url);
         if !self.public_url.as_ref().is_none_or(is_https_or_loopback) {

@@ -5,13 +5,97 @@ use std::sync::Arc;
 use dray_platform::{InboundSource, Platform};
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
-use dray_types::TenantId;
+use dray_types::{Fault, FaultCode, TenantId};
 use tokio::sync::{Mutex, Semaphore};
-
-use crate::error::DeliveryError;
 
 /// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;
+
+/// Why no account can be chosen for a target. The texts name accounts, so they are for operators and the log; callers get
+/// the fault of this error, which names none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccountLookupError {
+    /// The tenant has no account on this platform.
+    #[error("no account serves {0}")]
+    NoAccount(String),
+    /// The tenant has accounts on the platform, but none with the name in the target.
+    #[error("no account `{name}` serves {platform}; there is: {}", .known.join(", "))]
+    UnknownAccount {
+        /// The platform of the target.
+        platform: String,
+        /// The name in the target.
+        name: String,
+        /// Names of the tenant's accounts on the platform.
+        known: Vec<String>,
+    },
+    /// The target names no account, and the tenant has several on the platform.
+    #[error("several accounts serve {platform}, and the target names none: {}", .names.join(", "))]
+    AmbiguousAccount {
+        /// The platform of the target.
+        platform: String,
+        /// Names of the tenant's accounts on the platform.
+        names: Vec<String>,
+    },
+}
+
+impl AccountLookupError {
+    /// The fault for an operator, with the names of the accounts.
+    pub(crate) fn operator_fault(&self) -> Fault {
+        let (message, advice) = match self {
+            Self::NoAccount(platform) => (
+                format!("No account is configured for {platform}."),
+                "Check the name of the platform, and configure an account in `platform-delivery.accounts`."
+                    .to_owned(),
+            ),
+            Self::UnknownAccount {
+                platform,
+                name,
+                known,
+            } => (
+                format!(
+                    "No account `{name}` is configured for {platform}; there is: {}.",
+                    known.join(", ")
+                ),
+                naming_advice(platform, known),
+            ),
+            Self::AmbiguousAccount { platform, names } => (
+                format!("Several accounts serve {platform}: {}.", names.join(", ")),
+                naming_advice(platform, names),
+            ),
+        };
+        no_account_fault(message).advice(advice)
+    }
+}
+
+fn naming_advice(platform: &str, names: &[String]) -> String {
+    let name = names.first().map_or("ACCOUNT", String::as_str);
+    format!("Name an account in the target, as in {platform}/{name}:CHAT.")
+}
+
+fn no_account_fault(message: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::Unsupported, message).detail("no_account")
+}
+
+impl From<AccountLookupError> for Fault {
+    fn from(error: AccountLookupError) -> Self {
+        match error {
+            AccountLookupError::NoAccount(_) => {
+                no_account_fault("No account is configured for this chat's platform.")
+                    .advice("Tell the operator to configure one.")
+            }
+            AccountLookupError::UnknownAccount { .. } => no_account_fault(
+                "The account that the target names is not configured.",
+            )
+            .advice(
+                "Tell the operator to correct the name in the target, or to configure the account.",
+            ),
+            AccountLookupError::AmbiguousAccount { .. } => no_account_fault(
+                "Several accounts serve this chat's platform, and the target names none.",
+            )
+            .advice("Tell the operator to name the account in the target: PLATFORM/ACCOUNT:CHAT."),
+        }
+    }
+}
 
 /// A configured account with its connection to the platform, and the tenant that may use it.
 #[derive(Clone, Debug)]
@@ -96,17 +180,31 @@ impl AccountRegistry {
         tenant: &TenantId,
         platform: &str,
         name: &str,
-    ) -> Result<Arc<PlatformAccount>, DeliveryError> {
+    ) -> Result<Arc<PlatformAccount>, AccountLookupError> {
         let all = self.all.get();
-        let mut matching = all.iter().filter(|account| {
-            account.platform.name() == platform
-                && account.serves(tenant)
-                && (name.is_empty() || account.name == name)
-        });
-        // A second match makes the choice ambiguous; a guess could send to a stranger's chat.
+        let served = all
+            .iter()
+            .filter(|account| account.platform.name() == platform && account.serves(tenant));
+        let served: Vec<_> = served.collect();
+        let mut matching = served
+            .iter()
+            .filter(|account| name.is_empty() || account.name == name);
+        let names =
+            || -> Vec<String> { served.iter().map(|account| account.name.clone()).collect() };
+        let platform = platform.to_owned();
         match (matching.next(), matching.next()) {
             (Some(account), None) => Ok(Arc::clone(account)),
-            _ => Err(DeliveryError::NoAccount(format!("{platform}/{name}"))),
+            // A second match makes the choice ambiguous; a guess could send to a stranger's chat.
+            (Some(_), Some(_)) => Err(AccountLookupError::AmbiguousAccount {
+                platform,
+                names: names(),
+            }),
+            (None, _) if served.is_empty() => Err(AccountLookupError::NoAccount(platform)),
+            (None, _) => Err(AccountLookupError::UnknownAccount {
+                platform,
+                name: name.to_owned(),
+                known: names(),
+            }),
         }
     }
 
@@ -163,5 +261,49 @@ mod tests {
         let one = accounts.named("one").unwrap();
         assert!(accounts.is_only(&one, &tenant()));
         assert_eq!(one.id(), "fake/one");
+    }
+
+    #[test]
+    fn a_lookup_that_fails_names_the_accounts_of_the_tenant_to_operators_alone() {
+        let accounts = AccountRegistry::new([
+            account("sales", Some("acme")),
+            account("support", Some("acme")),
+            account("stranger", Some("other")),
+        ]);
+        let failed = |platform: &str, name: &str| {
+            let tenant = TenantId::new("acme").unwrap();
+            accounts.find(&tenant, platform, name).unwrap_err()
+        };
+        let shown = [
+            (
+                failed("fake", ""),
+                "Several accounts serve fake: sales, support.",
+                "Name an account in the target, as in fake/sales:CHAT.",
+            ),
+            (
+                failed("fake", "stranger"),
+                "No account `stranger` is configured for fake; there is: sales, support.",
+                "Name an account in the target, as in fake/sales:CHAT.",
+            ),
+            (
+                failed("slack", ""),
+                "No account is configured for slack.",
+                "Check the name of the platform, and configure an account in `platform-delivery.accounts`.",
+            ),
+        ];
+        for (error, message, advice) in shown {
+            let for_operator = error.operator_fault();
+            assert_eq!(
+                (for_operator.message.as_str(), for_operator.advice.as_str()),
+                (message, advice)
+            );
+            let for_caller = Fault::from(error);
+            assert_eq!(for_caller.detail, "no_account");
+            let text = format!("{} {}", for_caller.message, for_caller.advice);
+            assert!(
+                !text.contains("sales") && !text.contains("stranger"),
+                "{text}"
+            );
+        }
     }
 }

@@ -12,7 +12,7 @@ use dray_platform::DeliveryTarget;
 use dray_service::StartError;
 use dray_service::config::{ConfigProblem, FormerName, Section};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
-use dray_types::{ByteSize, Clock, Period, PlatformKind, Secret, TenantId};
+use dray_types::{ByteSize, Clock, ErrorChain, Period, PlatformKind, Secret, TenantId};
 
 pub use crate::account_config::AccountConfig;
 use crate::accounts::{AccountRegistry, PlatformAccount};
@@ -278,6 +278,17 @@ impl Config {
             );
         }
         problems
+    }
+
+    /// Problems of accounts that cannot be opened with their options. Makes no request. [`Section::validate`] does not
+    /// look for them: other services load the same file without the secrets of the accounts.
+    pub fn unusable_accounts(&self, clock: &Clock) -> Vec<ConfigProblem> {
+        let problems = self.accounts.iter().filter_map(|(name, account)| {
+            let error = account.open(name, clock).err()?;
+            let message = format!("cannot be used: {}", ErrorChain(&error));
+            Some(ConfigProblem::new(format!("accounts.{name}"), message))
+        });
+        problems.collect()
     }
 
     /// Opens the configured accounts.

@@ -11,7 +11,7 @@ use dray_platform::{
     Route, SendFlags,
 };
 use dray_proto::v1;
-use dray_types::{Clock, Fault, FaultCode, Sha256Digest, TenantId};
+use dray_types::{Clock, ErrorChain, Fault, FaultCode, Sha256Digest, TenantId};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -107,7 +107,9 @@ pub async fn plan_delivery(
     request: DryRunRequest,
 ) -> Result<DryRunPlan, Fault> {
     let accounts = config.accounts(clock).map_err(|error| {
-        Fault::new(FaultCode::InvalidArgument, error.to_string()).detail("config_invalid")
+        // The operator who asked reads the reason, as the log of the service has it.
+        Fault::new(FaultCode::InvalidArgument, ErrorChain(&error).to_string())
+            .detail("config_invalid")
     })?;
     let DryRunRequest {
         target,
@@ -115,7 +117,9 @@ pub async fn plan_delivery(
         flags,
         files,
     } = request;
-    let account = accounts.find(tenant, &target.platform, &target.account)?;
+    let account = accounts
+        .find(tenant, &target.platform, &target.account)
+        .map_err(|error| error.operator_fault())?;
     let delivery = OutgoingDelivery {
         id: String::new(),
         target: target_of(&target),
@@ -331,5 +335,37 @@ mod tests {
     async fn a_chat_that_no_account_serves_is_refused() {
         let fault = dry_run(&Config::default(), Vec::new()).await.unwrap_err();
         assert_eq!(fault.detail, "no_account");
+    }
+
+    #[tokio::test]
+    async fn an_account_that_cannot_be_used_is_refused_with_the_reason() {
+        let mut config = config();
+        let account = config.accounts.get_mut("bot").unwrap();
+        account.telegram = Some(dray_platform_telegram::TelegramOptions {
+            base_url: "foo".to_owned(),
+            ..account.telegram.clone().unwrap()
+        });
+        let account = config.accounts["bot"].open("bot", &Clock::manual(1));
+        let error = account.unwrap_err();
+        let fault = dry_run(&config, Vec::new()).await.unwrap_err();
+        assert_eq!(fault.detail, "config_invalid");
+        assert_eq!(
+            fault.message,
+            format!("the account `bot` cannot be used: {}", ErrorChain(&error))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_chat_that_several_accounts_serve_is_refused_with_their_names() {
+        let mut config = config();
+        let account = config.accounts["bot"].clone();
+        config.accounts.insert("sales".to_owned(), account);
+        let fault = dry_run(&config, Vec::new()).await.unwrap_err();
+        assert_eq!(fault.detail, "no_account");
+        assert_eq!(
+            fault.message,
+            "Several accounts serve telegram: bot, sales."
+        );
+        assert!(fault.advice.contains("telegram/bot:CHAT"), "{fault:?}");
     }
 }

@@ -4,6 +4,7 @@ use dray_bus::PublishError;
 use dray_proto::convert::InvalidMessage;
 use dray_types::{Fault, FaultCode};
 
+use crate::accounts::AccountLookupError;
 use crate::records::RecordError;
 
 /// The failure of a call or of work as a whole.
@@ -26,9 +27,9 @@ pub enum DeliveryError {
     /// Policy does not allow this target or sandbox.
     #[error("policy does not allow this {0}")]
     NotAllowed(&'static str),
-    /// No account serves the target.
-    #[error("no account serves {0}")]
-    NoAccount(String),
+    /// No account can be chosen for the target.
+    #[error(transparent)]
+    NoAccount(#[from] AccountLookupError),
     /// No account serves the target on this replica, but another one may have it.
     #[error("left to another replica: {0}")]
     OtherReplica(Box<DeliveryError>),
@@ -68,18 +69,22 @@ impl From<DeliveryError> for Fault {
             )
             .detail("not_allowed")
             .advice("Send to the session's own chat, from its own sandbox."),
-            DeliveryError::NoAccount(_) => Self::new(
-                FaultCode::Unsupported,
-                "No account is configured for this chat's platform.",
-            )
-            .detail("no_account")
-            .advice("Tell the operator to configure one."),
+            DeliveryError::NoAccount(error) => error.into(),
             DeliveryError::OtherReplica(_) => left_to_other_replica(),
-            DeliveryError::NotFound(description) => Self::new(
-                FaultCode::NotFound,
-                format!("The {description} does not exist."),
-            )
-            .detail("not_found"),
+            DeliveryError::NotFound(description) => {
+                let advice = match description {
+                    "delivery" => {
+                        "Check the id; a new delivery is known when a worker has taken it."
+                    }
+                    _ => "",
+                };
+                Self::new(
+                    FaultCode::NotFound,
+                    format!("The {description} does not exist."),
+                )
+                .detail("not_found")
+                .advice(advice)
+            }
             DeliveryError::UnderWay => Self::new(
                 FaultCode::InvalidArgument,
                 "The delivery is still under way.",

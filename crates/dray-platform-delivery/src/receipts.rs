@@ -24,6 +24,9 @@ use crate::resend::can_resend;
 /// Longest wait for the end of a delivery.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
+/// Time in which a reply reaches its caller.
+const REPLY_TIME: Duration = Duration::from_millis(500);
+
 /// Longest time for reading the changes of the index for a list: below the timeout of a page of the console.
 const INDEX_TIMEOUT: Duration = Duration::from_secs(3);
 /// Delay after which a caller may ask again for a list whose changes were not read in time.
@@ -84,8 +87,15 @@ impl ReceiptService {
             if is_over || Instant::now() >= until {
                 return found.ok_or(DeliveryError::NotFound("delivery"));
             }
+            let delay = delay.next_delay();
+            // A delivery is unknown until a worker takes it, so an unknown one is waited for as well. Without a reply in
+            // time, the caller would not learn that it is unknown.
+            let remaining_time = meta.deadline.remaining(self.clock.now_ms());
+            if found.is_none() && remaining_time <= delay + REPLY_TIME {
+                return Err(DeliveryError::NotFound("delivery"));
+            }
             // The receipt is polled, because the delivery may end in another replica, and one key is a cheap read.
-            tokio::time::sleep(delay.next_delay()).await;
+            tokio::time::sleep(delay).await;
         }
     }
 
@@ -359,5 +369,30 @@ fn store_unreachable(error: dray_bus::KeyError) -> DeliveryError {
     DeliveryError::ServiceFault {
         description: "the deliveries",
         fault: Box::new(Fault::from(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Deadline;
+
+    use super::*;
+    use crate::tests::fixture::DeliveryFixture;
+
+    #[tokio::test]
+    async fn an_unknown_delivery_is_reported_before_the_deadline_of_the_caller() {
+        let fixture = DeliveryFixture::new().await;
+        let soon = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(400));
+        let meta = fixture.meta("q").with_deadline(soon);
+        let outcome = v1::DeliveryOutcomeRequest {
+            delivery_id: "none".to_owned(),
+            wait_ms: 30_000,
+        };
+        let reply = fixture.replica.receipts.outcome(&meta, &outcome);
+        let reply = tokio::time::timeout(Duration::from_secs(20), reply).await;
+        let error = reply.expect("a reply before the wait ends").unwrap_err();
+        let fault = Fault::from(error);
+        assert_eq!(fault.detail, "not_found");
+        assert!(fault.advice.contains("Check the id"), "{fault:?}");
     }
 }

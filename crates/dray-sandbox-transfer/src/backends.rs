@@ -108,7 +108,8 @@ impl Backends {
     /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
         let backend = self.backend(&address.backend)?;
-        within_open_timeout("finding the sandbox", backend.backend.resolve(address)).await
+        let found = within_open_timeout("finding the sandbox", backend.backend.resolve(address));
+        found.await.map_err(|error| address_error(address, error))
     }
 
     /// The engine of exactly this incarnation, opened when it is not open yet.
@@ -142,7 +143,8 @@ impl Backends {
     pub async fn open_address(&self, address: &Address) -> Result<Handle, Error> {
         let opened = self.backend(&address.backend)?;
         let opening = opened.backend.open_address(address);
-        let sandbox = within_open_timeout("opening the sandbox", opening).await?;
+        let sandbox = within_open_timeout("opening the sandbox", opening).await;
+        let sandbox = sandbox.map_err(|error| address_error(address, error))?;
         let handle = sandbox.handle().clone();
         opened.keep(&handle, sandbox);
         Ok(handle)
@@ -185,6 +187,20 @@ impl OpenBackend {
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The error of an address that could not be found or opened. A name that is refused here is that of the sandbox, not of
+/// a file in it.
+fn address_error(address: &Address, error: Error) -> Error {
+    match error {
+        Error::Sandbox(source) if source.kind() == ErrorKind::InvalidName => {
+            Error::InvalidAddress {
+                kind: address.backend.clone(),
+                source,
+            }
+        }
+        error => error,
     }
 }
 

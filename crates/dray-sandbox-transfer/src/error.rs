@@ -41,6 +41,15 @@ pub enum Error {
     /// The backend is not configured.
     #[error("the backend `{0}` does not exist")]
     NoBackend(String),
+    /// No sandbox of the kind can have this name.
+    #[error("no sandbox of the kind `{kind}` can have this name")]
+    InvalidAddress {
+        /// The kind in the address.
+        kind: String,
+        /// The reason of the backend, for the log.
+        #[source]
+        source: dray_sandbox::Error,
+    },
     /// This tenant may not name sandboxes.
     #[error("the tenant may not name sandboxes by address")]
     AddressDenied,
@@ -97,6 +106,7 @@ impl From<Error> for Fault {
             )
             .detail("no_backend")
             .advice("Ask an operator to set them up in section `sandbox-transfer` of the configuration."),
+            Error::InvalidAddress { kind, .. } => invalid_address(&kind),
             Error::AddressDenied => Self::new(
                 FaultCode::Denied,
                 "Sandboxes may not be named here; only the session's own may be used.",
@@ -118,6 +128,24 @@ impl From<Error> for Fault {
             Error::Sandbox(error) => sandbox(&error),
         }
     }
+}
+
+/// The fault of an address whose name no sandbox of this kind can have. Its detail is that of a file's name, as the
+/// pages of the kinds say.
+fn invalid_address(kind: &str) -> Fault {
+    let (message, advice) = match kind {
+        "local" => (
+            "A local sandbox is named by an absolute path.",
+            "Write the whole path, as in local:/srv/box.",
+        ),
+        _ => (
+            "No sandbox of this kind can have this name.",
+            "Check the name; docs/backends/ says how the sandboxes of each kind are named.",
+        ),
+    };
+    Fault::new(FaultCode::InvalidArgument, message)
+        .detail(ErrorKind::InvalidName.as_str())
+        .advice(advice)
 }
 
 /// The fault code of each kind.
@@ -168,7 +196,9 @@ const fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::Exists => "Choose another name, or allow renaming or overwriting.",
         ErrorKind::InvalidName => "Use a shorter or simpler name.",
         ErrorKind::ChangedDuringTransfer => "Try again when nothing writes to the file.",
-        ErrorKind::SandboxGone => "Bind the session to a sandbox that exists.",
+        ErrorKind::SandboxGone => {
+            "Check the name of the sandbox, or bind the session to one that exists."
+        }
         ErrorKind::SandboxStopped | ErrorKind::SandboxPaused => "Start the sandbox again.",
         ErrorKind::Auth => "Ask an operator to check the credentials or the host key.",
         ErrorKind::NotDirectory

@@ -104,13 +104,17 @@ impl SessionBinding {
     }
 
     /// Binds a sandbox to the session unless it has one. `{session}` in the address is replaced by the id of the
-    /// session. If the sandbox cannot be bound, the turn continues without the tools of sandboxes.
-    pub async fn bind(&self, address: &str) {
+    /// session.
+    ///
+    /// # Errors
+    ///
+    /// The sandbox could not be bound, so the turn has no tools of sandboxes. The failure is logged.
+    pub async fn bind(&self, address: &str) -> Result<(), CallFailure> {
         let Some(session) = &self.scope.session else {
-            return;
+            return Ok(());
         };
         if self.bound().await.sandbox.is_some() {
-            return;
+            return Ok(());
         }
         let services = &self.scope.services;
         let time = services.config.call_timeout.as_duration();
@@ -124,11 +128,15 @@ impl SessionBinding {
             Ok(bound) => {
                 // An error means that a concurrent call has bound the session as well.
                 let _ = self.bound_in_turn.set(bound);
+                Ok(())
             }
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "could not bind a sandbox to a session"
-            ),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "could not bind a sandbox to a session"
+                );
+                Err(error)
+            }
         }
     }
 

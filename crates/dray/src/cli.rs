@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use dray_service::config::SOCKET_ADDRESS_RULE;
 use dray_types::{ByteSize, TenantId};
 
 pub(crate) use bench::BenchArgs;
@@ -54,6 +55,11 @@ const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
 /// Parses a time in whole seconds.
 fn seconds_parser() -> RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=MAX_SECONDS)
+}
+
+/// Parses an IP address with a port.
+fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| SOCKET_ADDRESS_RULE)
 }
 
 /// Parses a size above 0.
@@ -239,23 +245,23 @@ pub(crate) struct UpArgs {
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Address of the health and metrics endpoint.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) http: Option<SocketAddr>,
     /// Address of the gRPC endpoint. One that other machines reach needs TLS and identities of callers (docs/grpc.md).
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) grpc: Option<SocketAddr>,
     /// Address of the chat endpoint. Default: 127.0.0.1:5000.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) chat: Option<SocketAddr>,
     /// Address of the endpoint of tickets (`dray ticket`), for example `127.0.0.1:7340`.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) tickets: Option<SocketAddr>,
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL", requires = "tickets")]
     pub(crate) tickets_url: Option<String>,
     /// Address on which links of previews are served (`dray preview`, console). Default:
     /// `sandbox-transfer.preview.listen`, or else a free port of loopback; with --only there is none by default.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) preview: Option<SocketAddr>,
     /// Directory of manifests. Each `NAME.json` is an agent, which the chat endpoint offers as the model NAME.
     #[arg(long, value_name = "DIR")]
@@ -416,7 +422,12 @@ pub(crate) enum ConfigCommand {
 #[derive(Debug, Args)]
 pub(crate) struct HealthcheckArgs {
     /// Address of the health endpoint.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9464",
+        value_parser = socket_address,
+    )]
     pub(crate) http: SocketAddr,
     /// The probe: live, ready or started.
     #[arg(long, default_value = "ready")]

@@ -27,7 +27,7 @@ use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
 use self::configuration::without_listeners;
 pub(crate) use self::configuration::{
-    config_section, config_sources, load_config, load_service_config,
+    check_accounts, config_section, config_sources, load_config, load_service_config,
 };
 use self::home::is_default_state;
 pub(crate) use self::home::{home_directory, with_home};
@@ -174,6 +174,13 @@ impl SystemConnection {
     /// Opens the store alone, as the artifact commands need it. Where `dray up` serves the state directory, its
     /// endpoint is used.
     pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        let sources = config_sources(global)?;
+        let loaded = load_config(&sources)?;
+        let bus: BusSection = config_section(&loaded, "bus")?;
+        // The store of the home directory is not that of a system whose bus is named; a named directory may be.
+        if bus.mode == BusMode::Nats && is_default_state(&sources)? {
+            refuse_embedded_store(&config_section(&loaded, "store")?)?;
+        }
         Self::open_store_alone(global, false).await
     }
 
@@ -430,15 +437,20 @@ pub(crate) fn read_key_file(file: &Path) -> Result<Secret, CommandFailure> {
 
 /// The content of a running system is in a store that the command line must name: an embedded one belongs to one
 /// process.
-async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, CommandFailure> {
-    let store: StoreSection = config_section(loaded, "store")?;
-    if store.mode == StoreMode::Embedded {
-        return Err(CommandFailure::Usage(
+fn refuse_embedded_store(store: &StoreSection) -> Result<(), CommandFailure> {
+    match store.mode {
+        StoreMode::Embedded => Err(CommandFailure::Usage(
             "services behind NATS keep content in their own store: name it with --s3 URL (and its credentials in \
              DRAY_STORE__S3__ACCESS_KEY and DRAY_STORE__S3__SECRET_KEY)"
                 .to_owned(),
-        ));
+        )),
+        StoreMode::S3 => Ok(()),
     }
+}
+
+async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, CommandFailure> {
+    let store: StoreSection = config_section(loaded, "store")?;
+    refuse_embedded_store(&store)?;
     Store::open(&store.s3, clock.clone())
         .await
         .map_err(|error| CommandFailure::Unreachable {

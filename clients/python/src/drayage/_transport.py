@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from drayage import v1
+from drayage import methods, v1
 from drayage._method import Endpoint
 from drayage.faults import (
     DrayageError,
@@ -33,7 +33,11 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 60_000),
 ]
 STATUS_DETAILS = "grpc-status-details-bin"
-_WEB_SCHEME = re.compile(r"(https?|grpcs?)://", re.IGNORECASE)
+SERVICES = sorted({method.service for method in vars(methods).values() if isinstance(method, Endpoint)})
+"""Full names of the services of the contracts, such as `dray.v1.Sandboxes`."""
+_GRPC_SCHEME = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+"""Schemes of gRPC (https://github.com/grpc/grpc/blob/master/doc/naming.md); what follows is in the form of the scheme."""
+_HOST_AND_PORT = re.compile(r"(\[[^\[\]\s/]+\]|[^\s/:@?#\[\]]+):([0-9]{1,5})")
 MAX_ATTEMPT_SECONDS = 86_400.0
 """Longest time of one attempt. gRPC takes an infinite or very large time for one that has passed."""
 
@@ -66,6 +70,9 @@ class Connection:
     endpoints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for service in self.endpoints:
+            if service not in SERVICES:
+                raise ValueError(f"`endpoints` has no service `{service}`; the services are {', '.join(SERVICES)}")
         for target in (self.target, *self.endpoints.values()):
             _check_target(target)
         check_metadata("token", self.token)
@@ -226,9 +233,17 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _check_target(target: str) -> None:
-    """Raises for an address with a scheme of the web, which gRPC would look up as a name for as long as the retries last."""
-    if not isinstance(target, str) or not target or _WEB_SCHEME.match(target):
-        raise ValueError(f"`{target}` is not an address such as files.example.org:50051, without a scheme")
+    """Raises for what is neither a host with its port nor an address with a scheme of gRPC. gRPC takes a port modulo 65536,
+    uses 443 where there is none, and looks up everything else as a name for as long as the retries last."""
+    if isinstance(target, str):
+        if _GRPC_SCHEME.match(target):
+            return
+        parts = _HOST_AND_PORT.fullmatch(target)
+        if parts and 1 <= int(parts[2]) <= 65_535:
+            return
+    raise ValueError(
+        f"`{target}` is not an address such as files.example.org:50051, a host and a port from 1 to 65535 without a scheme"
+    )
 
 
 def _is_loopback(target: str) -> bool:

@@ -187,6 +187,23 @@ fn several_people_never_share_a_sandbox_by_default() {
 }
 
 #[test]
+fn an_address_that_can_name_no_sandbox_is_refused() {
+    for address in ["foo", "", ":web", "docker:", "Docker:web", "local:box"] {
+        check(
+            |config| config.sandbox = Some(address.to_owned()),
+            "sandbox",
+        );
+    }
+    for address in ["docker:agent-{session}", "ssh:me@host:22", "local:/srv/box"] {
+        let config = Config {
+            sandbox: Some(address.to_owned()),
+            ..Config::default()
+        };
+        assert_eq!(config.validate(), [], "{address}");
+    }
+}
+
+#[test]
 fn a_model_belongs_to_one_prompt() {
     let mut config = Config::default();
     let models = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

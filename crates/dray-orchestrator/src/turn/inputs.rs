@@ -169,7 +169,7 @@ async fn gather_inputs(
     inline::keep_inline(files.storage.as_ref(), &mut unpacked.messages).await;
     let messages = unpacked.messages;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
-    let (built, model, (skills, mut issues), (), ()) = tokio::join!(
+    let (built, model, (skills, mut issues), unbound, ()) = tokio::join!(
         Box::pin(parts.kinds.build(&sets, audience)),
         model_info(parts, caller, deployment),
         turn_skills(parts, caller, manifest),
@@ -190,7 +190,7 @@ async fn gather_inputs(
     let templates = plan.failures.iter().map(setup::template_issue);
     issues
         .tools
-        .extend(templates.chain(missing).map(to_tool_issue));
+        .extend(templates.chain(missing).chain(unbound).map(to_tool_issue));
     Ok(TurnInputs {
         tools,
         sources,
@@ -205,11 +205,14 @@ async fn gather_inputs(
     })
 }
 
-/// Binds a session to its sandbox if the operator requires that each session has one.
-async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
-    if let Some(sandbox) = &parts.config.sandbox {
-        files.session.bind(sandbox).await;
-    }
+/// Binds a session to its sandbox if the operator requires that each session has one. Returns the issue of one that
+/// cannot be bound.
+async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) -> Option<SetupIssue> {
+    let address = parts.config.sandbox.as_deref()?;
+    let failure = files.session.bind(address).await.err()?;
+    // The sandbox of one session may be made later, so its absence is only logged.
+    let is_for_all = !address.contains("{session}");
+    is_for_all.then(|| SetupIssue::of_set("sandbox", failure.to_string()))
 }
 
 fn to_tool_issue(issue: SetupIssue) -> ToolIssue {

@@ -32,6 +32,7 @@ mod packages;
 mod plain;
 mod questions;
 mod responses;
+mod sandboxes;
 mod sign_in;
 mod sign_in_users;
 mod tool_access;

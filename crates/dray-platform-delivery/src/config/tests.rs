@@ -139,6 +139,32 @@ fn bots_and_mailboxes_receive_messages() {
 }
 
 #[test]
+fn an_account_that_cannot_be_opened_is_named_with_its_reason() {
+    let hook = dray_platform_webhook::WebhookAddress {
+        url: Secret::new("http://example.org/in"),
+        ..dray_platform_webhook::WebhookAddress::default()
+    };
+    let hooks = AccountConfig {
+        webhook: Some(dray_platform_webhook::WebhookOptions {
+            hooks: BTreeMap::from([("ci".to_owned(), hook)]),
+            ..dray_platform_webhook::WebhookOptions::default()
+        }),
+        ..AccountConfig::default()
+    };
+    let config = Config {
+        accounts: BTreeMap::from([("hooks".to_owned(), hooks)]),
+        ..Config::default()
+    };
+    assert_eq!(config.validate(), [], "other services have no secrets");
+    let problems = config.unusable_accounts(&Clock::default());
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}");
+    };
+    assert_eq!(problem.field, "accounts.hooks");
+    assert!(problem.message.contains("url must be https"), "{problem:?}");
+}
+
+#[test]
 fn policy_lists_a_chat_or_all_chats_of_a_platform() {
     let config = Config {
         allowed_targets: vec!["telegram:42".to_owned(), "slack/work:*".to_owned()],

@@ -147,24 +147,20 @@ impl Sender {
         }
         let mut run = DeliveryRun::new(&self.context, meta.clone(), key, stored, cancel.clone());
         let target = work.target.clone().unwrap_or_default();
-        let account =
-            match self
-                .turns
-                .places
-                .accounts
-                .find(&meta.tenant, &target.platform, &target.account)
-            {
-                Ok(account) => account,
-                Err(error) if self.may_have_account_elsewhere(run.record()) => {
-                    return Err(DeliveryError::OtherReplica(Box::new(error)));
-                }
-                Err(error) => {
-                    error.log("a delivery has no account");
-                    return run
-                        .refuse_all(FileFailureKind::NoAccount, &dray_types::Fault::from(error))
-                        .await;
-                }
-            };
+        let accounts = &self.turns.places.accounts;
+        let found = accounts.find(&meta.tenant, &target.platform, &target.account);
+        let account = match found.map_err(DeliveryError::from) {
+            Ok(account) => account,
+            Err(error) if self.may_have_account_elsewhere(run.record()) => {
+                return Err(DeliveryError::OtherReplica(Box::new(error)));
+            }
+            Err(error) => {
+                error.log("a delivery has no account");
+                return run
+                    .refuse_all(FileFailureKind::NoAccount, &dray_types::Fault::from(error))
+                    .await;
+            }
+        };
         let chat_id = self.turns.places.current_chat(&account, &target.chat).await;
         let chat = chat_of(
             &account.id(),

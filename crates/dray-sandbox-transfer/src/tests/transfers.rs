@@ -277,6 +277,28 @@ async fn only_set_up_kinds_and_allowed_tenants_name_sandboxes() {
 }
 
 #[tokio::test]
+async fn an_address_that_no_sandbox_can_have_is_refused_as_such() {
+    let fixture = TransferFixture::new().await;
+    let probe = v1::ProbeSandboxRequest {
+        sandbox: Some(address("local:box")),
+    };
+    let bind = v1::BindSessionRequest {
+        session: "s1".to_owned(),
+        sandbox: "local:box".to_owned(),
+        ..v1::BindSessionRequest::default()
+    };
+    for fault in [
+        fixture.ask(&probe).await.unwrap_err(),
+        fixture.ask(&bind).await.unwrap_err(),
+    ] {
+        assert_eq!(fault.detail, "invalid_name");
+        assert!(fault.message.contains("absolute path"), "{fault:?}");
+        assert!(fault.advice.contains("local:/srv/box"), "{fault:?}");
+    }
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn claims_of_another_tenant_are_refused() {
     let fixture = TransferFixture::new().await;
     let (path, sandbox) = fixture.sandbox("one");

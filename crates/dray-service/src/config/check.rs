@@ -19,6 +19,12 @@ pub(super) struct FindingCollector<'a> {
     pub(super) contenders: Vec<VariableClaim>,
 }
 
+/// What a setting that is an address must be, as the rest of a sentence.
+pub const SOCKET_ADDRESS_RULE: &str =
+    "must be an IP address and a port, such as 127.0.0.1:50051 (port 0 takes a free one)";
+/// The beginning of the standard library's message for other text.
+const SOCKET_ADDRESS_ERROR: &str = "invalid socket address";
+
 /// The value of one variable for a field that several variables can set.
 pub(super) struct VariableClaim {
     pub(super) section: &'static str,
@@ -173,7 +179,9 @@ impl<'a> FindingCollector<'a> {
         // Without a source the default is wrong, or a combination of fields is.
         let source = merged.source_of(&key).unwrap_or("default");
         let secret = lookup_field(section, &problem.field).is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| display_value(value, secret));
+        let value = merged
+            .find(&key)
+            .and_then(|value| display_value(value, secret));
         self.add_finding(&key, source, value.as_deref(), problem.message.clone());
     }
 
@@ -194,12 +202,15 @@ impl<'a> FindingCollector<'a> {
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| display_value(value, secret));
+        let value = merged
+            .find(&key)
+            .and_then(|value| display_value(value, secret));
         // Serde's messages for these name Rust types; the schema gives better messages for an operator.
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
             .any(|start| error.message.starts_with(start));
         let message = match node {
+            _ if error.message.starts_with(SOCKET_ADDRESS_ERROR) => SOCKET_ADDRESS_RULE.to_owned(),
             Some(node) if is_about_type => expected_text(node),
             _ => error.message.clone(),
         };
@@ -277,15 +288,17 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Formats a value for an error, without secrets.
-pub(super) fn display_value(value: &Value, secret: bool) -> String {
+/// Formats a value for an error, without secrets; `None` for tables, whose fields may be secret.
+pub(super) fn display_value(value: &Value, secret: bool) -> Option<String> {
     match value {
         // An empty secret may be shown as such: it reveals no secret and explains the error.
-        Value::String(text) if text.is_empty() => String::new(),
-        Value::Null => String::new(),
-        _ if secret => "***".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) if text.is_empty() => Some(String::new()),
+        Value::Null => Some(String::new()),
+        _ if secret => Some("***".to_owned()),
+        Value::String(text) => Some(text.clone()),
+        Value::Object(_) => None,
+        Value::Array(items) if items.iter().any(Value::is_object) => None,
+        other => Some(other.to_string()),
     }
 }
 

@@ -13,7 +13,7 @@ use super::report::ConfigReport;
 use super::schema::{CheckedSection, SectionSpec};
 use super::secrets_dir::secrets_layers;
 use super::variable::{flag_layer, variable_layers};
-use super::{ConfigError, ConfigFinding, ConfigSources, Section, SectionReader};
+use super::{ConfigError, ConfigFinding, ConfigProblem, ConfigSources, Section, SectionReader};
 
 /// The sections of a process, and how they are loaded together.
 #[derive(Clone, Debug, Default)]
@@ -192,6 +192,27 @@ impl LoadedConfig {
                     message: "is not a section of this process".to_owned(),
                 }],
             })
+    }
+
+    /// The error of problems that a later check found in a section, with the sources of the values. The values are left
+    /// out, because that of a table may contain secrets.
+    pub fn problem_error(
+        &self,
+        section: &str,
+        problems: impl IntoIterator<Item = ConfigProblem>,
+    ) -> ConfigError {
+        let findings = problems.into_iter().map(|problem| {
+            let key = format!("{section}.{}", problem.field);
+            ConfigFinding {
+                source: self.merged.source_of(&key).unwrap_or("default").to_owned(),
+                key,
+                value: None,
+                message: problem.message,
+            }
+        });
+        ConfigError {
+            findings: findings.collect(),
+        }
     }
 
     /// Whether no source sets `key` (section and field, dots between levels).

@@ -26,6 +26,7 @@ mod variable;
 mod watch;
 
 pub use alias::{AliasParser, AliasValue, VariableAlias};
+pub use check::SOCKET_ADDRESS_RULE;
 pub use environment::Environment;
 pub use error::{ConfigError, ConfigFinding};
 pub use former::FormerName;

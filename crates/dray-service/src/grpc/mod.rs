@@ -45,6 +45,7 @@ use accept::HandshakeListener;
 use auth::AuthRefusal;
 use connection::CertificateNames;
 use identity::CallerIdentity;
+use status::with_size_fault;
 
 use crate::NoDelayListener;
 use crate::router::{BoundCall, CallTransport, stopping_fault};
@@ -213,19 +214,21 @@ impl GrpcEndpoint {
                             stream::answer_stream(&call, &endpoint, tenant.clone(), request);
                         std::future::ready(started)
                     });
-                    return Grpc::new(RawCodec)
+                    let response = Grpc::new(RawCodec)
                         .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                         .server_streaming(streaming, request)
                         .await;
+                    return with_size_fault(response);
                 }
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
                     answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
-                Grpc::new(RawCodec)
+                let response = Grpc::new(RawCodec)
                     // The limit is that of the bus (E-3); tonic's own is 4 MiB.
                     .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
                     .unary(unary, request)
-                    .await
+                    .await;
+                with_size_fault(response)
             })
         }
     }

@@ -3,6 +3,7 @@
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
 use prost::{Message as _, Name as _};
+use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
@@ -36,6 +37,22 @@ pub fn fault_of(status: &Status) -> Option<Fault> {
         // The host before the slash is free (protobuf `Any`); only the type name counts.
         .find(|any| any.type_url.rsplit('/').next() == Some(name.as_str()))?;
     v1::Fault::decode(any.value.as_slice()).ok().map(Into::into)
+}
+
+/// Returns the response with a fault in it where the library refused the request for its size; its own status has none.
+pub(super) fn with_size_fault(response: http::Response<Body>) -> http::Response<Body> {
+    let refused = response.extensions().get::<Status>();
+    let is_too_large = refused
+        .is_some_and(|status| status.code() == Code::OutOfRange && status.details().is_empty());
+    if !is_too_large {
+        return response;
+    }
+    let limit = dray_proto::MESSAGE_LIMIT / 1024;
+    let message = format!("The request is larger than the limit of {limit} KiB.");
+    let fault = Fault::new(FaultCode::TooLarge, message)
+        .detail("message_too_large")
+        .advice("Put large content into a stored file, and name it in the request.");
+    status_of(&fault).into_http()
 }
 
 fn code_of(code: FaultCode) -> Code {

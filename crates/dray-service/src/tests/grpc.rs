@@ -105,13 +105,14 @@ async fn a_request_without_a_tenant_is_refused() {
 async fn a_request_above_the_message_limit_is_refused() {
     let fixture = TestHost::new(&[]).await;
     let url = format!("echo:{}", "x".repeat(dray_proto::MESSAGE_LIMIT));
-    let status = send(
-        channel(&fixture).await,
-        request(&url, &[("dray-tenant", "acme")]),
-    )
-    .await
-    .unwrap_err();
-    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    let (code, fault) = fault(&fixture, &url, &[("dray-tenant", "acme")]).await;
+    assert_eq!(code, Code::OutOfRange);
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::TooLarge, "message_too_large")
+    );
+    assert!(fault.message.contains("128 KiB"), "{fault:?}");
+    assert!(fault.advice.contains("stored file"), "{fault:?}");
 }
 
 #[tokio::test]

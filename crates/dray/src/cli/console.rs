@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use dray_console::ConsoleRole;
 
 use super::oidc::OidcArgs;
+use super::socket_address;
 
 /// Where the console listens unless an option says otherwise.
 pub(crate) const DEFAULT_CONSOLE: &str = "127.0.0.1:7300";
@@ -25,7 +26,12 @@ pub(crate) struct ConsoleCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {
     /// Address of the console. One that other machines reach needs --url with https.
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_CONSOLE)]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = DEFAULT_CONSOLE,
+        value_parser = socket_address,
+    )]
     pub(crate) listen: SocketAddr,
     /// URL under which browsers reach the console where a proxy is in front of it, for example
     /// `https://console.example.org`.
@@ -69,7 +75,7 @@ pub(crate) struct ConsoleLinkArgs {
 pub(crate) struct UpConsoleArgs {
     /// Address of the console. Default: 127.0.0.1:7300, or a free port of loopback where that one is taken. With --only
     /// there is none by default.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) console: Option<SocketAddr>,
     /// URL under which browsers reach the console where a proxy is in front of it.
     #[arg(long, value_name = "URL", requires = "console")]

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
+use super::socket_address;
+
 /// `dray doctor`
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -17,14 +19,14 @@ pub(crate) struct DoctorArgs {
     pub(crate) accounts: bool,
 
     /// Also check this address, on which `dray up --console` will listen.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) console: Option<SocketAddr>,
 
     /// Also check this address, on which `dray up --tickets` will listen.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) tickets: Option<SocketAddr>,
 
     /// Also check this address, on which `dray up --mcp` will listen.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) mcp: Option<SocketAddr>,
 }

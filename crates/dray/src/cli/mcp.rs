@@ -7,7 +7,7 @@ use clap::Args;
 use dray_mcp::ToolName;
 use dray_types::{Period, SessionId};
 
-use super::McpSetupCommand;
+use super::{McpSetupCommand, socket_address};
 
 /// `dray mcp`: serves, or prepares a client.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ pub(crate) struct McpArgs {
     #[arg(long, value_name = "CHAT")]
     pub(crate) to: Option<String>,
     /// Serve streamable HTTP on this address, at `/mcp`, instead of standard input and output.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) http: Option<SocketAddr>,
     /// File with a bearer token for HTTP, with all scopes and for --session. Addresses that other machines reach need
     /// this or --auth-file.
@@ -80,7 +80,7 @@ pub(crate) struct McpArgs {
     pub(crate) allowed_origins: Vec<String>,
     /// Serve tickets on this address, and offer the tools that make them: URLs for files, whose bytes do not reach the
     /// model.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) tickets: Option<SocketAddr>,
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL", requires = "tickets")]
@@ -91,7 +91,7 @@ pub(crate) struct McpArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct UpMcpArgs {
     /// Serve the Model Context Protocol over streamable HTTP on this address, at `/mcp`, as `dray mcp --http` does.
-    #[arg(long = "mcp", value_name = "ADDR")]
+    #[arg(long = "mcp", value_name = "ADDR", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
     /// The only directory of this machine that MCP tools may use. Default: none.
     #[arg(long = "mcp-root", value_name = "DIR", requires = "listen")]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::socket_address;
+
 /// `dray preview`: creates a link to a file or a directory, or manages existing links.
 #[derive(Debug, Args)]
 #[command(
@@ -40,7 +42,7 @@ pub(crate) struct PreviewCreate {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) expires: Option<u32>,
     /// Address on which this command serves the preview; a free port of loopback by default. Not with --nats.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = socket_address)]
     pub(crate) listen: SocketAddr,
 }
 

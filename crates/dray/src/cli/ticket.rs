@@ -6,6 +6,8 @@ use clap::{Args, Subcommand};
 use dray_ticket::TicketDestination;
 use dray_types::{ByteSize, SessionId, Sha256Digest};
 
+use super::socket_address;
+
 /// `dray ticket`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TicketCommand {
@@ -34,7 +36,12 @@ pub(crate) enum TicketCommand {
 #[derive(Debug, Args)]
 pub(crate) struct TicketServe {
     /// Address of the endpoint.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7340")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:7340",
+        value_parser = socket_address,
+    )]
     pub(crate) listen: SocketAddr,
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
     #[arg(long, value_name = "URL")]

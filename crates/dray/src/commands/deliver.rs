@@ -294,7 +294,8 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
         |file: &v1::DeliveredFile| file.failure() == Some(v1::DeliveryErrorKind::NoAccount);
     if report.files.iter().any(lacks_account) {
         lines.push(
-            "Check the name of the platform, and configure an account in `platform-delivery.accounts` (docs/platforms/)."
+            "Check the platform and the account of the target (PLATFORM/ACCOUNT:CHAT), and `platform-delivery.accounts` \
+             (docs/platforms/)."
                 .to_owned(),
         );
     }

@@ -342,7 +342,7 @@ fn letter_failure(error: LetterError) -> CommandFailure {
         .into(),
         other => CommandFailure::Unreachable {
             description: dray_service::host::ErrorChain(&other).to_string(),
-            advice: "Check that the streams exist and that this identity may read them.".to_owned(),
+            advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
         },
     }
 }

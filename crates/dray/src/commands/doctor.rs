@@ -19,7 +19,9 @@ mod system;
 use std::time::Duration;
 
 use dray_service::config::LoadedConfig;
-use dray_service::settings::{GrpcSection, HttpSection, LimitsSection, StateSection};
+use dray_service::settings::{
+    BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, StateSection,
+};
 use serde_json::json;
 
 use self::finding::{Finding, FindingLevel};
@@ -65,7 +67,7 @@ async fn examine(
         }
         Err(other) => return Err(other),
     };
-    findings.extend(check_configuration(loaded.warnings()));
+    findings.extend(check_configuration(&loaded)?);
     let state: StateSection = context::config_section(&loaded, "state")?;
     let limits: LimitsSection = context::config_section(&loaded, "limits")?;
     let egress: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
@@ -76,6 +78,8 @@ async fn examine(
     findings.extend(directories::check_directories(
         &resolver, &transfer, &limits,
     ));
+    let chat: dray_orchestrator::Config = context::config_section(&loaded, "orchestrator")?;
+    findings.extend(chat.manifests.as_deref().map(directories::check_manifests));
     findings.extend(engine::check_engine(&transfer));
     findings.extend(check_listeners(&loaded, doctor, &egress, &transfer).await?);
     findings.push(machine::check_reading(limit).await);
@@ -114,10 +118,7 @@ async fn check_listeners(
     Ok(listeners::check_listeners(addresses, http.listen, limit).await)
 }
 
-fn check_configuration(warnings: &[String]) -> Vec<Finding> {
-    if warnings.is_empty() {
-        return vec![Finding::good("configuration", "it is valid")];
-    }
+fn check_configuration(loaded: &LoadedConfig) -> Result<Vec<Finding>, CommandFailure> {
     let warn = |text: &String| {
         Finding::warning(
             "configuration",
@@ -125,7 +126,20 @@ fn check_configuration(warnings: &[String]) -> Vec<Finding> {
             "Rename or remove it; `dray config show` prints every value with its source.",
         )
     };
-    warnings.iter().map(warn).collect()
+    let mut findings: Vec<_> = loaded.warnings().iter().map(warn).collect();
+    if let Err(failure) = context::check_accounts(loaded) {
+        let advice = "Correct the accounts that are named; docs/platforms/ describes the settings of each platform.";
+        let bus: BusSection = context::config_section(loaded, "bus")?;
+        findings.push(match bus.mode {
+            BusMode::Embedded => Finding::problem("configuration", failure.to_string(), advice),
+            // The services of a running system may have secrets that this machine has not.
+            BusMode::Nats => Finding::warning("configuration", failure.to_string(), advice),
+        });
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("configuration", "it is valid"));
+    }
+    Ok(findings)
 }
 
 fn report(global: &GlobalOptions, findings: &[Finding]) {

@@ -168,7 +168,11 @@ async fn show_plan(
         files,
     };
     let tenant = context::tenant_of(global)?;
-    let plan = plan_delivery(&config, &Clock::system(), &tenant, request).await?;
+    let plan = plan_delivery(&config, &Clock::system(), &tenant, request).await;
+    let plan = plan.map_err(|fault| match fault.detail.as_str() {
+        "config_invalid" => CommandFailure::Configuration(fault.message),
+        _ => fault.into(),
+    })?;
     if global.json {
         let document = serde_json::to_string(&plan).unwrap_or_default();
         print_line(&document);

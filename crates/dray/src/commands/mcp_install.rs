@@ -5,21 +5,23 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use clap::Parser as _;
 use dray_mcp::install::bundle::{BundleOptions, PackageError, build_bundle, describe_bundle};
 use dray_mcp::install::registry::{PublishedBundle, RegistryOptions, server_json};
 use dray_mcp::install::{
-    ClientDirectories, InstallAction, InstallError, InstallOptions, OperatingSystem, ServerLaunch,
-    install,
+    ClientDirectories, InstallAction, InstallError, InstallOptions, InstallScope, OperatingSystem,
+    ServerLaunch, install,
 };
 use dray_types::{Fault, FaultCode};
 use serde_json::json;
 
 use crate::cli::{
-    Cli, DrayCommand, GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs,
-    McpSetupCommand, argument_problem,
+    GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand,
 };
 use crate::outcome::{CommandFailure, print_line};
+
+mod server_args;
+
+use self::server_args::{RelativePaths, server_args};
 
 /// Runs one of the commands that prepare clients. None of them needs a bus or a store.
 pub(crate) fn run(global: &GlobalOptions, command: &McpSetupCommand) -> Result<(), CommandFailure> {
@@ -71,43 +73,15 @@ fn server_launch(args: &McpInstallArgs) -> Result<ServerLaunch, CommandFailure> 
     let command = program.into_os_string().into_string().map_err(|path| {
         CommandFailure::Usage(format!("the path {} is not UTF-8", path.display()))
     })?;
+    let relative_paths = match args.scope {
+        Some(InstallScope::Project) => RelativePaths::Keep,
+        Some(InstallScope::User) | None => RelativePaths::MakeAbsolute,
+    };
     Ok(ServerLaunch::Stdio {
         command,
-        args: server_args(&args.server_args)?,
+        args: server_args(&args.server_args, relative_paths)?,
         env: args.env.iter().cloned().collect(),
     })
-}
-
-/// The arguments of the program that start the server. Options that `dray mcp` would refuse are refused here, because a
-/// client shows at most that its server ended.
-fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
-    let arguments = std::iter::once("mcp".to_owned());
-    let arguments: Vec<_> = arguments.chain(options.iter().cloned()).collect();
-    let program = std::iter::once("dray".to_owned());
-    let refused = |problem: &str| {
-        CommandFailure::Usage(format!(
-            "the options of the server after `--` are invalid: {problem}"
-        ))
-    };
-    match Cli::try_parse_from(program.chain(arguments.iter().cloned())) {
-        // This is help or the version.
-        Err(error) if !error.use_stderr() => {
-            Err(refused("the server would print a help text and end"))
-        }
-        Err(error) => Err(refused(&argument_problem(&error))),
-        Ok(Cli {
-            command: DrayCommand::Mcp(server),
-            ..
-        }) if server.setup.is_none() => match server.serve.http {
-            // The client reads the standard output of the program that it starts.
-            Some(_) => Err(refused(
-                "with `--http` the server does not use standard input and output; start it separately, and name its \
-                 address with `--url`",
-            )),
-            None => Ok(arguments),
-        },
-        Ok(_) => Err(refused("the options name another command")),
-    }
 }
 
 /// The absolute path of the named program, or of this one.
@@ -177,7 +151,7 @@ fn run_bundle(global: &GlobalOptions, args: &McpBundleArgs) -> Result<(), Comman
         binary: program_path(args.binary.as_deref())?,
         system: args.system.unwrap_or(OperatingSystem::current()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        args: server_args(&args.server_args)?,
+        args: server_args(&args.server_args, RelativePaths::Refuse)?,
         output: args.output.clone(),
     })
     .map_err(package_failure)?;

@@ -11,7 +11,7 @@ use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 
 /// Prefix of the address of a directory.
-const LOCAL_PREFIX: &str = "local:";
+pub(super) const LOCAL_PREFIX: &str = "local:";
 
 /// The absolute path in a local address; `None` for other addresses.
 fn local_directory(sandbox: &str) -> Option<PathBuf> {

@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(
             report_lines(&report(|_| {})),
             [
-                "2023-11-14T22:13:20Z  d1  delivered          report.pdf  42 KB  sha256:abababababababab  -> telegram:42  \
+                "2023-11-14T22:13:20.000Z  d1  delivered          report.pdf  42 KB  sha256:abababababababab  -> telegram:42  \
               as document  message 77"
             ]
         );

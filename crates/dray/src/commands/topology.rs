@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::{GlobalOptions, TopologyCommand};
 use crate::context::SystemConnection;
-use crate::outcome::{CommandFailure, print_line};
+use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Applies or checks the topology. Differences are a failure.
 pub(crate) async fn run(
@@ -41,6 +41,9 @@ pub(crate) async fn run(
     } else {
         for mismatch in &mismatches {
             print_line(&format!("differs: {mismatch}"));
+        }
+        if matches!(topology, TopologyCommand::Check { .. }) {
+            print_note("`dray topology apply` with the same options makes and updates them.");
         }
     }
     if mismatches.is_empty() {

@@ -1,6 +1,9 @@
 //! The configuration of a command: where its values come from, and how it is read.
 
+use dray_platform_delivery::PlatformDelivery;
+use dray_service::Service as _;
 use dray_service::config::{ConfigSources, Environment, FieldOverride, LoadedConfig};
+use dray_types::Clock;
 
 use super::all_services_host;
 use crate::cli::GlobalOptions;
@@ -53,6 +56,18 @@ pub(crate) fn load_service_config(sources: &ConfigSources) -> Result<LoadedConfi
     all_services_host(sources.clone())
         .load()
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
+}
+
+/// Refuses accounts on platforms that their service could not open. Loading does not look for them, because other
+/// services load the same file without the secrets of the accounts.
+pub(crate) fn check_accounts(loaded: &LoadedConfig) -> Result<(), CommandFailure> {
+    let delivery: dray_platform_delivery::Config = config_section(loaded, PlatformDelivery::NAME)?;
+    let problems = delivery.unusable_accounts(&Clock::system());
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let error = loaded.problem_error(PlatformDelivery::NAME, problems);
+    Err(CommandFailure::Configuration(error.to_string()))
 }
 
 /// One section of the configuration, checked.

@@ -59,10 +59,22 @@ fn an_unset_value_is_shown_as_empty_even_if_it_is_secret() {
     use crate::config::check::display_value;
     for secret in [true, false] {
         for value in [serde_json::Value::Null, "".into()] {
-            assert_eq!(display_value(&value, secret), "", "{secret} {value}");
+            let shown = display_value(&value, secret);
+            assert_eq!(shown.as_deref(), Some(""), "{secret} {value}");
         }
     }
-    assert_eq!(display_value(&"hunter2".into(), true), "***");
+    let shown = display_value(&"hunter2".into(), true);
+    assert_eq!(shown.as_deref(), Some("***"));
+}
+
+#[test]
+fn a_table_is_not_shown_because_its_fields_may_be_secret() {
+    use crate::config::check::display_value;
+
+    let account = serde_json::json!({ "token": "hunter2" });
+    let list = serde_json::json!([account]);
+    assert_eq!(display_value(&account, false), None);
+    assert_eq!(display_value(&list, false), None);
 }
 
 #[test]

@@ -68,6 +68,19 @@ pub(super) fn check_directories(
     findings
 }
 
+/// Checks that the orchestrator can read its directory of manifests, without which it does not start.
+pub(super) fn check_manifests(path: &Path) -> Finding {
+    let shown = path.display();
+    match path.read_dir() {
+        Ok(_) => Finding::good("manifests", format!("{shown} can be read")),
+        Err(error) => Finding::problem(
+            "manifests",
+            format!("{shown} in `orchestrator.manifests` cannot be read: {error}"),
+            "Make the directory, or correct `orchestrator.manifests`.",
+        ),
+    }
+}
+
 /// Checks the free space of the spool directory: less than `needed` is a problem, and a directory that is nearly full
 /// by the rule for the state directory is a warning. `None` for a directory that cannot be examined, which has its own
 /// finding.
@@ -228,6 +241,18 @@ mod tests {
         assert!(subjects(&transfer).contains(&local));
         transfer.kinds.retain(|kind| kind != "local");
         assert!(!subjects(&transfer).contains(&local));
+    }
+
+    #[test]
+    fn manifests_that_cannot_be_read_are_a_problem() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(check_manifests(directory.path()).level, FindingLevel::Good);
+        let missing = check_manifests(&directory.path().join("missing"));
+        assert_eq!(missing.level, FindingLevel::Problem);
+        assert!(
+            missing.text.contains("`orchestrator.manifests`"),
+            "{missing:?}"
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Checks of the files that `egress-fetcher` reads at its start: policy files, those for TLS with clients of the proxy,
-//! and the certificate of its interception authority. Without them it does not start.
+//! Checks of the files that `egress-fetcher` reads at its start: policy files, its CA bundle, those for TLS with clients of
+//! the proxy, and the certificate of its interception authority. Without them it does not start.
 
 use std::path::Path;
 
 use dray_egress_fetcher::policy_files::PolicyBytes;
 use dray_egress_fetcher::proxy::authority::{AuthorityError, InterceptionAuthority};
 use dray_egress_fetcher::proxy::client_tls::check_files;
+use dray_egress_fetcher::tls::TlsClient;
 use dray_types::{Clock, ErrorChain};
 
 use super::finding::Finding;
@@ -14,6 +15,7 @@ use super::finding::Finding;
 pub(super) async fn check_egress_files(config: &dray_egress_fetcher::Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(config.policy_path.as_deref().map(check_policy));
+    findings.extend(config.ca_bundle.as_deref().map(check_ca_bundle));
     let Some(proxy) = config.compile().ok().and_then(|compiled| compiled.proxy) else {
         return findings;
     };
@@ -49,6 +51,33 @@ fn check_policy(path: &Path) -> Finding {
             "egress policy",
             format!("`egress-fetcher.policy_path`: {}", ErrorChain(&error)),
             "Correct what is named; `dray policy test` checks the files too.",
+        ),
+    }
+}
+
+fn check_ca_bundle(path: &Path) -> Finding {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return Finding::problem(
+                "CA bundle",
+                format!(
+                    "{} in `egress-fetcher.ca_bundle` cannot be read: {error}",
+                    path.display()
+                ),
+                "Correct the path, or let this user read the file.",
+            );
+        }
+    };
+    match TlsClient::new(Some(&text)) {
+        Ok(_) => Finding::good(
+            "CA bundle",
+            format!("the certificates in {} can be used", path.display()),
+        ),
+        Err(error) => Finding::problem(
+            "CA bundle",
+            format!("`egress-fetcher.ca_bundle`: {}", ErrorChain(&error)),
+            "Name a file with certificates in PEM format.",
         ),
     }
 }
@@ -109,6 +138,26 @@ mod tests {
             };
             assert_eq!((*found, subject.as_str()), (level, "egress policy"));
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ca_bundle_that_cannot_be_used_is_a_problem() {
+        let directory = tempfile::tempdir().unwrap();
+        let broken = directory.path().join("ca.pem");
+        let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&broken, text).unwrap();
+        for path in [directory.path().join("missing.pem"), broken] {
+            let bundle = Some(dray_types::FileSetting::from(path));
+            let findings = findings_of(|config| config.ca_bundle = bundle).await;
+            let [(level, subject, text)] = &findings[..] else {
+                panic!("{findings:?}");
+            };
+            assert_eq!(
+                (*level, subject.as_str()),
+                (FindingLevel::Problem, "CA bundle")
+            );
+            assert!(text.contains("egress-fetcher.ca_bundle"), "{text}");
         }
     }
 

@@ -128,7 +128,7 @@ fn judge_probe(error: &ProbeError) -> Finding {
         ProbeError::Denied { .. } | ProbeError::Transport(TransportError::Denied(_)) => {
             Finding::good("bus", "connected; this identity may not read streams")
         }
-        ProbeError::Transport(TransportError::NotProvisioned(_)) => Finding::problem(
+        ProbeError::NotProvisioned(_) => Finding::problem(
             "bus",
             text,
             "Run `dray topology apply` with an identity that may manage streams.",

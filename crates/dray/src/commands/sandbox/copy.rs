@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::direct::{self, run_until};
 use super::end::{CopyEndpoint, check_directory, local_path};
-use super::operands::CopyOperand;
+use super::operands::{CopyOperand, with_path_advice};
 use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join_path};
 use super::report::{CopyReport, FileReport, interrupted};
 use super::{call_service, explain_failure, sandbox_ref};
@@ -141,7 +141,7 @@ async fn open_operand<'a>(
         return Ok(CopyEndpoint::Local);
     };
     let opened = open_endpoint(global, reach, sandbox).await;
-    opened.map_err(|failure| explain_failure(failure, sandbox, false))
+    opened.map_err(|failure| with_path_advice(explain_failure(failure, sandbox, false), sandbox))
 }
 
 async fn open_endpoint<'a>(

@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use dray_presentation::name;
+
 use crate::cli::{SandboxCommand, SandboxCp, SandboxPut};
 use crate::commands::reach;
 use crate::outcome::CommandFailure;
@@ -167,6 +169,24 @@ impl SandboxCp {
     }
 }
 
+/// Adds how a path is written, where the end of a sandbox's name may have been meant as one: `docker:web:data.csv`.
+pub(super) fn with_path_advice(failure: CommandFailure, sandbox: &str) -> CommandFailure {
+    let (address, path) = sandbox.rsplit_once(':').unwrap_or_default();
+    // The number is the port of a host.
+    let is_port = path.bytes().all(|byte| byte.is_ascii_digit());
+    match failure {
+        CommandFailure::Fault(fault) if address.contains(':') && !is_port => {
+            let [address, path] = [address, path].map(|part| name::shown_text(part, 200));
+            let advice = format!(
+                "{} A path in a sandbox begins with `/`, `~` or `.`: if {path} is one, write {address}:./{path}.",
+                fault.advice
+            );
+            fault.advice(advice.trim_start()).into()
+        }
+        failure => failure,
+    }
+}
+
 /// The addresses of all sandboxes that a command names.
 pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, CommandFailure> {
     Ok(match command {
@@ -195,6 +215,7 @@ pub(super) fn named_sandboxes(command: &SandboxCommand) -> Result<Vec<String>, C
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use dray_types::{Fault, FaultCode};
 
     use super::*;
     use crate::cli::{Cli, DrayCommand};
@@ -261,6 +282,24 @@ mod tests {
         ] {
             let message = put(operands).parse().unwrap_err().to_string();
             assert!(message.contains(expected), "{operands:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_name_whose_end_may_be_a_path_is_reported_with_the_form_of_paths() {
+        let advice = |sandbox: &str| {
+            let gone = Fault::new(FaultCode::NotFound, "It is gone.").advice("Check it.");
+            match with_path_advice(gone.into(), sandbox) {
+                CommandFailure::Fault(fault) => fault.advice,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            advice("docker:web:data.csv"),
+            "Check it. A path in a sandbox begins with `/`, `~` or `.`: if data.csv is one, write docker:web:./data.csv."
+        );
+        for sandbox in ["docker:web", "ssh:me@host:2222"] {
+            assert_eq!(advice(sandbox), "Check it.", "{sandbox}");
         }
     }
 
