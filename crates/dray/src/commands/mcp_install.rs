@@ -19,6 +19,7 @@ use crate::cli::{
     Cli, DrayCommand, GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs,
     McpSetupCommand, argument_problem,
 };
+use crate::context::named_directory;
 use crate::outcome::{CommandFailure, print_line};
 
 /// Runs one of the commands that prepare clients. None of them needs a bus or a store.
@@ -124,8 +125,7 @@ fn client_directories(args: &McpInstallArgs) -> Result<ClientDirectories, Comman
     let home = home.ok_or_else(|| {
         CommandFailure::Usage("the home directory is not known: set HOME, or use --file".to_owned())
     })?;
-    let directory =
-        |value: Option<&OsStr>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory = |value: Option<&OsStr>| named_directory(value?);
     Ok(ClientDirectories {
         home,
         current: env::current_dir()
