@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{read, strings, yaml};
 use crate::support;
@@ -71,6 +72,21 @@ fn compose_accepts_the_file() {
     ] {
         assert!(names.contains(&name), "{name} is missing among {names:?}");
     }
+}
+
+#[test]
+fn nats_is_started_again_when_a_file_that_it_reads_at_its_start_changes() {
+    let mut hasher = Sha256::new();
+    for name in ["accounts.conf", "nats.conf"] {
+        hasher.update(read(&format!("deploy/nats/{name}")));
+    }
+    let digest = hasher.finalize();
+    let digits: Vec<_> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let label = &effective()["services"]["nats"]["labels"]["dray.nats.configuration"];
+    // All files of the directory that the container has.
+    let files = std::fs::read_dir(support::root().join("deploy/nats")).unwrap();
+    assert_eq!(files.count(), 2);
+    assert_eq!(label, &digits.concat(), "run `cargo xtask generate`");
 }
 
 #[test]
