@@ -451,18 +451,22 @@ fn an_address_that_others_reach_needs_a_token() {
 }
 
 #[test]
-fn an_empty_directory_of_configurations_counts_as_unset() {
-    let fixture = McpFixture::new();
-    let mut install = Command::new(support::dray());
-    install
-        .args(["mcp", "install", "goose"])
-        .env("HOME", fixture.path("home"))
-        // The XDG specification has the default for both (section "Environment variables").
-        .env("XDG_CONFIG_HOME", "")
-        .env("APPDATA", "");
-    support::stdout(&mut install);
-    let entry = std::fs::read_to_string(fixture.path("home/.config/goose/config.yaml")).unwrap();
-    assert!(entry.contains("drayage"), "{entry}");
+fn an_empty_or_relative_directory_of_configurations_counts_as_unset() {
+    for directory in ["", "configurations"] {
+        let fixture = McpFixture::new();
+        let mut install = Command::new(support::dray());
+        install
+            .args(["mcp", "install", "goose"])
+            .current_dir(fixture.path(""))
+            .env("HOME", fixture.path("home"))
+            // The XDG specification has the default for both (section "Environment variables").
+            .env("XDG_CONFIG_HOME", directory)
+            .env("APPDATA", directory);
+        support::stdout(&mut install);
+        let path = fixture.path("home/.config/goose/config.yaml");
+        let entry = std::fs::read_to_string(path).unwrap();
+        assert!(entry.contains("drayage"), "{entry}");
+    }
 }
 
 #[test]

@@ -101,10 +101,15 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     assert_eq!(finding(&report, "streams")["level"], "good", "{report}");
     let clock = finding(&report, "clock of the bus");
     assert_eq!(clock["level"], "good", "{report}");
-    let fetcher = finding(&report, "egress-fetcher");
-    assert_eq!(fetcher["level"], "problem", "{report}");
-    let advice = fetcher["advice"].as_str().unwrap();
-    assert!(advice.contains("dray up --only egress-fetcher"), "{report}");
+    for name in ["egress-fetcher", "orchestrator"] {
+        let service = finding(&report, name);
+        assert_eq!(service["level"], "problem", "{report}");
+        let advice = service["advice"].as_str().unwrap();
+        let start = format!("dray up --only {name}");
+        assert!(advice.contains(&start), "{report}");
+    }
+    let sweeper = finding(&report, "sweeper");
+    assert_eq!(sweeper["level"], "skipped", "{report}");
 }
 
 #[test]
@@ -175,6 +180,11 @@ fn accounts_and_backends_are_checked_only_on_request_and_by_their_services() {
     let findings = report["findings"].as_array().unwrap();
     let is_account = |finding: &&Value| finding["subject"].as_str().unwrap().starts_with("account");
     assert_eq!(findings.iter().filter(is_account).count(), 0, "{report}");
+    assert_eq!(
+        finding(&report, "orchestrator")["level"],
+        "good",
+        "{report}"
+    );
     let report = line(&home.run(&[&doctor[..], &["--accounts"]].concat()));
     let findings = report["findings"].as_array().unwrap();
     let account = findings.iter().find(is_account).unwrap();

@@ -1,9 +1,11 @@
 //! Tests of `docker compose up`, as far as it can be checked without a Docker daemon.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{read, strings, yaml};
 use crate::support;
@@ -18,15 +20,21 @@ pub(super) const SERVICE_NAMES: [&str; 6] = [
     "sweeper",
 ];
 
-/// Variables as `deploy/credentials.sh` prints them.
+/// The program that writes the passwords into a file.
+fn credentials_program() -> Command {
+    Command::new(support::root().join("deploy/credentials.sh"))
+}
+
+/// Variables as `deploy/credentials.sh` writes them.
 fn credentials() -> BTreeMap<String, String> {
-    support::stdout(&mut Command::new(
-        support::root().join("deploy/credentials.sh"),
-    ))
-    .lines()
-    .map(|line| line.split_once('=').expect("NAME=value"))
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .collect()
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(".env");
+    support::stdout(credentials_program().arg(&file));
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .map(|line| line.split_once('=').expect("NAME=value"))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// `docker compose`, or the older separate program.
@@ -74,6 +82,21 @@ fn compose_accepts_the_file() {
 }
 
 #[test]
+fn nats_is_started_again_when_a_file_that_it_reads_at_its_start_changes() {
+    let mut hasher = Sha256::new();
+    for name in ["accounts.conf", "nats.conf"] {
+        hasher.update(read(&format!("deploy/nats/{name}")));
+    }
+    let digest = hasher.finalize();
+    let digits: Vec<_> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let label = &effective()["services"]["nats"]["labels"]["dray.nats.configuration"];
+    // All files of the directory that the container has.
+    let files = std::fs::read_dir(support::root().join("deploy/nats")).unwrap();
+    assert_eq!(files.count(), 2);
+    assert_eq!(label, &digits.concat(), "run `cargo xtask generate`");
+}
+
+#[test]
 fn compose_stops_without_credentials_and_names_how_to_create_them() {
     let output = compose(&["config"])
         .env_clear()
@@ -117,6 +140,45 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
             assert!(first.contains_key(&variable), "{variable} is not generated");
         }
     }
+}
+
+#[test]
+fn credentials_are_in_a_file_of_their_owner_that_is_replaced_on_request_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(".env");
+    let text = || std::fs::read_to_string(&file).unwrap();
+    let mode = || {
+        let metadata = std::fs::symlink_metadata(&file).unwrap();
+        metadata.permissions().mode()
+    };
+    support::stdout(credentials_program().arg(&file));
+    // A regular file with the mode 0600.
+    assert_eq!(mode(), 0o100_600);
+    let first = text();
+
+    let refused = credentials_program().arg(&file).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("--replace"), "{message}");
+    assert_eq!(text(), first);
+
+    let setting = "EXTERNAL_URL_FETCH_ENABLED=true\n";
+    std::fs::write(&file, format!("{setting}{first}")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    support::stdout(credentials_program().arg("--replace").arg(&file));
+    let replaced = text();
+    assert_eq!(mode(), 0o100_600);
+    assert!(replaced.ends_with(setting), "other lines stay: {replaced}");
+    assert_eq!(replaced.lines().count(), first.lines().count() + 1);
+    for line in first.lines() {
+        assert!(!replaced.contains(line), "{line}");
+    }
+
+    // Nothing is printed into a log, and nothing else stays.
+    let without_file = credentials_program().output().unwrap();
+    assert_eq!(without_file.status.code(), Some(2), "{without_file:?}");
+    assert!(without_file.stdout.is_empty());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]

@@ -23,6 +23,20 @@ fn increase_selectors() -> Vec<(String, Vec<String>)> {
     selectors
 }
 
+#[test]
+fn the_absence_of_each_service_is_an_alert() {
+    let alerts = &yaml(&read("deploy/monitoring/alerts.yaml"))[0];
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let mut rules = rules.iter();
+    let rule = rules.find(|rule| rule["alert"] == "DrayServiceAway");
+    let expression = rule.unwrap()["expr"].as_str().unwrap();
+    for name in SERVICE_NAMES {
+        let absent = format!("absent(dray_ready{{service=\"{name}\"}})");
+        assert!(expression.contains(&absent), "{name}: {expression}");
+    }
+    assert_eq!(expression.matches("absent(").count(), SERVICE_NAMES.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_counter_of_an_alert_exists_before_its_first_event() {
     let mut system = DistributedSystem::start().await;
@@ -37,6 +51,11 @@ async fn every_counter_of_an_alert_exists_before_its_first_event() {
     for name in SERVICE_NAMES {
         let service = system.replica(name, 0).await;
         metrics += &service.page("metrics");
+    }
+    for name in SERVICE_NAMES {
+        let label = format!("service=\"{name}\"");
+        let is_series = |line: &str| line.starts_with("dray_ready{") && line.contains(&label);
+        assert!(metrics.lines().any(is_series), "{name}");
     }
     let selectors = increase_selectors();
     assert!(selectors.len() >= 9, "{selectors:?}");

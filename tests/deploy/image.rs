@@ -312,6 +312,12 @@ fn files_name_the_image(release: &ReleaseFixture) {
     let container = &bill["metadata"]["component"];
     assert_eq!(container["hashes"][0]["content"], sha256);
     let components = bill["components"].as_array().unwrap();
+    // The fixture names its program, so its files are no release.
+    let build_type = provenance.pointer("/predicate/buildDefinition/buildType");
+    assert_eq!(
+        build_type.unwrap(),
+        "urn:drayage:build:cargo-xtask-dist:trial:v1"
+    );
     let materials = provenance.pointer("/predicate/buildDefinition/resolvedDependencies");
     let materials = materials.unwrap().as_array().unwrap();
     for package in ["base-files", "ca-certificates", "libc6", "libgcc-s1"] {

@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
 use prost_types::FileDescriptorSet;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     monitoring, python_client, python_contracts, step, tool_definitions, typescript_contracts,
@@ -37,6 +38,12 @@ type GeneratedFiles = BTreeMap<String, Vec<u8>>;
 
 /// Pages of `docs/` that the binary writes, by their names in `dray reference`.
 const GENERATED_PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
+
+/// The distributed mode on one machine.
+const COMPOSE_FILE: &str = "docker-compose.yml";
+
+/// What stands before the digest in [`COMPOSE_FILE`].
+const CONFIGURATION_LABEL: &str = "dray.nats.configuration: \"";
 
 /// Policies of the object store, one for each identity.
 const STORE_POLICIES: &str = "deploy/minio/policies";
@@ -96,6 +103,8 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
         .output()?;
     files.insert("docs/asyncapi.json".to_owned(), asyncapi.into_bytes());
     files.extend(deployment_files(binary)?);
+    let compose = compose_file(root, &files)?;
+    files.insert(COMPOSE_FILE.to_owned(), compose);
     let mut stale = stale_files(root, &files);
     let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
     stale.extend(policies.clone());
@@ -107,6 +116,33 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
         fs::remove_file(root.join(path))?;
     }
     write_all(root, &files)
+}
+
+/// The Compose file with the digest of what NATS reads at its start: the file of accounts among `files`, and its own.
+fn compose_file(root: &Path, files: &GeneratedFiles) -> anyhow::Result<Vec<u8>> {
+    let accounts = files
+        .get("deploy/nats/accounts.conf")
+        .context("no file of accounts")?;
+    let settings = fs::read(root.join("deploy/nats/nats.conf"))?;
+    let mut hasher = Sha256::new();
+    hasher.update(accounts);
+    hasher.update(settings);
+    let text = fs::read_to_string(root.join(COMPOSE_FILE))?;
+    let text = with_configuration_label(&text, &hasher.finalize())?;
+    Ok(text.into_bytes())
+}
+
+/// Sets the value of the label in the text of the Compose file.
+fn with_configuration_label(text: &str, digest: &[u8]) -> anyhow::Result<String> {
+    let message = "docker-compose.yml has no label for the configuration of NATS";
+    let (before, rest) = text.split_once(CONFIGURATION_LABEL).context(message)?;
+    let (_, after) = rest.split_once('"').context(message)?;
+    let mut digits = String::with_capacity(digest.len() * 2);
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Ok(format!("{before}{CONFIGURATION_LABEL}{digits}\"{after}"))
 }
 
 /// The files of `deploy/` with the permissions of the bus and of the store, as this binary writes them.

@@ -1,6 +1,6 @@
 //! One program that a command runs. Its command line is shown before it starts, and its failure is one sentence.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -49,6 +49,15 @@ impl ProgramStep {
     pub(crate) fn envs(mut self, variables: &[(String, String)]) -> Self {
         self.command
             .envs(variables.iter().map(|(name, value)| (name, value)));
+        self
+    }
+
+    /// Removes all variables of this process from the environment of the program, and sets these.
+    pub(crate) fn only_envs(
+        mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        self.command.env_clear().envs(variables);
         self
     }
 
@@ -183,5 +192,16 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(output, "here");
+    }
+
+    #[test]
+    fn a_program_with_chosen_variables_gets_no_others() {
+        let variables = [("A".into(), "1".into()), ("B".into(), "2".into())];
+        // Cargo and nextest set variables for this test, which must not arrive.
+        assert!(std::env::vars_os().count() > 2);
+        let output = program_step("/usr/bin/env").only_envs(variables).output();
+        let mut lines: Vec<_> = output.as_ref().unwrap().lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["A=1", "B=2"]);
     }
 }

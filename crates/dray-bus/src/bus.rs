@@ -11,14 +11,14 @@ use crate::backend::Backend;
 pub use crate::bus_core::Bus;
 use crate::call::{CallMode, call_each, call_streaming, call_with_retries};
 use crate::dead::DeadLetters;
-use crate::error::{CallError, ProbeError, SubscribeError, WorkError};
+use crate::error::{CallError, ProbeError, SubscribeError, TransportError, WorkError};
 use crate::events::{EventError, EventFilter, EventStream};
 use crate::key_value::KeyValue;
 use crate::ledger::Ledger;
 use crate::meta::Meta;
 use crate::readiness::probe_connection;
 use crate::responder::Responder;
-use crate::topology::{Topology, TopologyError, TopologyMismatch};
+use crate::topology::{ConsumerState, Topology, TopologyError, TopologyMismatch};
 use crate::work::{WorkHandler, WorkSettings, run_worker};
 
 impl Bus {
@@ -182,6 +182,18 @@ impl Bus {
     /// A filter outside the streams of the topology, or the transport's refusal.
     pub async fn events(&self, filter: EventFilter) -> Result<EventStream, EventError> {
         EventStream::open(self, filter).await
+    }
+
+    /// The state of a durable consumer; `None` where the stream or the consumer is missing. For operators and tests.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
+    pub async fn consumer_state(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<Option<ConsumerState>, TransportError> {
+        self.inner.backend.consumer(stream, durable).await
     }
 
     /// Creates or updates streams and consumers and reads them back. For the provisioning job and the

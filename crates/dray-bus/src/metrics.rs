@@ -46,6 +46,10 @@ pub(crate) struct BusMetrics {
     pub(crate) oldest_unfinished_seconds: Gauge<f64>,
     /// `dray_stranded_total`: messages that the sweeper found without a terminal state.
     pub(crate) stranded_total: Counter<u64>,
+    /// `dray_sweep_failures_total`: sweeps that did not check all work and all dead letters.
+    pub(crate) sweep_failures_total: Counter<u64>,
+    /// `dray_sweep_last_success_timestamp_seconds`: Unix time at which the last complete sweep ended.
+    pub(crate) sweep_last_success_seconds: Gauge<f64>,
     pub(crate) disconnects_total: Counter<u64>,
     /// `dray_slow_consumer_total`: subscriptions that dropped messages; each is a bug.
     pub(crate) slow_consumer_total: Counter<u64>,
@@ -72,7 +76,7 @@ impl BusMetrics {
                 .with_boundaries(DURATION_BOUNDS_SECONDS.to_vec())
                 .build()
         };
-        let age = |name: &'static str, meaning: &'static str| {
+        let seconds_gauge = |name: &'static str, meaning: &'static str| {
             meter
                 .f64_gauge(name)
                 .with_unit("s")
@@ -137,7 +141,7 @@ impl BusMetrics {
                 "dray_dead_total",
                 "Work given up as dead letters, by code of the last failure.",
             ),
-            dead_oldest_seconds: age(
+            dead_oldest_seconds: seconds_gauge(
                 "dray_dead_oldest_seconds",
                 "Age of the oldest dead letter that was neither started again nor resolved; 0 without one. Set by the sweeper.",
             ),
@@ -149,13 +153,21 @@ impl BusMetrics {
                 "dray_ack_pending",
                 "Messages handed out and not acknowledged, by consumer.",
             ),
-            oldest_unfinished_seconds: age(
+            oldest_unfinished_seconds: seconds_gauge(
                 "dray_oldest_unfinished_seconds",
                 "Age of the oldest work without a terminal state. Alert on it.",
             ),
             stranded_total: counter(
                 "dray_stranded_total",
                 "Messages that the sweeper found without a terminal state. Alert on it.",
+            ),
+            sweep_failures_total: counter(
+                "dray_sweep_failures_total",
+                "Sweeps that did not check all work and all dead letters. The other metrics of the sweeper may be old then.",
+            ),
+            sweep_last_success_seconds: seconds_gauge(
+                "dray_sweep_last_success_timestamp_seconds",
+                "Unix time at which the sweeper last checked all work and all dead letters. Alert on its age and its absence.",
             ),
             disconnects_total: counter(
                 "dray_bus_disconnects_total",
@@ -173,6 +185,13 @@ impl BusMetrics {
                 "dray_topology_mismatch",
                 "Fields of streams and consumers that differ from what they must be.",
             ),
+        }
+    }
+
+    /// Creates the counters of the sweeper with 0, so that the first event is an increase and not a new series.
+    pub(crate) fn start_sweeper_at_zero(&self) {
+        for counter in [&self.stranded_total, &self.sweep_failures_total] {
+            counter.add(0, &[]);
         }
     }
 

@@ -4,6 +4,8 @@
 //! sweeper reads all work with its own durable consumer, acknowledges work that has ended, and dead-letters work that
 //! has not ended a minute after its deadline.
 
+mod plan;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -16,12 +18,13 @@ use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::bus_core::Bus;
 use crate::dead::{DeadLetterSummary, LetterError, LetterFilter, LetterState};
 use crate::error::TransportError;
-use crate::ledger::record;
 use crate::topology::{
     ADVISORY_STREAM, DEAD_LETTER_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, WORK_STREAM,
 };
 use crate::work::job::{self, JobError, WorkJob};
 use crate::work::{RecordedEvent, WorkEnvelope, poison};
+
+pub use self::plan::{SweepPlan, plan_sweep};
 
 /// Pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -71,8 +74,7 @@ pub struct SweepReport {
 impl WorkSweeper {
     /// A sweeper for the contracts of this crate's version.
     pub fn new(bus: Bus) -> Self {
-        // The first stranded message is an increase and not a new series.
-        bus.inner.metrics.stranded_total.add(0, &[]);
+        bus.inner.metrics.start_sweeper_at_zero();
         Self {
             bus,
             rejections: Vec::new(),
@@ -125,11 +127,27 @@ impl WorkSweeper {
         }
     }
 
-    /// One sweep over all messages that are available now.
+    /// One sweep over all messages that are available now, and over the dead letters. Its end is recorded in
+    /// `dray_sweep_last_success_timestamp_seconds` or `dray_sweep_failures_total`.
     ///
     /// # Errors
     /// The bus cannot be read. The next sweep checks the remaining messages.
     pub async fn sweep(&mut self) -> Result<SweepReport, TransportError> {
+        let swept = self.sweep_work().await;
+        let is_complete = swept.is_ok() && self.measure_dead_letters().await;
+        let metrics = &self.bus.inner.metrics;
+        if is_complete {
+            let now = Duration::from_millis(self.bus.now_ms());
+            metrics
+                .sweep_last_success_seconds
+                .record(now.as_secs_f64(), &[]);
+        } else {
+            metrics.sweep_failures_total.add(1, &[]);
+        }
+        swept
+    }
+
+    async fn sweep_work(&mut self) -> Result<SweepReport, TransportError> {
         // The advisories are read first, so that a message that ran out of deliveries is ended in this sweep and not in
         // the next.
         self.read_advisories().await?;
@@ -138,11 +156,12 @@ impl WorkSweeper {
         let mut puller = backend.puller(WORK_STREAM, SWEEPER_WORK).await?;
         let mut report = SweepReport::default();
         let mut oldest = 0;
+        let start_ms = self.bus.now_ms();
         loop {
             let batch = fetch_batch(&mut puller).await?;
-            if batch.is_empty() {
-                break;
-            }
+            // Later messages belong to the next sweep: otherwise none would end while work is published without a pause,
+            // and nothing would be measured. Earlier messages come first, those that waited in another sweep included.
+            let is_last = batch.iter().all(|pulled| pulled.message.time_ms > start_ms);
             for pulled in batch {
                 let waiting = report.waiting;
                 self.handle_message(&pulled, &mut report).await;
@@ -152,20 +171,18 @@ impl WorkSweeper {
                     oldest = oldest.max(age);
                 }
             }
+            if is_last {
+                break;
+            }
         }
-        let metrics = &self.bus.inner.metrics;
-        metrics
-            .oldest_unfinished_seconds
-            .record(Duration::from_millis(oldest).as_secs_f64(), &[]);
-        metrics
-            .stranded_total
-            .add(report.dead_lettered + report.reported, &[]);
-        self.measure_dead_letters().await;
+        let gauge = &self.bus.inner.metrics.oldest_unfinished_seconds;
+        gauge.record(Duration::from_millis(oldest).as_secs_f64(), &[]);
         Ok(report)
     }
 
-    /// Measures the age of the oldest dead letter that waits for an operator. A failure costs one measurement only.
-    async fn measure_dead_letters(&mut self) {
+    /// Measures the age of the oldest dead letter that waits for an operator, and returns whether it succeeded. A failure
+    /// costs one measurement only.
+    async fn measure_dead_letters(&mut self) -> bool {
         // The sequence is read before the letters: a letter that arrives in between has a higher sequence and is not
         // skipped.
         let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
@@ -184,11 +201,15 @@ impl WorkSweeper {
                 });
                 let gauge = &self.bus.inner.metrics.dead_oldest_seconds;
                 gauge.record(Duration::from_millis(age_ms).as_secs_f64(), &[]);
+                true
             }
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the dead letters were not measured"
-            ),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the dead letters were not measured"
+                );
+                false
+            }
         }
     }
 
@@ -266,10 +287,13 @@ impl WorkSweeper {
             }
             Ok(SweepVerdict::Reported) => {
                 report.reported += 1;
+                // Counted here and not at the end, which a failed sweep does not reach.
+                self.bus.inner.metrics.stranded_total.add(1, &[]);
                 job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::DeadLettered) => {
                 report.dead_lettered += 1;
+                self.bus.inner.metrics.stranded_total.add(1, &[]);
                 job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::Waits(delay)) => {
@@ -369,44 +393,6 @@ struct KnownWork {
     serves: fn(&str) -> bool,
     verb: &'static str,
     reject: RejectionBuilder,
-}
-
-/// The decision of the sweeper about a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepPlan {
-    /// The work has ended and its outcome was published.
-    Forget,
-    /// A worker may still end the work: check again after this time.
-    Wait(Duration),
-    /// The work ended, but its worker died before it published the event (between steps 6 and 8).
-    Report,
-    /// No worker will end it.
-    DeadLetter,
-}
-
-/// Decides about a message by its ledger entry. `time_left` is the time until the work counts as stranded.
-pub fn plan_sweep(
-    record: &v1::LedgerRecord,
-    redrives: u32,
-    now_ms: u64,
-    time_left: Duration,
-) -> SweepPlan {
-    // The most frequent case comes first: most of the stream is work that has ended and been reported.
-    if record::is_over(record, redrives) {
-        return SweepPlan::Forget;
-    }
-    // A live lease is respected even after the deadline: its worker is about to write the end itself.
-    let lease = record::lease_left(record, now_ms);
-    if !lease.is_zero() {
-        return SweepPlan::Wait(lease);
-    }
-    if !time_left.is_zero() {
-        return SweepPlan::Wait(time_left);
-    }
-    if record::is_terminal(record) && redrives == record.redrives {
-        return SweepPlan::Report;
-    }
-    SweepPlan::DeadLetter
 }
 
 enum SweepVerdict {

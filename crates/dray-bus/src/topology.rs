@@ -163,6 +163,9 @@ pub struct ConsumerState {
     pub ack_pending: u64,
     /// Every message up to this stream sequence is acknowledged.
     pub ack_floor: u64,
+    /// Unix milliseconds of the last delivery, redeliveries included; `None` when there was none since the start of the
+    /// server.
+    pub last_delivery_ms: Option<u64>,
 }
 
 /// A set of streams and consumers.

@@ -171,11 +171,52 @@ async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator(
     clock.advance(Duration::from_secs(61));
     sweeper.sweep().await.unwrap();
     metrics.check("dray_dead_oldest_seconds", None, 0.0);
+    metrics.check("dray_stranded_total", None, 1.0);
     clock.advance(Duration::from_secs(100));
     bus.dead_letters().list(1, 10).await.unwrap();
     metrics.check("dray_dead_oldest_seconds", None, 0.0);
     sweeper.sweep().await.unwrap();
     metrics.check("dray_dead_oldest_seconds", None, 100.0);
+}
+
+#[tokio::test]
+async fn a_failed_sweep_is_counted_and_does_not_move_the_time_of_the_last_complete_one() {
+    let (failures, last_success) = (
+        "dray_sweep_failures_total",
+        "dray_sweep_last_success_timestamp_seconds",
+    );
+    let metrics = MeterReader::new();
+    let clock = Clock::manual(1_700_000_000_000);
+    // Without streams, every sweep fails.
+    let without_streams = Bus::in_process(clock.clone(), &metrics.meter());
+    let mut failing = WorkSweeper::new(without_streams);
+    assert!(metrics.has_series(failures));
+    metrics.check(failures, None, 0.0);
+    failing.sweep().await.unwrap_err();
+    metrics.check(failures, None, 1.0);
+    assert!(!metrics.has_series(last_success));
+
+    let bus = Bus::in_process(clock.clone(), &metrics.meter());
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    WorkSweeper::new(bus).sweep().await.unwrap();
+    metrics.check(failures, None, 1.0);
+    metrics.check(last_success, None, 1_700_000_000.0);
+    clock.advance(Duration::from_secs(30));
+    failing.sweep().await.unwrap_err();
+    metrics.check(failures, None, 2.0);
+    metrics.check(last_success, None, 1_700_000_000.0);
+}
+
+#[tokio::test]
+async fn a_sweep_that_cannot_measure_the_dead_letters_is_not_complete() {
+    let metrics = MeterReader::new();
+    let bus = Bus::in_process(Clock::system(), &metrics.meter());
+    let mut topology = Topology::default();
+    topology.streams.retain(|stream| stream.name != "DRAY_DEAD");
+    bus.apply_topology(&topology).await.unwrap();
+    WorkSweeper::new(bus).sweep().await.unwrap();
+    metrics.check("dray_sweep_failures_total", None, 1.0);
+    assert!(!metrics.has_series("dray_sweep_last_success_timestamp_seconds"));
 }
 
 struct AcceptingHandler;

@@ -30,7 +30,7 @@ pub(crate) use self::configuration::{
     check_accounts, config_section, config_sources, load_config, load_service_config,
 };
 use self::home::is_default_state;
-pub(crate) use self::home::{home_directory, with_home};
+pub(crate) use self::home::{home_directory, named_directory, with_home};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
 use crate::interruption::{self, CleanupHold, StagingDirectory};

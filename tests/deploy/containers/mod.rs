@@ -63,10 +63,13 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     // The second start uses the state that the first one created.
     machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
     keep_secrets_of_the_resolver_in_files(&machine);
+    let nats = machine.container("nats")["Id"].clone();
+    change_permissions(&machine);
     let mut up = machine.start_in_foreground("docker compose up", "second.log");
     machine
         .wait_until_healthy(&mut up, &permanent_services())
         .await;
+    assert_ne!(machine.container("nats")["Id"], nats);
     no_secret_is_in_the_environment_of_the_resolver(&machine);
     fetching_is_on(&machine, &format!("{publish}{call}"));
     calls_survive_the_kill_of_a_resolver(&machine, &mut outside);
@@ -150,6 +153,14 @@ fn keep_secrets_of_the_resolver_in_files(machine: &OperatorMachine) {
          printf %s \"$DRAY_FILE_RESOLVER_SECRET_KEY\" > file-resolver-secret-key
          chmod 0444 file-resolver-password file-resolver-secret-key"
     ));
+}
+
+/// Changes the file of accounts and the label with its digest, as a new version does.
+fn change_permissions(machine: &OperatorMachine) {
+    machine.run(
+        "echo '# Another version.' >> deploy/nats/accounts.conf
+         sed --in-place 's/dray.nats.configuration: \"/&0/' docker-compose.yml",
+    );
 }
 
 fn no_secret_is_in_the_environment_of_the_resolver(machine: &OperatorMachine) {

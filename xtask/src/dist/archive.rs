@@ -104,6 +104,7 @@ mod tests {
         let commit = SourceCommit {
             hash: "c".repeat(40),
             seconds: 1_700_000_000,
+            is_changed: false,
         };
         pack(parent.path(), "tree", &archive, &commit, GzipLevel::Best).unwrap();
         fs::read(archive).unwrap()

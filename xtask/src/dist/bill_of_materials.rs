@@ -293,6 +293,7 @@ mod tests {
         SourceCommit {
             hash: "c".repeat(40),
             seconds: 1_700_000_000,
+            is_changed: false,
         }
     }
 

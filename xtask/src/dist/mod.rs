@@ -42,10 +42,11 @@ pub(crate) struct DistOptions {
     /// Build once more from an export of the commit in another directory, and fail when the programs differ.
     #[arg(long)]
     verify: bool,
-    /// Take this program instead of building one, to look at the other files. Not for a release.
+    /// Take this program instead of building one, to look at the other files. Not for a release: nothing is signed, and the
+    /// provenance says so.
     #[arg(long, value_name = "FILE", conflicts_with = "verify")]
     program: Option<PathBuf>,
-    /// Accept files that differ from the commit. Not for a release: its provenance names the commit.
+    /// Accept files that differ from the commit. Not for a release: nothing is signed, and the provenance says so.
     #[arg(long)]
     allow_dirty: bool,
     /// URI of the builder, for the provenance.
@@ -53,10 +54,24 @@ pub(crate) struct DistOptions {
     builder: String,
     /// Sign every file with this private key: ECDSA on the curve P-256, in PEM, without a passphrase. Each signature is
     /// in `NAME.sig`, as `cosign verify-blob` reads it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "allow_dirty"])]
     signing_key: Option<PathBuf>,
     #[command(flatten)]
     image: ImageOptions,
+}
+
+impl DistOptions {
+    /// Why the program may be another than the one that the commit gives; empty for a release.
+    fn deviations(&self, commit: &SourceCommit) -> Vec<&'static str> {
+        let given = self.program.is_some();
+        [
+            (given, "the program was not built by this command"),
+            (commit.is_changed, "files differed from the commit"),
+        ]
+        .into_iter()
+        .filter_map(|(applies, reason)| applies.then_some(reason))
+        .collect()
+    }
 }
 
 /// Creates all files of a release, and prints their digests.
@@ -76,7 +91,11 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     target.ensure_toolchain(root, options.program.is_none())?;
     // The base is opened before the build, so that a missing package is reported early.
     let base = options.image.open_base(root, &target)?;
-    let build = ProgramBuild { target, commit };
+    let build = ProgramBuild {
+        target,
+        deviations: options.deviations(&commit),
+        commit,
+    };
     let program = open_program(root, options, &build, base.as_ref())?;
     if options.verify {
         verify(root, &build, &program)?;
@@ -100,6 +119,9 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
     release.write(base.as_ref())?;
     eprint!("{}", fs::read_to_string(out.join(digest::LIST_NAME))?);
     eprintln!("the files are in {}", out.display());
+    if !build.deviations.is_empty() {
+        eprintln!("not for a release: {}", build.deviations.join(", and "));
+    }
     match key {
         Some(key) => {
             let count = key.sign_directory(&out)?;
@@ -263,6 +285,9 @@ fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use clap::error::ErrorKind;
+
     use super::*;
 
     /// Options that write to `out`.
@@ -277,6 +302,40 @@ mod tests {
             signing_key: None,
             image: ImageOptions::default(),
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct DistCommand {
+        #[command(flatten)]
+        options: DistOptions,
+    }
+
+    #[test]
+    fn a_foreign_program_and_changed_files_are_not_signed() {
+        let parse = |options: &[&str]| {
+            let words = ["dist", "--signing-key", "key.pem"];
+            DistCommand::try_parse_from(words.iter().chain(options))
+        };
+        assert!(parse(&[]).is_ok());
+        for options in [&["--program", "dray"][..], &["--allow-dirty"]] {
+            let refused = parse(options).err().map(|error| error.kind());
+            assert_eq!(refused, Some(ErrorKind::ArgumentConflict), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_given_program_and_changed_files_are_no_release() {
+        let mut commit = SourceCommit {
+            hash: "c".repeat(40),
+            seconds: 1_700_000_000,
+            is_changed: false,
+        };
+        let mut options = options(Path::new("out"));
+        assert!(options.deviations(&commit).is_empty());
+        commit.is_changed = true;
+        assert_eq!(options.deviations(&commit).len(), 1);
+        options.program = Some(PathBuf::from("dray"));
+        assert_eq!(options.deviations(&commit).len(), 2);
     }
 
     #[test]

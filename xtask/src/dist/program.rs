@@ -1,5 +1,6 @@
 //! Builds the program of a release: from one commit, without a path of this machine in it.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -20,6 +21,36 @@ const SYSTEM_LIBRARIES: &[&str] = &[
     "ld-linux-aarch64.so.1",
 ];
 
+/// Variables of the caller that a build gets: where programs and packages are, and how registries are reached. Flags, profiles,
+/// wrappers and compilers of the caller are not among them, because the provenance names none.
+const KEPT_VARIABLES: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "CARGO_HOME",
+    "CARGO_BUILD_JOBS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+];
+
+/// What the names of further kept variables begin with.
+const KEPT_PREFIXES: &[&str] = &[
+    "RUSTUP_",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTRIES_",
+    "CARGO_TERM_",
+];
+
 /// The commit of a release.
 #[derive(Clone, Debug)]
 pub(super) struct SourceCommit {
@@ -27,6 +58,8 @@ pub(super) struct SourceCommit {
     pub(super) hash: String,
     /// Time of the commit, in seconds since the epoch: the time of all files of the release.
     pub(super) seconds: i64,
+    /// Whether files of the working tree differ from it.
+    pub(super) is_changed: bool,
 }
 
 impl SourceCommit {
@@ -44,7 +77,8 @@ impl SourceCommit {
                 .output()
         };
         let changed = git(&["status", "--porcelain"])?;
-        if !allow_dirty && !changed.trim().is_empty() {
+        let is_changed = !changed.trim().is_empty();
+        if !allow_dirty && is_changed {
             bail!("files differ from the commit; commit them, or use --allow-dirty:\n{changed}");
         }
         let line = git(&["log", "-1", "--format=%H %ct"])?;
@@ -52,7 +86,14 @@ impl SourceCommit {
         Ok(Self {
             hash: hash.to_owned(),
             seconds: seconds.parse().context("git names no time")?,
+            is_changed,
         })
+    }
+
+    /// The name of the source in labels: the hash, with a mark when the files were not those of the commit.
+    pub(super) fn revision(&self) -> String {
+        let mark = if self.is_changed { "-changed" } else { "" };
+        format!("{}{mark}", self.hash)
     }
 }
 
@@ -60,11 +101,24 @@ impl SourceCommit {
 pub(super) struct ProgramBuild {
     pub(super) target: ReleaseTarget,
     pub(super) commit: SourceCommit,
+    /// Why the program may be another than the one that the commit gives; empty for a release.
+    pub(super) deviations: Vec<&'static str>,
 }
 
 impl ProgramBuild {
     /// Builds `source` below `target_directory`, and returns the path of the program.
     pub(super) fn run(&self, source: &Path, target_directory: &Path) -> anyhow::Result<PathBuf> {
+        self.run_for(source, target_directory, std::env::vars_os())
+    }
+
+    /// Like [`Self::run`], for a caller with these environment variables.
+    fn run_for(
+        &self,
+        source: &Path,
+        target_directory: &Path,
+        caller: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> anyhow::Result<PathBuf> {
+        let kept = caller.into_iter().filter(|(name, _)| is_kept(name));
         step::cargo_step(source)
             .args([
                 "build",
@@ -77,6 +131,7 @@ impl ProgramBuild {
             // The target is named, so that flags for the program do not reach build scripts and macros.
             .args(["--target", &self.target.triple, "--target-dir"])
             .arg(target_directory)
+            .only_envs(kept)
             .envs(&self.variables(source, target_directory)?)
             .run()?;
         Ok(target_directory
@@ -99,7 +154,7 @@ impl ProgramBuild {
             flags.collect::<Vec<_>>().join(" ")
         };
         let mut variables = vec![
-            // Replaces the caller's flags, so that builds of different people have the same flags.
+            // The flags of every build, so that builds of different people have the same.
             (
                 "RUSTFLAGS".to_owned(),
                 format!("-Cstrip=symbols {}", flags("--remap-path-prefix")),
@@ -111,10 +166,21 @@ impl ProgramBuild {
                 self.commit.seconds.to_string(),
             ),
             ("CARGO_INCREMENTAL".to_owned(), "0".to_owned()),
+            // Empty values turn off wrappers that a configuration file of cargo in the home directory names.
+            ("RUSTC_WRAPPER".to_owned(), String::new()),
+            ("RUSTC_WORKSPACE_WRAPPER".to_owned(), String::new()),
         ];
         variables.extend(self.target.c_compiler()?);
         Ok(variables)
     }
+}
+
+/// Whether a build gets this variable of its caller.
+fn is_kept(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| {
+        KEPT_VARIABLES.contains(&name)
+            || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    })
 }
 
 /// Directories of this machine that appear in messages of panics, each with the name that replaces it. If one
@@ -207,12 +273,15 @@ mod tests {
             commit: SourceCommit {
                 hash: "c".repeat(40),
                 seconds: 1_700_000_000,
+                is_changed: false,
             },
+            deviations: Vec::new(),
         }
     }
 
-    /// Builds a small package `dray` below a new directory, with its path in the message of a panic.
-    fn small_program(is_remapped: bool) -> (FileDigest, bool) {
+    /// Builds a small package `dray` below a new directory, with its path in the message of a panic: as a release for a caller
+    /// with these further variables, or without the flags of a release.
+    fn small_program(release_for: Option<&[(&str, &str)]>) -> (FileDigest, bool) {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("source");
         fs::create_dir_all(source.join("src")).unwrap();
@@ -230,8 +299,12 @@ mod tests {
         let part = "pub fn fail() { assert!(std::env::args().len() > 9, \"{}\", file!()) }";
         fs::write(source.join("src/part.rs"), part).unwrap();
         let target = directory.path().join("target");
-        let program = if is_remapped {
-            build().run(&source, &target).unwrap()
+        let program = if let Some(further) = release_for {
+            let further = further
+                .iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            let caller = std::env::vars_os().chain(further);
+            build().run_for(&source, &target, caller).unwrap()
         } else {
             step::cargo_step(&source)
                 .args(["build", "--profile", "dist", "--target-dir"])
@@ -241,7 +314,7 @@ mod tests {
             target.join("dist/dray")
         };
         // Without the flags of a release, symbols stay.
-        assert_eq!(check_symbols(&program).is_ok(), is_remapped);
+        assert_eq!(check_symbols(&program).is_ok(), release_for.is_some());
         let bytes = fs::read(&program).unwrap();
         let path = directory.path().to_str().unwrap().as_bytes();
         let contains_path = bytes.windows(path.len()).any(|part| part == path);
@@ -250,11 +323,44 @@ mod tests {
 
     #[test]
     fn two_directories_give_the_same_program() {
-        let (first, contains_path) = small_program(true);
+        let (first, contains_path) = small_program(Some(&[]));
         assert!(!contains_path);
-        assert_eq!(small_program(true).0, first);
+        // Cargo and `cc` prefer these to the variables that a release sets.
+        let flags_of_the_caller = [
+            ("CARGO_ENCODED_RUSTFLAGS", "-Cstrip=none\u{1f}-Copt-level=0"),
+            ("CARGO_PROFILE_DIST_OPT_LEVEL", "0"),
+            ("CARGO_PROFILE_DIST_DEBUG", "true"),
+            ("RUSTC_WRAPPER", "/usr/bin/false"),
+            ("RUSTC", "/usr/bin/false"),
+            ("TARGET_CFLAGS", "-g"),
+        ];
+        assert_eq!(small_program(Some(&flags_of_the_caller)).0, first);
         // Without the flags the program contains its directory, so the comparison can fail.
-        assert!(small_program(false).1);
+        assert!(small_program(None).1);
+    }
+
+    #[test]
+    fn a_build_gets_programs_and_registries_of_its_caller_but_no_flags() {
+        let is_kept = |name: &str| is_kept(name.as_ref());
+        for name in [
+            "PATH",
+            "CARGO_HOME",
+            "RUSTUP_TOOLCHAIN",
+            "CARGO_NET_OFFLINE",
+        ] {
+            assert!(is_kept(name), "{name}");
+        }
+        for name in [
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_PROFILE_DIST_LTO",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "CFLAGS_x86_64_unknown_linux_musl",
+            "LD_PRELOAD",
+        ] {
+            assert!(!is_kept(name), "{name}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::step;
 
 /// Identifies the meaning of the parameters below; a name, as the specification requires, and not a URL.
 const BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:v1";
+/// The same for files that are no release: the parameters describe this machine, and nothing of them is claimed of the program.
+const TRIAL_BUILD_TYPE: &str = "urn:drayage:build:cargo-xtask-dist:trial:v1";
 /// Repository in the reference to the source. The repository has no public URL.
 const SOURCE_URI: &str = "urn:drayage:source";
 
@@ -49,19 +51,30 @@ fn document(
         .iter()
         .map(|file| json!({"name": file.name, "digest": {"sha256": file.sha256}}))
         .collect();
+    let build_type = if build.deviations.is_empty() {
+        BUILD_TYPE
+    } else {
+        TRIAL_BUILD_TYPE
+    };
+    let mut parameters = json!({
+        "source": {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
+        "package": "dray",
+        "profile": "dist",
+        "target": build.target.triple,
+    });
+    if let Some(parameters) = parameters.as_object_mut()
+        && !build.deviations.is_empty()
+    {
+        parameters.insert("notForRelease".to_owned(), json!(build.deviations));
+    }
     json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subjects,
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "source": {"uri": SOURCE_URI, "digest": {"gitCommit": build.commit.hash}},
-                    "package": "dray",
-                    "profile": "dist",
-                    "target": build.target.triple,
-                },
+                "buildType": build_type,
+                "externalParameters": parameters,
                 "internalParameters": {
                     "compiler": compiler.lines().collect::<Vec<_>>(),
                     "SOURCE_DATE_EPOCH": build.commit.seconds,
@@ -85,12 +98,14 @@ mod tests {
             name: name.to_owned(),
             sha256: digit.repeat(64),
         };
-        let build = ProgramBuild {
+        let mut build = ProgramBuild {
             target: ReleaseTarget::choose(Some("x86_64-unknown-linux-musl")).unwrap(),
             commit: SourceCommit {
                 hash: "c".repeat(40),
                 seconds: 1_700_000_000,
+                is_changed: false,
             },
+            deviations: Vec::new(),
         };
         let subjects = [file("dray.tar.gz", "1"), file("dray", "2")];
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -122,5 +137,16 @@ mod tests {
             ])
         );
         assert_eq!(value_at("/predicate/runDetails/builder/id"), "urn:builder");
+        assert_eq!(value_at(&format!("{definition}/buildType")), BUILD_TYPE);
+
+        // Files that are no release say so.
+        build.deviations = vec!["the program was not built by this command"];
+        let trial = statement(&root, &subjects, &build, "urn:builder", Vec::new()).unwrap();
+        let definition = trial.pointer(definition).unwrap();
+        assert_eq!(definition["buildType"], TRIAL_BUILD_TYPE);
+        assert_eq!(
+            definition["externalParameters"]["notForRelease"],
+            json!(build.deviations)
+        );
     }
 }

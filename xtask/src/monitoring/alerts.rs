@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 18] = [
+pub(super) const ALERT_RULES: [AlertRule; 20] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -52,6 +52,30 @@ pub(super) const ALERT_RULES: [AlertRule; 18] = [
         hold: "0m",
         severity: AlertSeverity::Critical,
         summary: "The sweeper found messages that no worker finished.",
+    },
+    AlertRule {
+        name: "DraySweeperSilent",
+        // A sweep begins 30 s after the one before. Without a sweeper there is no series, and the three alerts on its other
+        // metrics cannot fire.
+        expression: "time() - max(dray_sweep_last_success_timestamp_seconds) > 300 or \
+                     absent(dray_sweep_last_success_timestamp_seconds)",
+        hold: "5m",
+        severity: AlertSeverity::Critical,
+        summary: "The sweeper completes no sweep, so lost work and dead letters are not noticed.",
+    },
+    AlertRule {
+        name: "DrayServiceAway",
+        // A service that has no process has no series either, so each is named.
+        expression: "max by (service) (dray_ready) == 0 or \
+                     absent(dray_ready{service=\"egress-fetcher\"}) or \
+                     absent(dray_ready{service=\"file-resolver\"}) or \
+                     absent(dray_ready{service=\"orchestrator\"}) or \
+                     absent(dray_ready{service=\"platform-delivery\"}) or \
+                     absent(dray_ready{service=\"sandbox-transfer\"}) or \
+                     absent(dray_ready{service=\"sweeper\"})",
+        hold: "10m",
+        severity: AlertSeverity::Critical,
+        summary: "No process of {{ $labels.service }} is ready.",
     },
     AlertRule {
         name: "DrayDeadLetters",

@@ -115,6 +115,11 @@ pub(super) fn expressions(metric: &DeclaredMetric) -> Vec<(String, String)> {
                 own_labels,
             )]
         }
+        // The age is of interest, and Grafana's units for points in time need milliseconds.
+        MetricKind::Gauge if name.ends_with("_timestamp_seconds") => vec![(
+            format!("time() - max without ({SCRAPE_LABELS}) ({series})"),
+            own_labels,
+        )],
         // Every process reports the same value, so a sum would count it more than once.
         MetricKind::Gauge => vec![(
             format!("max without ({SCRAPE_LABELS}) ({series})"),

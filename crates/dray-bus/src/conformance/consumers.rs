@@ -21,6 +21,7 @@ on_both!(
     a_stop_ends_a_pull,
     a_filter_keeps_other_areas_out,
     an_absent_durable_is_an_error,
+    the_time_of_the_last_delivery_is_known,
 );
 
 const PULL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -326,4 +327,27 @@ async fn an_absent_durable_is_an_error(fixture: BusFixture) {
             "{error}"
         );
     }
+}
+
+async fn the_time_of_the_last_delivery_is_known(fixture: BusFixture) {
+    let mut puller = provision_consumer(&fixture, |_| {}).await;
+    let last_delivery = async || {
+        let state = fixture.bus.consumer_state(WORK_STREAM, "file-resolver");
+        state.await.unwrap().unwrap().last_delivery_ms
+    };
+    assert_eq!(last_delivery().await, None);
+    publish_messages(&fixture, 1).await;
+    let before = fixture.clock.now_ms();
+    let first = fetch_one(&mut puller).await;
+    let delivered = last_delivery().await.unwrap();
+    assert!(delivered >= before, "{delivered} {before}");
+    // A redelivery counts: the clock has moved when it is due.
+    let return_later = AckAction::Redeliver(SHORT_TIMEOUT);
+    first
+        .acker
+        .confirm(return_later, PULL_TIMEOUT)
+        .await
+        .unwrap();
+    fetch_one(&mut puller).await;
+    assert!(last_delivery().await.unwrap() > delivered);
 }

@@ -24,6 +24,7 @@ on_both!(
     the_sweeper_dead_letters_a_restart_that_no_worker_took,
     the_sweeper_ends_cloud_events_as_other_work,
     waiting_work_does_not_keep_the_sweeper_from_later_work,
+    a_sweep_ends_while_work_is_published_without_a_pause,
 );
 
 async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
@@ -215,6 +216,23 @@ async fn waiting_work_does_not_keep_the_sweeper_from_later_work(fixture: BusFixt
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let report = sweep_once(&mut sweeper).await;
     assert_eq!((report.dead_lettered, report.waiting), (1, 257));
+}
+
+async fn a_sweep_ends_while_work_is_published_without_a_pause(fixture: BusFixture) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let mut sweeper = WorkSweeper::new(fixture.bus.clone());
+    submit_work(&fixture, "before", "works").await;
+    let publishing = async {
+        for number in 0_u64.. {
+            submit_work(&fixture, &format!("op-{number}"), "works").await;
+            // In process, nothing else would run in between.
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = publishing => {}
+        report = wait_soon("the sweep", sweep_once(&mut sweeper)) => assert!(report.waiting > 0),
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! the load balancer read the result; this module does not control traffic.
 
 mod gate;
+mod metrics;
 mod pages;
 mod probe;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub(crate) use gate::ReadinessGate;
+pub(crate) use metrics::observe_readiness;
 pub(crate) use pages::{HealthPages, health_routes};
 pub use probe::free_disk;
 pub(crate) use probe::{ReadinessProbe, run_probes};

@@ -150,6 +150,8 @@ impl Host {
         let mut groups: Vec<InstrumentGroup<'_>> = vec![
             ("every service", |meter| {
                 crate::router::CallMetrics::new(meter);
+                let health = crate::health::ProcessHealth::new();
+                crate::health::observe_readiness(meter, &health, &[]);
             }),
             ("bus", |meter| {
                 // A bus creates its instruments when it is made; this one is dropped again.

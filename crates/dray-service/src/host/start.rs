@@ -14,7 +14,7 @@ use super::open::{BoundListeners, CommonSections, OpenConnections};
 use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
 use super::{Host, HostError, HostedService, PlannedStart, SharedResources, credentials, memory};
 use crate::config::{LoadedConfig, ReportEntry, SectionReader, ValueOrigins};
-use crate::health::ProcessHealth;
+use crate::health::{ProcessHealth, observe_readiness};
 use crate::provision;
 use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
@@ -72,6 +72,7 @@ impl Bootstrap {
         stages.push(LifecycleStage::Telemetry);
         let mut listeners = BoundListeners::bind(&sections).await?;
         let health = ProcessHealth::new();
+        observe_readiness(&telemetry.meter(), &health, &names);
         let mut checks = JoinSet::new();
         checks.spawn(run_watchdog(health.clone()));
         // `/live` answers while the host waits for the bus, so that the platform does not restart the process.

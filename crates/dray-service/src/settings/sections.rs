@@ -295,7 +295,8 @@ impl Section for LimitsSection {
 pub struct StateSection {
     /// Directory for everything this process keeps on disk, such as the files of the embedded store. Created at start.
     /// If no source sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default applies to
-    /// a process without `HOME`.
+    /// a process without `HOME`. An empty or relative path in one of these variables counts
+    /// as unset.
     pub directory: PathBuf,
     /// Name of this process or replica, unique among those that share a bus: 1 to 64 of a-z, 0-9, _ and -. Unset: a new
     /// name at each start.

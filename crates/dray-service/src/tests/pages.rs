@@ -25,6 +25,7 @@ async fn pages_report_liveness_startup_readiness_and_metrics() {
     for label in ["service=\"file-resolver\"", "way=\"bus\"", "outcome=\"ok\""] {
         assert!(line.contains(label), "{line}");
     }
+    assert_eq!(readiness(&metrics), ["1"]);
     assert_eq!(page(&fixture, "/nothing").await.0, 404);
 }
 
@@ -45,8 +46,20 @@ async fn a_failing_check_is_named_until_it_passes() {
         200,
         "an unready process is live"
     );
+    let (_, metrics) = page(&fixture, "/metrics").await;
+    assert_eq!(readiness(&metrics), ["0"]);
     fixture.probe.healthy.send_replace(true);
     fixture.running.ready().await;
+}
+
+/// The values of `dray_ready` for the service of the fixture.
+fn readiness(metrics: &str) -> Vec<&str> {
+    metrics
+        .lines()
+        .filter(|line| line.starts_with("dray_ready{"))
+        .filter(|line| line.contains("service=\"file-resolver\""))
+        .filter_map(|line| line.split_whitespace().last())
+        .collect()
 }
 
 /// Status and body of a page.

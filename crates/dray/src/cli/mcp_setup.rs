@@ -63,10 +63,11 @@ pub(crate) struct McpInstallArgs {
     /// Options of the server.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) server_args: Vec<String>,
-    /// Where configurations are, by the XDG base directories. Empty counts as unset; a `PathBuf` would refuse it.
+    /// Where configurations are, by the XDG base directories. Empty and relative count as unset; a `PathBuf` would
+    /// refuse an empty one.
     #[arg(long, env = "XDG_CONFIG_HOME", hide = true, hide_env_values = true)]
     pub(crate) config_home: Option<OsString>,
-    /// Directory of configurations, on Windows. Empty counts as unset.
+    /// Directory of configurations, on Windows. Empty and relative count as unset.
     #[arg(long, env = "APPDATA", hide = true, hide_env_values = true)]
     pub(crate) app_data: Option<OsString>,
 }

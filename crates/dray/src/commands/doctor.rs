@@ -14,6 +14,7 @@ mod machine;
 mod names;
 mod policy_bucket;
 mod policy_replicas;
+mod sweeper;
 mod system;
 
 use std::time::Duration;

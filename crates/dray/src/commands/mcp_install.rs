@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::cli::{
     GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand,
 };
+use crate::context::named_directory;
 use crate::outcome::{CommandFailure, print_line};
 
 mod server_args;
@@ -98,8 +99,7 @@ fn client_directories(args: &McpInstallArgs) -> Result<ClientDirectories, Comman
     let home = home.ok_or_else(|| {
         CommandFailure::Usage("the home directory is not known: set HOME, or use --file".to_owned())
     })?;
-    let directory =
-        |value: Option<&OsStr>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory = |value: Option<&OsStr>| named_directory(value?);
     Ok(ClientDirectories {
         home,
         current: env::current_dir()

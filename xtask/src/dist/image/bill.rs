@@ -100,6 +100,7 @@ mod tests {
         let commit = SourceCommit {
             hash: "c".repeat(40),
             seconds: 1_700_000_000,
+            is_changed: false,
         };
         let bill = image_bill(bill, &image, &base, &commit);
         let url = format!("pkg:oci/dray@sha256%3A{}?tag=1", image.sha256);

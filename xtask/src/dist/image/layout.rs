@@ -123,7 +123,7 @@ fn image_labels(commit: &SourceCommit) -> anyhow::Result<Value> {
         "org.opencontainers.image.title": "Drayage",
         "org.opencontainers.image.description": "Moves files between agents, sandboxes, stores and chats",
         "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
-        "org.opencontainers.image.revision": commit.hash,
+        "org.opencontainers.image.revision": commit.revision(),
         "org.opencontainers.image.created": timestamp(commit)?,
         "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
     }))

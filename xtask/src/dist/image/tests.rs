@@ -53,6 +53,7 @@ pub(super) fn commit(seconds: i64) -> SourceCommit {
     SourceCommit {
         hash: "c".repeat(40),
         seconds,
+        is_changed: false,
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) struct DurableConsumer {
     next: u64,
     /// Messages that were delivered and not acknowledged, with the time of redelivery and the number of deliveries.
     pending: BTreeMap<u64, PendingDelivery>,
+    last_delivery_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,7 @@ impl DurableConsumer {
                 // Everything up to the floor is acknowledged; messages of other filters in
                 // between count as acknowledged.
                 .map_or(self.next.saturating_sub(1), |(&sequence, _)| sequence - 1),
+            last_delivery_ms: self.last_delivery_ms,
         }
     }
 
@@ -76,6 +78,7 @@ impl ServerState {
                         spec,
                         next: 1,
                         pending: BTreeMap::new(),
+                        last_delivery_ms: None,
                     },
                 );
             }
@@ -109,7 +112,11 @@ impl ServerState {
         log.expire(now_ms);
         let consumers = self.consumers.get_mut(stream);
         let consumer = consumers.and_then(|consumers| consumers.get_mut(durable));
-        let (handed, exhausted) = consumer.ok_or_else(missing)?.next_batch(log, count);
+        let consumer = consumer.ok_or_else(missing)?;
+        let (handed, exhausted) = consumer.next_batch(log, count);
+        if !handed.is_empty() {
+            consumer.last_delivery_ms = Some(now_ms);
+        }
         for (sequence, deliveries) in exhausted {
             let subject = format!("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{durable}");
             self.advise(

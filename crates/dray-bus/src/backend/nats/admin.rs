@@ -7,7 +7,7 @@ use async_nats::jetstream::stream::{
 };
 use async_nats::jetstream::{ErrorCode, context::GetStreamError};
 
-use super::NatsBackend;
+use super::{NatsBackend, unix_millis};
 use crate::error::TransportError;
 use crate::topology::{
     ConsumerSpec, ConsumerState, FullStreamPolicy, StreamRetention, StreamSpec, StreamState,
@@ -68,6 +68,7 @@ impl NatsBackend {
                 pending: info.num_pending,
                 ack_pending: info.num_ack_pending as u64,
                 ack_floor: info.ack_floor.stream_sequence,
+                last_delivery_ms: info.delivered.last_active.map(unix_millis),
             }
         }))
     }

@@ -12,7 +12,7 @@ use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
-use super::{accounts, clock, policy_bucket, policy_replicas};
+use super::{accounts, clock, policy_bucket, policy_replicas, sweeper};
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
@@ -74,6 +74,7 @@ pub(super) async fn check_bus(
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
+    findings.push(sweeper::check_sweeper(&bus, limit).await);
     if egress.policy_bucket {
         findings.push(policy_bucket::check_policy_bucket(&bus, tenant, limit).await);
     } else if egress.policy_path.is_some() {
@@ -208,13 +209,16 @@ async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
         }),
         ..v1::ResolveRequest::default()
     };
-    let (fetcher, transfer, delivery, resolver) = tokio::join!(
+    // It is refused because it names no content.
+    let holders = v1::ListFileHoldersRequest::default();
+    let (fetcher, transfer, delivery, resolver, orchestrator) = tokio::join!(
         check_service(bus, meta, "egress-fetcher", &explain),
         check_service(bus, meta, "sandbox-transfer", &session),
         check_service(bus, meta, "platform-delivery", &receipts),
         check_service(bus, meta, "file-resolver", &arguments),
+        check_service(bus, meta, "orchestrator", &holders),
     );
-    vec![fetcher, transfer, delivery, resolver]
+    vec![fetcher, transfer, delivery, resolver, orchestrator]
 }
 
 async fn check_service<C: Call>(
