@@ -32,6 +32,9 @@ pub struct WorkDelivery<W> {
     pub epoch: u64,
     /// Real attempts so far, this one included.
     pub attempt: u32,
+    /// Whether a failure of this attempt that counts gives the work up ([`super::WorkSettings::attempts`]). A failure
+    /// that parks the work does not count, so a last attempt can be followed by another one.
+    pub is_last_attempt: bool,
     /// Deliberate restarts by an operator.
     pub redrives: u32,
     /// How often the server delivered this message; 1 at first. It includes deliveries that were returned without a

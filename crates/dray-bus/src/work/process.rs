@@ -233,6 +233,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             work: self.work_copy(),
             epoch: record.epoch,
             attempt: record.attempts,
+            is_last_attempt: record.attempts >= self.context.settings.attempts,
             redrives: record.redrives,
             delivered: self.pulled.delivered,
             cancel: CancellationToken::new(),
