@@ -316,8 +316,8 @@ impl Platform for BridgePlatform {
         DuplicateProtection::Unknown
     }
 
-    /// A low rate, because the account belongs to a person's phone.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Low limits, because the account belongs to a person's phone.
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
             chat_per_minute: 20,

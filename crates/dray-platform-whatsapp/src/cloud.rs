@@ -144,8 +144,9 @@ impl Platform for CloudPlatform {
         DuplicateProtection::Unknown
     }
 
-    /// 80 requests a second for the number, ten messages a minute for one person.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// 80 messages a second for the number (<https://developers.facebook.com/docs/whatsapp/throughput>), one in six
+    /// seconds for one person (the "pair rate limit").
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 4800,
             chat_per_minute: 10,

@@ -264,7 +264,7 @@ impl DeliveryRun<'_> {
                 self.park_after(hold_delay, WaitingReason::RateLimited),
             ));
         }
-        let rates = open.account.platform.rates(&open.delivery.target);
+        let rates = open.account.platform.rate_limits(&open.delivery.target);
         let rate_delay = self
             .context
             .pace
