@@ -136,6 +136,32 @@ fn every_page_states_the_rate_limits_of_its_platform() {
 }
 
 #[test]
+fn every_platform_takes_the_former_name_of_its_response_timeout() {
+    for (platform, page) in platform_pages() {
+        for block in blocks(&page) {
+            // The heading of an account's options, such as `[platform-delivery.accounts.bot.slack]`.
+            let is_heading = |line: &str| {
+                line.starts_with("[platform-delivery.accounts.") && line.split('.').count() == 4
+            };
+            let count = block.lines().filter(|line| is_heading(line)).count();
+            let former = block.lines().map(|line| {
+                let added = if is_heading(line) {
+                    "\nanswer_timeout = \"7s\""
+                } else {
+                    ""
+                };
+                format!("{line}{added}\n")
+            });
+            let directory = tempfile::tempdir().unwrap();
+            let config = load(&former.collect::<String>(), directory.path());
+            let accounts = serde_json::to_string(&config.accounts).unwrap();
+            let set = accounts.matches("\"response_timeout\":\"7s\"").count();
+            assert_eq!(set, count, "{platform}.md: {accounts}");
+        }
+    }
+}
+
+#[test]
 fn every_platform_of_the_configuration_has_a_page_with_it() {
     let account = serde_json::to_value(crate::config::AccountConfig::default()).unwrap();
     let pages = platform_pages();
