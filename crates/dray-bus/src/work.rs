@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::delivery::RecordedEvent;
 pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
+pub use self::process::MAX_LEDGER_READS;
 use self::pull::WorkLoop;
 pub use self::retry::parks_work;
 use crate::bus_core::Bus;

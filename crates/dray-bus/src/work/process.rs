@@ -27,7 +27,7 @@ use crate::ledger::record;
 /// Delay of messages that are returned at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
 /// Most reads of a ledger entry that changes concurrently.
-const MAX_LEDGER_READS: u32 = 5;
+pub const MAX_LEDGER_READS: u32 = 5;
 
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
