@@ -20,6 +20,7 @@ mod dist;
 mod fuzz;
 mod generate;
 mod heavy;
+mod message_limits;
 mod metadata;
 mod monitoring;
 mod new;

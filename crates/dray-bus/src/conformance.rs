@@ -248,7 +248,7 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             "slow" => self.released.cancelled().await,
             "too-large" => {
                 return Ok(WorkCompleted::event(&v1::ToolCallResolved {
-                    tool: "x".repeat(crate::work::RESULT_LIMIT + 1),
+                    tool: "x".repeat(crate::work::MAX_RESULT_BYTES + 1),
                     ..resolved_event(&delivery)
                 }));
             }

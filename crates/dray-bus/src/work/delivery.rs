@@ -51,7 +51,7 @@ pub struct WorkCompleted {
 }
 
 impl WorkCompleted {
-    /// Work that is done and that `event` reports. An event above [`super::RESULT_LIMIT`] turns the work into a
+    /// Work that is done and that `event` reports. An event above [`super::MAX_RESULT_BYTES`] turns the work into a
     /// failure: large results are passed by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {

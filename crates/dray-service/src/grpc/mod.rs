@@ -214,7 +214,7 @@ impl GrpcEndpoint {
                         std::future::ready(started)
                     });
                     return Grpc::new(RawCodec)
-                        .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                        .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
                         .server_streaming(streaming, request)
                         .await;
                 }
@@ -223,7 +223,7 @@ impl GrpcEndpoint {
                 });
                 Grpc::new(RawCodec)
                     // The limit is that of the bus (E-3); tonic's own is 4 MiB.
-                    .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                    .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
                     .unary(unary, request)
                     .await
             })
