@@ -17,6 +17,8 @@ use super::source::SourceFile;
 pub(crate) struct WordRules {
     /// Names of types, constants, functions, modules and public fields that are refused, with the name to use instead.
     identifiers: BTreeMap<String, String>,
+    /// Labels of metrics that are refused, with the name to use instead.
+    labels: BTreeMap<String, String>,
     /// Phrases of comments that are counted, in lower case, with the phrase to use instead.
     phrases: BTreeMap<String, String>,
     /// One for each of [`SHARE_RULES`], in their order.
@@ -115,6 +117,7 @@ impl WordRules {
         };
         Ok(Self {
             identifiers: table("identifiers"),
+            labels: table("labels"),
             phrases: table("phrases"),
             limits: SHARE_RULES.iter().map(limit).collect::<Result<_, _>>()?,
         })
@@ -137,6 +140,7 @@ pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<Strin
                 }
             }
         }
+        violations.extend(refused_labels(source, rules));
         counts.add(source, rules);
     }
     for (rule, limit) in SHARE_RULES.iter().zip(&rules.limits) {
@@ -157,6 +161,24 @@ pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<Strin
         }
     }
     violations
+}
+
+/// Labels of metrics with a refused name.
+fn refused_labels(source: &SourceFile, rules: &WordRules) -> Vec<String> {
+    // The name may be on the line after the call.
+    let calls = source.text.match_indices("KeyValue::new(");
+    calls
+        .filter_map(|(at, call)| {
+            let argument = source.text.get(at + call.len()..)?.trim_start();
+            let (name, _) = argument.strip_prefix('"')?.split_once('"')?;
+            let instead = rules.labels.get(name)?;
+            let line = source.text.get(..at)?.matches('\n').count() + 1;
+            Some(format!(
+                "{}:{line}: write `{instead}` instead of the label `{name}`",
+                source.path
+            ))
+        })
+        .collect()
 }
 
 #[derive(Debug, Default)]
@@ -336,6 +358,8 @@ mod tests {
         [identifiers]
         Shop = "WorkerContext"
         keeper = "reconciler"
+        [labels]
+        route = "transport"
         [phrases]
         "at once" = "immediately, or concurrently"
         [limits]
@@ -374,6 +398,17 @@ mod tests {
             &[
                 "a.rs:1: write `reconciler` instead of `keeper`",
                 "a.rs:3: write `reconciler` instead of `keeper`",
+            ],
+        );
+    }
+
+    #[test]
+    fn refuses_a_label_of_a_metric_by_name() {
+        check(
+            "KeyValue::new(\"route\", one);\n\nKeyValue::new(\n    \"route\",\n    two,\n);\nKeyValue::new(\"other\", \"route\");\n",
+            &[
+                "a.rs:1: write `transport` instead of the label `route`",
+                "a.rs:3: write `transport` instead of the label `route`",
             ],
         );
     }
