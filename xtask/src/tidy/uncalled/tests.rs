@@ -100,7 +100,11 @@ fn a_module_of_the_same_name_is_no_call() {
         check(&format!("{ITEM}fn main() {{ {call} }}\n"), &[], &[]);
     }
     // A type before `::` is named.
-    check("pub struct Wanted;\nfn main() { Wanted::new() }\n", &[], &[]);
+    check(
+        "pub struct Wanted;\nfn main() { Wanted::new() }\n",
+        &[],
+        &[],
+    );
 }
 
 #[test]
