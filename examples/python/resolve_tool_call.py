@@ -34,7 +34,7 @@ from dray.v1 import common_pb2, toolcall_pb2
 WORK_STREAM = "DRAY_WORK"
 EVENT_STREAM = "DRAY_EVENT"
 # Larger arguments go to the object store first and travel as a claim.
-INLINE_LIMIT = 64 * 1024
+MAX_INLINE_BYTES = 64 * 1024
 OUTCOMES = {
     "dray.v1.ToolCallResolved": toolcall_pb2.ToolCallResolved,
     "dray.v1.ToolCallRejected": toolcall_pb2.ToolCallRejected,
@@ -65,7 +65,7 @@ def parse(argv):
         parser.error("--arguments, --operation or --missed is needed")
     if options.user and "NATS_PASSWORD" not in os.environ:
         parser.error("--user needs the password in the variable NATS_PASSWORD")
-    if len((options.arguments or "").encode()) > INLINE_LIMIT:
+    if len((options.arguments or "").encode()) > MAX_INLINE_BYTES:
         parser.error("arguments above 64 KiB have to be stored first")
     return options
 

@@ -58,8 +58,8 @@ fn quote_text(text: &str) -> String {
 }
 
 /// A timeout longer than a kill and a restart, so that the next process finds requests that have not ended.
-fn answer_timeout() -> (&'static str, String) {
-    ("answer_timeout", quote_text("6s"))
+fn response_timeout() -> (&'static str, String) {
+    ("response_timeout", quote_text("6s"))
 }
 
 /// A fake server of every platform.
@@ -108,7 +108,7 @@ impl FakePlatforms {
                     ("base_url", quote_text(&self.telegram.url())),
                     ("poll_wait", quote_text("2s")),
                     ("idle_timeout", quote_text("6s")),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
             (
@@ -116,7 +116,7 @@ impl FakePlatforms {
                 vec![
                     ("token", quote_text(self.discord.token().expose())),
                     ("base_url", quote_text(&self.discord.url())),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
             (
@@ -126,7 +126,7 @@ impl FakePlatforms {
                     ("signing_secret", quote_text(SIGNING_SECRET)),
                     ("base_url", quote_text(&self.slack.url())),
                     ("share_wait", quote_text("3s")),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
             (
@@ -135,7 +135,7 @@ impl FakePlatforms {
                     ("token", quote_text(self.whatsapp.token().expose())),
                     ("phone_number_id", quote_text(PHONE_NUMBER_ID)),
                     ("base_url", quote_text(&self.whatsapp.url())),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
         ]
@@ -160,7 +160,7 @@ impl FakePlatforms {
                 "wh.webhook".to_owned(),
                 vec![
                     ("inbound_secret", quote_text(SHARED_SECRET)),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
             (
@@ -169,7 +169,7 @@ impl FakePlatforms {
                     ("token", quote_text(self.matrix.token().expose())),
                     ("homeserver", quote_text(&self.matrix.url())),
                     ("poll_wait", quote_text("2s")),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
             (
@@ -181,7 +181,7 @@ impl FakePlatforms {
                     ("username", quote_text(&email.username)),
                     ("password", quote_text(email.password.expose())),
                     ("from", quote_text(&email.from)),
-                    answer_timeout(),
+                    response_timeout(),
                 ],
             ),
         ]

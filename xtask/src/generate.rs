@@ -12,7 +12,8 @@ use prost_types::FileDescriptorSet;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    monitoring, python_client, python_contracts, step, tool_definitions, typescript_contracts,
+    message_limits, monitoring, python_client, python_contracts, step, tool_definitions,
+    typescript_contracts,
 };
 
 /// The area of the bus for each protobuf service.
@@ -65,6 +66,7 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
     let mut files = compile_proto(root)?;
     files.extend(python_client::client_files(root)?);
     files.extend(tool_definitions::client_files(root)?);
+    files.extend(message_limits::client_files(root)?);
     let mut stale = stale_files(root, &files);
     let directories = [
         "crates/dray-proto/src/generated",

@@ -21,6 +21,7 @@ mod fuzz;
 mod generate;
 mod heavy;
 mod kubectl;
+mod message_limits;
 mod metadata;
 mod monitoring;
 mod new;

@@ -31,7 +31,7 @@ import {
   UnavailableError,
 } from "./faults.js";
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
-import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
+import { bytesOrClaimOf } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames, WAIT_OPTIONS } from "./option_names.js";
 import { type CallOptions, checkToolNames, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import {
@@ -53,6 +53,7 @@ import {
   type ToolCallResolved,
   ToolCallResolvedSchema,
 } from "./v1/index.js";
+import { MAX_INLINE_BYTES } from "./v1/limits.js";
 
 export type { MissedOutcomesSettings, PublisherOptions, PublishSettings };
 
@@ -201,7 +202,7 @@ export class Publisher {
     checkOptionNames("settings", settings, PUBLISH_SETTINGS);
     checkToolNames(tool, settings.toolCallId);
     const text = argumentsText(toolArguments);
-    if (text.byteLength > INLINE_LIMIT_BYTES) throw tooLarge();
+    if (text.byteLength > MAX_INLINE_BYTES) throw tooLarge();
     const operationId = settings.operationId ?? operationIdOf(this.#options);
     const call = create(ToolCallRequestedSchema, {
       toolCallId: settings.toolCallId ?? `call-${operationId}`,

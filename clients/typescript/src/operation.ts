@@ -27,9 +27,7 @@ import {
   Deliveries,
   type ResolvedArguments as ResolvedArgumentsMessage,
 } from "./v1/index.js";
-
-/** Most bytes that travel inside a message. */
-export const INLINE_LIMIT_BYTES = 64 * 1024;
+import { MAX_INLINE_BYTES } from "./v1/limits.js";
 
 /** A file in the store, or the result of an operation that contains one. */
 export type Stored = Claim | SandboxFile | FetchedFile | ResolvedArguments;
@@ -139,9 +137,9 @@ export class Operation {
     }
   }
 
-  /** Bytes as content of a message: inline up to `INLINE_LIMIT_BYTES`, otherwise stored, with a claim. */
+  /** Bytes as content of a message: inline up to `MAX_INLINE_BYTES`, otherwise stored, with a claim. */
   async contentOf(bytes: Uint8Array, name: string): Promise<Content> {
-    if (bytes.byteLength <= INLINE_LIMIT_BYTES) {
+    if (bytes.byteLength <= MAX_INLINE_BYTES) {
       return create(ContentSchema, { body: { case: "inline", value: bytes } });
     }
     const value = await this.store(bytes, { name, mediaType: "application/json" });

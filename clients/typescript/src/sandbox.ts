@@ -4,7 +4,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { wrongType } from "./fields.js";
-import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
+import type { Operation, Stored } from "./operation.js";
 import { checkOptionNames, type OptionNames } from "./option_names.js";
 import { byteCount, messageTime } from "./options.js";
 import { READ_SETTINGS, type ReadSettings } from "./settings.js";
@@ -16,6 +16,7 @@ import {
   Sandboxes,
   type SandboxRef,
 } from "./v1/index.js";
+import { MAX_INLINE_BYTES } from "./v1/limits.js";
 
 /** A path in a sandbox: text, or its bytes where they are not UTF-8. */
 export type SandboxPath = string | Uint8Array;
@@ -209,7 +210,7 @@ export class Sandbox {
     if (typeof stdin === "string") {
       throw new TypeError("`stdin` is text: give its bytes (`Buffer.from(text)`), or the `file:` URL of a file");
     }
-    const isInline = stdin instanceof Uint8Array && stdin.byteLength <= INLINE_LIMIT_BYTES;
+    const isInline = stdin instanceof Uint8Array && stdin.byteLength <= MAX_INLINE_BYTES;
     const input = isInline
       ? { input: stdin }
       : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_proto::contract::{call_subject, schema_name, tenant_call_subject};
-use dray_proto::{Call, MESSAGE_LIMIT, v1};
+use dray_proto::{Call, MAX_MESSAGE_BYTES, v1};
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use prost::Message as _;
 use tokio::time::Instant;
@@ -181,10 +181,10 @@ impl<'a> CallAttempt<'a> {
         trace::join_trace(&span, &mut message.headers);
         // The size includes the headers of the trace: the responder measures them too.
         let size = message.size();
-        if size > MESSAGE_LIMIT {
+        if size > MAX_MESSAGE_BYTES {
             return Err(CallError::TooLarge {
                 size,
-                limit: MESSAGE_LIMIT,
+                limit: MAX_MESSAGE_BYTES,
             });
         }
         let total = meta.deadline.remaining(bus.now_ms());

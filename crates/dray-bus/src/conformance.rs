@@ -174,6 +174,8 @@ pub(crate) fn outgoing_message(
 #[derive(Clone, Default)]
 pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
+    /// For each run, in order, whether it was announced as the last attempt.
+    last_attempts: Arc<std::sync::Mutex<Vec<bool>>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) started: CancellationToken,
     /// Cancelled to let the tool `slow` complete.
@@ -188,6 +190,10 @@ impl ScriptedHandler {
             .get(operation)
             .copied()
             .unwrap_or(0)
+    }
+
+    pub(crate) fn last_attempts(&self) -> Vec<bool> {
+        self.last_attempts.lock().unwrap().clone()
     }
 }
 
@@ -214,6 +220,8 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             *run += 1;
             *run
         };
+        let is_last = delivery.is_last_attempt;
+        self.last_attempts.lock().unwrap().push(is_last);
         self.started.cancel();
         let temporary_fault =
             || Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(10));
@@ -240,7 +248,7 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             "slow" => self.released.cancelled().await,
             "too-large" => {
                 return Ok(WorkCompleted::event(&v1::ToolCallResolved {
-                    tool: "x".repeat(crate::work::RESULT_LIMIT + 1),
+                    tool: "x".repeat(crate::work::MAX_RESULT_BYTES + 1),
                     ..resolved_event(&delivery)
                 }));
             }

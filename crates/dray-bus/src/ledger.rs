@@ -21,7 +21,7 @@ use crate::key_value::{KeyError, KeyValue};
 pub const LEDGER_BUCKET: &str = "dray_ledger";
 
 /// Most attempts of one write whose outcome is unknown.
-const MAX_WRITE_ATTEMPTS: u32 = 3;
+pub const MAX_WRITE_ATTEMPTS: u32 = 3;
 
 /// Reads and changes ledger entries.
 #[derive(Clone, Debug)]

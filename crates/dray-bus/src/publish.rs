@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dray_proto::contract::{
     audit_subject, event_step, event_subject, schema_name, work_step, work_subject,
 };
-use dray_proto::{Audit, Event, MESSAGE_LIMIT, Work};
+use dray_proto::{Audit, Event, MAX_MESSAGE_BYTES, Work};
 use dray_types::Deadline;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -160,7 +160,7 @@ impl Bus {
             headers: message_headers,
             payload,
         };
-        self.publish_message(stream, message, MESSAGE_LIMIT, meta.deadline)
+        self.publish_message(stream, message, MAX_MESSAGE_BYTES, meta.deadline)
             .await
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_proto::{Call, MESSAGE_LIMIT, v1};
+use dray_proto::{Call, MAX_MESSAGE_BYTES, v1};
 use dray_types::{Fault, FaultCode, OperationId, TenantId};
 use prost::Message as _;
 use tokio::sync::Notify;
@@ -198,7 +198,7 @@ pub struct IncomingRequest {
 impl IncomingRequest {
     fn new(bus: &Bus, message: CoreMessage, cancellable: &CancellableOperations) -> Self {
         let size = message.headers.wire_size() + message.payload.len();
-        let meta = if size > MESSAGE_LIMIT {
+        let meta = if size > MAX_MESSAGE_BYTES {
             Err(request_too_large())
         } else {
             Meta::from_headers(&message.headers)
@@ -338,7 +338,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
                 message.encode_to_vec().into(),
             );
             // The client refuses a reply above the server's limit locally, and the caller would get no reply.
-            if reply.size() <= MESSAGE_LIMIT {
+            if reply.size() <= MAX_MESSAGE_BYTES {
                 return reply;
             }
             tracing::error!(size = reply.size(), "a reply is too large for the bus");
@@ -356,7 +356,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
         "fault",
         encode_fault(fault.clone()),
     );
-    if reply.size() <= MESSAGE_LIMIT {
+    if reply.size() <= MAX_MESSAGE_BYTES {
         return reply;
     }
     // A fault may quote a response of a platform or a web server of any length. Code and retry advice are kept.

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::delivery::RecordedEvent;
 pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
+pub use self::process::MAX_LEDGER_READS;
 use self::pull::WorkLoop;
 pub use self::retry::parks_work;
 use crate::bus_core::Bus;
@@ -36,7 +37,7 @@ use crate::topology::WORK_STREAM;
 
 /// Most bytes of an encoded event that a handler returns. The event is stored in the ledger and published with headers,
 /// and both have to stay below the message limit.
-pub const RESULT_LIMIT: usize = 112 * 1024;
+pub const MAX_RESULT_BYTES: usize = 112 * 1024;
 
 /// How a work loop behaves. The defaults are specified in messaging-reliability.
 #[derive(Clone, Debug)]

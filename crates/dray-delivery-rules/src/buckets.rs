@@ -15,6 +15,9 @@ const MAX_BUCKETS: usize = 10_000;
 /// Burst of a bucket: the requests of this many seconds may be sent without a wait.
 const BURST_SECONDS: u32 = 5;
 
+/// Most requests of a burst.
+const MAX_BURST: u32 = 30;
+
 /// The buckets of one process. Replicas do not share them, so the platform may still refuse a request.
 #[derive(Debug, Default)]
 pub struct RateBuckets {
@@ -112,7 +115,7 @@ impl TokenRate {
         let per_minute = per_minute.max(1);
         Self {
             interval: Duration::from_mins(1) / per_minute,
-            burst: (per_minute * BURST_SECONDS / 60).clamp(1, 30),
+            burst: (per_minute * BURST_SECONDS / 60).clamp(1, MAX_BURST),
         }
     }
 
@@ -135,6 +138,15 @@ fn bucket_key(account: &str, chat: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_of_deliveries_states_the_burst() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/deliveries.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let burst =
+            format!("The messages of {BURST_SECONDS} seconds, at least 1 and at most {MAX_BURST},");
+        assert!(page.contains(&burst), "the page does not state: {burst}");
+    }
 
     #[test]
     fn reading_the_next_wait_consumes_no_token() {

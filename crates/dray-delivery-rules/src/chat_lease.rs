@@ -8,6 +8,16 @@ use std::time::Duration;
 use dray_types::whole_millis;
 use serde::{Deserialize, Serialize};
 
+/// How long a replica that crashed keeps others from sending to a chat: the lease ends after this time without a
+/// renewal.
+pub const CHAT_LEASE: Duration = Duration::from_secs(15);
+
+/// How long a delivery waits for the lease of another replica before it is parked.
+pub const MAX_LEASE_WAIT: Duration = Duration::from_secs(20);
+
+/// Delay of a delivery that is parked because it got no lease.
+pub const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
+
 /// The stored form of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {

@@ -6,10 +6,19 @@ use std::time::Duration;
 use dray_platform::{ErrorKind, SendOutcome};
 use dray_types::whole_millis;
 
-use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
+use crate::machine::{MAX_LOST_RESPONSES, SendingStep};
 
 /// Longest time that a worker waits without parking the delivery (platform-delivery 10.2).
 pub const MAX_INLINE_WAIT: Duration = Duration::from_mins(1);
+
+/// The part of a deadline that is reserved for the record and the report of the end.
+pub const REPORT_MARGIN: Duration = Duration::from_secs(5);
+
+/// Most attempts of one write of a record whose outcome is unknown.
+pub const MAX_WRITE_ATTEMPTS: u32 = 3;
+
+/// Delay between two attempts of one write.
+pub const WRITE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Whether an earlier request of the step may be visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +94,7 @@ pub enum NotFoundAction {
 /// made the last request, so that it has certainly ended.
 pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -> NotFoundAction {
     // A step that was answered may be visible in some form, so another request could show it twice.
-    if step.lost >= MAX_LOST_RESPONSES
-        || step.attempts >= MAX_VISIBLE_ATTEMPTS
-        || step.was_answered()
-    {
+    if step.lost >= MAX_LOST_RESPONSES || !step.has_attempts_left() || step.was_answered() {
         return NotFoundAction::LeaveUnknown;
     }
     let lifetime = whole_millis(REQUEST_LIFETIME);

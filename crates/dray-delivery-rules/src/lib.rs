@@ -1,7 +1,8 @@
 //! The rules of deliveries to chat platforms, as functions of values.
 //!
 //! - [`machine`]: the states of one visible request, and what to do after a lost response.
-//! - [`failure`]: what to do after a request that was refused or not confirmed, and how long to wait.
+//! - [`failure`]: what to do after a request that was not confirmed, and how long to wait.
+//! - [`refusal`]: what to do after a request that was refused: the retry policy.
 //! - [`buckets`]: the token buckets of chats and accounts.
 //! - [`chat_lease`]: which replica may send to a chat.
 //!
@@ -21,3 +22,4 @@ pub mod buckets;
 pub mod chat_lease;
 pub mod failure;
 pub mod machine;
+pub mod refusal;

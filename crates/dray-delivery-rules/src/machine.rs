@@ -50,6 +50,11 @@ pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 /// Number of lost responses after which the outcome of a step is no longer looked up.
 pub const MAX_LOST_RESPONSES: u32 = 2;
 
+/// Whether another attempt may follow this number of attempts.
+pub const fn has_attempts_left(attempts: u32) -> bool {
+    attempts < MAX_VISIBLE_ATTEMPTS
+}
+
 /// The content of one visible request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPlan {
@@ -100,6 +105,13 @@ pub struct StepData {
     pub error_kind: Option<ErrorKind>,
     /// The platform's code of the last failure; empty for none.
     pub platform_code: String,
+}
+
+impl StepData {
+    /// Whether another attempt of the step may follow.
+    pub const fn has_attempts_left(&self) -> bool {
+        has_attempts_left(self.attempts)
+    }
 }
 
 impl Deref for StepData {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use dray_bus::Meta;
-use dray_proto::INLINE_LIMIT;
+use dray_proto::MAX_INLINE_BYTES;
 use dray_proto::convert::ContentSource;
 use dray_store::{ArtifactLabel, ArtifactWriter, ReadError, Store, WebOrigin};
 use dray_types::{ByteSize, Clock, Deadline, OperationId, Sha256Digest, TenantId};
@@ -144,7 +144,7 @@ impl StagedFile {
         let Some(claim) = found.filter(|claim| claim.artifact.size == file.stored.size) else {
             return Ok(None);
         };
-        let is_small = usize::try_from(file.stored.size).is_ok_and(|size| size <= INLINE_LIMIT);
+        let is_small = usize::try_from(file.stored.size).is_ok_and(|size| size <= MAX_INLINE_BYTES);
         if self.claim_only || !is_small {
             return Ok(Some(ContentSource::Claim(claim)));
         }
@@ -166,11 +166,11 @@ impl ByteSink for StagedFile {
             return writer.write(chunk).await.map_err(SinkError::new);
         }
         // Nothing is sent to the store while the file may still fit inline.
-        if self.buffered.len() + chunk.len() > INLINE_LIMIT {
+        if self.buffered.len() + chunk.len() > MAX_INLINE_BYTES {
             self.flush().await?;
         }
         self.buffered.reserve(
-            INLINE_LIMIT
+            MAX_INLINE_BYTES
                 .saturating_sub(self.buffered.len())
                 .min(chunk.len().max(MIN_CHUNK_BYTES)),
         );

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use dray_bus::Bus;
 use dray_dial::DialClient;
-use dray_proto::INLINE_LIMIT;
+use dray_proto::MAX_INLINE_BYTES;
 use dray_proto::convert::ContentSource;
 use dray_service::release_permit_while;
 use dray_store::{ArtifactLabel, ReadError, Store};
@@ -205,7 +205,7 @@ impl FileLoader {
         let mut writer = None;
         while let Some(chunk) = source.next().await? {
             // Chunks are buffered only while everything fits: once a writer exists, it gets all bytes in order.
-            if writer.is_none() && buffered.len() + chunk.len() <= INLINE_LIMIT {
+            if writer.is_none() && buffered.len() + chunk.len() <= MAX_INLINE_BYTES {
                 buffered.extend_from_slice(&chunk);
                 continue;
             }

@@ -34,7 +34,7 @@ impl ResolverMetrics {
                 .build(),
             results: meter
                 .u64_counter("dray_file_results_total")
-                .with_description("Resolved argument sets, by how they are answered (inline, claim).")
+                .with_description("Resolved argument sets, by placement (inline, claim).")
                 .build(),
         }
     }
@@ -89,6 +89,7 @@ impl ResolverMetrics {
             Some(v1::content::Body::Claim(_)) => "claim",
             Some(v1::content::Body::Inline(_)) | None => "inline",
         };
-        self.results.add(1, &[KeyValue::new("way", placement)]);
+        self.results
+            .add(1, &[KeyValue::new("placement", placement)]);
     }
 }

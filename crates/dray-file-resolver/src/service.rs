@@ -13,7 +13,7 @@ use dray_bus::{Meta, Permissions};
 use dray_dial::DialClient;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
+use dray_proto::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
 use dray_service::{
     ReplaceableValue, Request, Router, Service, ServiceContext, ServicePlan, StartError,
 };
@@ -32,8 +32,8 @@ use crate::resolver::{ReplyLimits, ResolveJob, ResolveOutcome, ToolCallResolver}
 /// Sizes that resolved arguments have to fit, in replies and in events: a message without the space for headers, names
 /// and a link (messaging-reliability E-3).
 const REPLY_LIMITS: ReplyLimits = ReplyLimits {
-    inline: INLINE_LIMIT,
-    message: MESSAGE_LIMIT - 32 * 1024,
+    inline: MAX_INLINE_BYTES,
+    message: MAX_MESSAGE_BYTES - 32 * 1024,
 };
 
 /// The running service.

@@ -37,6 +37,19 @@ impl Default for HttpTimeouts {
     }
 }
 
+/// The settings of a client under the names that they have in configurations.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpSettings<'a> {
+    /// The period of [`HttpTimeouts::connect`].
+    pub connect_timeout: Period,
+    /// The period of [`HttpTimeouts::idle`].
+    pub idle_timeout: Period,
+    /// The period of [`HttpTimeouts::response`].
+    pub response_timeout: Period,
+    /// PEM file with certificate authorities that are trusted in addition to the public ones.
+    pub ca_file: Option<&'a Path>,
+}
+
 /// The certificate authorities that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TrustedAuthorities {
@@ -74,24 +87,18 @@ impl HttpClient {
         Self::trusting(limits, &TrustedAuthorities::public_and(authorities))
     }
 
-    /// A client with the timeouts of a configuration. `ca_file` is a PEM file with certificate authorities that it
-    /// trusts in addition to the public ones. The timeouts are those of [`HttpTimeouts`], in the same order.
+    /// A client with the settings of a configuration.
     ///
     /// # Errors
     ///
     /// [`FailureKind::Options`] when the file cannot be read or has no certificate.
-    pub fn from_settings(
-        connect: Period,
-        idle: Period,
-        response: Period,
-        ca_file: Option<&Path>,
-    ) -> Result<Self, HttpError> {
+    pub fn from_settings(settings: HttpSettings<'_>) -> Result<Self, HttpError> {
         let timeouts = HttpTimeouts {
-            connect: connect.as_duration(),
-            idle: idle.as_duration(),
-            response: response.as_duration(),
+            connect: settings.connect_timeout.as_duration(),
+            idle: settings.idle_timeout.as_duration(),
+            response: settings.response_timeout.as_duration(),
         };
-        Self::new(timeouts, ca_file)
+        Self::new(timeouts, settings.ca_file)
     }
 
     /// A client that trusts `authorities`.

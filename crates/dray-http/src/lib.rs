@@ -49,7 +49,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 pub use address::{BASE_URL_RULE, parse_base_url, url_authority};
-pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
+pub use client::{HttpClient, HttpSettings, HttpTimeouts, TrustedAuthorities};
 pub use client_credentials::{AccessToken, ClientCredentials, TokenError};
 pub use error::{FailureKind, HttpError, RequestProgress};
 pub use exact_length::exact_length_stream;

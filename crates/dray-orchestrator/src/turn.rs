@@ -2,6 +2,7 @@
 //!
 //! - `AgentEngine`: what all turns share; answers for the HTTP surface.
 //! - `open`, `inputs`: manifest, tools, messages: everything that can fail before anything is shown.
+//! - `sequence`: the order of a turn (decisions, hooks, loop, hooks), and its time limit.
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
@@ -55,8 +56,10 @@ mod question_forms;
 mod relay;
 mod replayed_calls;
 mod report;
+mod reporting_tool;
 mod result_pictures;
 mod rounds;
+mod sequence;
 mod session;
 mod settle;
 mod setup;

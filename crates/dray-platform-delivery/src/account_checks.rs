@@ -179,7 +179,7 @@ fn add_result(account: &PlatformAccount, check: &mut v1::AccountCheck, result: A
     let RateLimits {
         account_per_minute,
         chat_per_minute,
-    } = account.platform.rates(&target_of(account));
+    } = account.platform.rate_limits(&target_of(account));
     check.limits = limits.map(|limits| v1::AccountLimits {
         max_file_bytes: limits.any,
         routes: limits

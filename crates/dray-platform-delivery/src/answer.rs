@@ -27,7 +27,7 @@ use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
 
-/// Longest text inside a message, so that the message with its other fields fits into 256 KiB.
+/// Longest text inside a message. The rest of [`dray_proto::MAX_MESSAGE_BYTES`] is for the other fields and the headers.
 const MAX_INLINE_TEXT_BYTES: usize = 100 * 1024;
 /// Longest stored text.
 const MAX_STORED_TEXT: ByteSize = ByteSize::mib(8);

@@ -68,7 +68,8 @@ impl Platform for CliAccount {
         DuplicateProtection::Reconcile
     }
 
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Larger than a directory needs: no one limits these copies.
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60_000,
             chat_per_minute: 60_000,

@@ -131,7 +131,7 @@ impl Default for Config {
 
 impl Section for Config {
     fn former_names() -> &'static [FormerName] {
-        const FORMER_NAMES: [FormerName; 4] = [
+        const FORMER_NAMES: [FormerName; 5] = [
             FormerName::new("patience", "delivery_timeout"),
             FormerName::new("window_patience", "window_timeout"),
             FormerName::below("accounts.*.whatsapp_bridge", "folder", "directory"),
@@ -140,6 +140,8 @@ impl Section for Config {
                 "bridge_folder",
                 "bridge_directory",
             ),
+            // In the options of every platform.
+            FormerName::below("accounts.*.*", "answer_timeout", "response_timeout"),
         ];
         &FORMER_NAMES
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_delivery_rules::refusal::FIRST_RETRY_DELAY;
 use dray_service::{ReplaceableValue, ServiceContext};
 use tokio::sync::{Notify, Semaphore};
 
@@ -59,7 +60,7 @@ pub struct DeliveryService {
 impl DeliveryService {
     /// The parts over a host's bus and store.
     pub fn new(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Self {
-        Self::with_retry_unit(config, accounts, cx, Duration::from_secs(1))
+        Self::with_retry_unit(config, accounts, cx, FIRST_RETRY_DELAY)
     }
 
     /// Sets the upper bound of the delay before the first retry. Tests use less than a second.
@@ -192,7 +193,7 @@ impl<'a> ServiceParts<'a> {
             config: self.config.clone(),
             log: self.log.clone(),
             platform_cache: self.platform_cache.clone(),
-            pace: SendDelays {
+            send_delays: SendDelays {
                 limiter: Arc::clone(&self.limiter),
                 retry_unit,
             },

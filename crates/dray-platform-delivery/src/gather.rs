@@ -33,10 +33,6 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Most files that a refusal names.
 const MAX_REFUSED_FILES: usize = 100;
 
-/// The attempt after which an unavailable file fails. It is the last attempt of the work, so that a restart of
-/// sandbox-transfer does not fail a file earlier than necessary.
-const MAX_ATTEMPTS: u32 = 5;
-
 /// Longest time for a call that moves no bytes.
 const METADATA_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -112,7 +108,7 @@ impl Gatherer {
         meta: &Meta,
         work: &v1::SendFileRequested,
         epoch: u64,
-        attempt: u32,
+        is_last_attempt: bool,
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
         let gather_request = GatherRequest { meta, work, epoch };
@@ -124,7 +120,7 @@ impl Gatherer {
             stored
         } else {
             let gathered = tokio::select! {
-                gathered = self.gather(&gather_request, attempt) => gathered,
+                gathered = self.gather(&gather_request, is_last_attempt) => gathered,
                 () = cancel.cancelled() => Err(DeliveryError::Interrupted),
             };
             let stored = match gathered {
@@ -132,10 +128,9 @@ impl Gatherer {
                     .record(meta, &key, start, place)
                     .await
                     .map_err(|error| Fault::from(error).into()),
-                Err(error) => {
-                    let is_last = attempt >= MAX_ATTEMPTS;
-                    Err(self.refuse(&gather_request, &key, error, is_last).await)
-                }
+                Err(error) => Err(self
+                    .refuse(&gather_request, &key, error, is_last_attempt)
+                    .await),
             };
             // The gathering ends after a failure too, because the next attempt writes its own note.
             if work.paths.len() > 1 {
@@ -173,7 +168,7 @@ impl Gatherer {
     async fn gather(
         &self,
         gather_request: &GatherRequest<'_>,
-        attempt: u32,
+        is_last_attempt: bool,
     ) -> Result<(DeliveryStart, u64), DeliveryError> {
         let work = gather_request.work;
         check_request(work, self.context.config.get().max_files)?;
@@ -210,8 +205,9 @@ impl Gatherer {
         let files: Vec<_> = fetched.into_iter().map(|fetched| fetched.file).collect();
         let is_transient = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
         // The whole request is tried again, because the result names all files. Files that were copied are in the
-        // cache.
-        if attempt < MAX_ATTEMPTS && files.iter().any(is_transient) {
+        // cache. An unavailable file fails only at the last attempt, so that a restart of sandbox-transfer does not
+        // fail it earlier than necessary.
+        if !is_last_attempt && files.iter().any(is_transient) {
             return Err(DeliveryError::ServiceFault {
                 description: "the sandbox",
                 fault: Box::new(

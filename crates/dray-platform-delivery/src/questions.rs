@@ -138,7 +138,7 @@ impl QuestionService {
         target: &DeliveryTarget,
         limit: Duration,
     ) -> bool {
-        let rates = account.platform.rates(target);
+        let rates = account.platform.rate_limits(target);
         let (account, chat) = (account.id(), &target.chat);
         self.limiter.next_wait(&account, chat, rates) < limit
     }
@@ -151,7 +151,7 @@ impl QuestionService {
         target: &DeliveryTarget,
         limit: Duration,
     ) -> Result<Duration, Duration> {
-        let rates = account.platform.rates(target);
+        let rates = account.platform.rate_limits(target);
         let (account, chat) = (account.id(), &target.chat);
         self.limiter.reserve_within(&account, chat, rates, limit)
     }

@@ -2,9 +2,8 @@
 //!
 //! A record holds the delivery proof of each file: the platform's own ids of its messages.
 
-use std::time::Duration;
-
 use dray_bus::{Bus, KeyError, KeyValue};
+use dray_delivery_rules::failure::{MAX_WRITE_ATTEMPTS, WRITE_RETRY_DELAY};
 use dray_proto::codes::UnknownCode;
 use dray_proto::v1;
 use dray_types::{Fault, OperationId, TenantId};
@@ -15,11 +14,6 @@ use crate::record::DeliveryRecord;
 
 /// Bucket of the records.
 pub const DELIVERY_BUCKET: &str = "dray_deliveries";
-
-/// Most attempts of one write whose outcome is unknown.
-const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Delay between two attempts.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Reads and changes records.
 #[derive(Clone, Debug)]
@@ -151,7 +145,7 @@ impl RecordStore {
                     if error.is_temporary() && attempts < MAX_WRITE_ATTEMPTS =>
                 {
                     tracing::warn!(%error, "a delivery's record is written again");
-                    tokio::time::sleep(RETRY_DELAY).await;
+                    tokio::time::sleep(WRITE_RETRY_DELAY).await;
                 }
                 Err(error) => return Err(RecordError::Unreachable(error)),
             }

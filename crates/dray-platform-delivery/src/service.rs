@@ -304,13 +304,13 @@ impl PlatformDelivery {
             meta,
             work,
             epoch,
-            attempt,
+            is_last_attempt,
             cancel,
             ..
         } = delivery;
         self.deliveries
             .gatherer
-            .send(&meta, &work, epoch, attempt, &cancel)
+            .send(&meta, &work, epoch, is_last_attempt, &cancel)
             .await
     }
 

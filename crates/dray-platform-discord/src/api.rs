@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
+use dray_http::{HttpClient, HttpResponse, HttpSettings, RequestBuilder, url_authority};
 use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, FileHosts, PlatformError, SendOutcome};
 use dray_types::Secret;
@@ -25,7 +25,7 @@ pub(crate) struct DiscordApi {
     file_hosts: FileHosts,
     gateway_hosts: Vec<String>,
     pub(crate) token: Secret,
-    pub(crate) answer_timeout: Duration,
+    pub(crate) response_timeout: Duration,
 }
 
 /// The body of a refusal. All fields are empty if the body has another form.
@@ -46,12 +46,12 @@ impl DiscordApi {
             return Err(option_error("the token is missing"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let client = HttpClient::from_settings(
-            options.connect_timeout,
-            options.idle_timeout,
-            options.answer_timeout,
-            options.ca_file.as_deref(),
-        )?;
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            response_timeout: options.response_timeout,
+            ca_file: options.ca_file.as_deref(),
+        })?;
         Ok(Self {
             client,
             base: base.as_str().trim_end_matches('/').to_owned(),
@@ -59,7 +59,7 @@ impl DiscordApi {
             file_hosts: FileHosts::with_api(&options.file_hosts, &base),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
-            answer_timeout: options.answer_timeout.as_duration(),
+            response_timeout: options.response_timeout.as_duration(),
         })
     }
 

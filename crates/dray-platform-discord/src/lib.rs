@@ -121,8 +121,9 @@ impl Platform for DiscordPlatform {
         DuplicateProtection::Resend(NONCE_LIFETIME)
     }
 
-    /// 50 requests a second for the bot, five messages in five seconds for a channel.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// 50 requests a second for the bot (<https://docs.discord.com/developers/topics/rate-limits>). Discord publishes no
+    /// limit of a channel; the headers of its responses announce five messages in five seconds.
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 3000,
             chat_per_minute: 60,

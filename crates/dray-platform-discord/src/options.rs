@@ -54,7 +54,7 @@ pub struct DiscordOptions {
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for DiscordOptions {
@@ -76,7 +76,7 @@ impl Default for DiscordOptions {
             gateway_hosts: vec!["discord.gg".to_owned()],
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }

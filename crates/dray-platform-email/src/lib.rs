@@ -125,8 +125,8 @@ impl Platform for EmailPlatform {
         DuplicateProtection::Unknown
     }
 
-    /// Servers announce no rates; these keep a mailbox usable.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Servers announce no limits of rates; these keep a mailbox usable.
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
             chat_per_minute: 20,

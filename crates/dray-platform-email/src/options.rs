@@ -61,7 +61,7 @@ pub struct EmailOptions {
     /// Longest time without a byte during the conversation. Default `1m`.
     pub idle_timeout: Period,
     /// Longest wait for the response to a whole mail. Default `5m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
     /// The mailbox in which answers of users arrive; without it no messages are received.
     pub inbox: Option<InboxOptions>,
 }
@@ -81,7 +81,7 @@ impl Default for EmailOptions {
             upload_limit: None,
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(60),
-            answer_timeout: Period::secs(300),
+            response_timeout: Period::secs(300),
             inbox: None,
         }
     }

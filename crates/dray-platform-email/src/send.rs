@@ -58,7 +58,7 @@ pub(crate) async fn send_mail(
         .write(b".\r\n")
         .await
         .map_err(PlatformError::ambiguous)?;
-    let wait = options.answer_timeout.as_duration();
+    let wait = options.response_timeout.as_duration();
     let reply = connection
         .reply(wait)
         .await

@@ -96,8 +96,9 @@ impl Platform for MatrixPlatform {
         DuplicateProtection::ResendAlways
     }
 
-    /// Homeservers have their own limits and report the delay when one is reached.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Homeservers have their own limits and report the delay when one is reached
+    /// (<https://spec.matrix.org/latest/client-server-api/#rate-limiting>).
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
             chat_per_minute: 30,

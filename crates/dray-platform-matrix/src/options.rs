@@ -32,7 +32,7 @@ pub struct MatrixOptions {
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for MatrixOptions {
@@ -46,7 +46,7 @@ impl Default for MatrixOptions {
             catch_up: Period::secs(600),
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }

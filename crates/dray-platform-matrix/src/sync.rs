@@ -121,7 +121,7 @@ impl SyncLoop<'_> {
             query.extend([("since", since), ("timeout", wait.as_str())]);
         }
         let longest =
-            self.options.poll_wait.as_duration() + self.options.answer_timeout.as_duration();
+            self.options.poll_wait.as_duration() + self.options.response_timeout.as_duration();
         self.api.sync(&query, longest).await
     }
 

@@ -98,8 +98,9 @@ impl Platform for SlackPlatform {
         DuplicateProtection::Reconcile
     }
 
-    /// Tier 4 for the calls of files, one message a second for a channel.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Tier 4 for the calls of files, one message a second for a channel
+    /// (<https://docs.slack.dev/apis/web-api/rate-limits>).
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 100,
             chat_per_minute: 60,

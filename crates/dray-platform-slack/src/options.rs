@@ -37,7 +37,7 @@ pub struct SlackOptions {
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for SlackOptions {
@@ -52,7 +52,7 @@ impl Default for SlackOptions {
             share_wait: Period::secs(30),
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }

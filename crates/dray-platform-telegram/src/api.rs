@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, MultipartForm};
+use dray_http::{HttpClient, HttpSettings, MultipartForm};
 use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{Period, Secret};
@@ -52,18 +52,18 @@ impl TelegramApi {
             return Err(invalid_option("the token of the bot is missing or invalid"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let client = HttpClient::from_settings(
-            options.connect_timeout,
-            options.idle_timeout,
-            options.answer_timeout,
-            options.ca_file.as_deref(),
-        )?;
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            response_timeout: options.response_timeout,
+            ca_file: options.ca_file.as_deref(),
+        })?;
         Ok(Self {
             client,
             // `Url` ends an empty path with a slash, and the paths below begin with one.
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
-            response: options.answer_timeout,
+            response: options.response_timeout,
         })
     }
 

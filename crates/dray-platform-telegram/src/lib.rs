@@ -102,8 +102,9 @@ impl Platform for TelegramPlatform {
         DuplicateProtection::Unknown
     }
 
-    /// 30 a second for the bot, one a second for a person, 20 a minute for a group.
-    fn rates(&self, target: &DeliveryTarget) -> RateLimits {
+    /// 30 a second for the bot, one a second for a person, 20 a minute for a group
+    /// (<https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this>).
+    fn rate_limits(&self, target: &DeliveryTarget) -> RateLimits {
         // Groups have negative ids; `@name` addresses a public group or channel.
         let is_group = target.chat.starts_with(['-', '@']);
         RateLimits {

@@ -63,7 +63,7 @@ pub struct TelegramOptions {
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent, on top of a second for each megabyte of it.
     /// Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for TelegramOptions {
@@ -81,7 +81,7 @@ impl Default for TelegramOptions {
             poll_wait: Period::secs(30),
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse};
+use dray_http::{HttpClient, HttpResponse, HttpSettings};
 use dray_platform::{ErrorKind, FileHosts, PlatformError};
 use url::Url;
 
@@ -34,12 +34,12 @@ impl WebhookApi {
                 return Err(invalid_hook(name, "the secret is missing"));
             }
         }
-        let client = HttpClient::from_settings(
-            options.connect_timeout,
-            options.idle_timeout,
-            options.answer_timeout,
-            options.ca_file.as_deref(),
-        )?;
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            response_timeout: options.response_timeout,
+            ca_file: options.ca_file.as_deref(),
+        })?;
         Ok(Self {
             client,
             file_hosts: FileHosts::new(&options.file_hosts, options.allow_http),

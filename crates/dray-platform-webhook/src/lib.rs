@@ -108,7 +108,7 @@ impl Platform for WebhookPlatform {
     }
 
     /// A high limit, because a receiver can request fewer with 429.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 3000,
             chat_per_minute: 600,

@@ -33,7 +33,7 @@ pub struct WebhookOptions {
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 /// A receiver, to which deliveries refer by name.
@@ -60,7 +60,7 @@ impl Default for WebhookOptions {
             ca_file: None,
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }

@@ -60,7 +60,7 @@ pub struct BridgeOptions {
     /// Most bytes of one file. Default 100 MB.
     pub upload_limit: Option<ByteSize>,
     /// Longest wait for a response, on top of four seconds for each megabyte. Default `1m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for BridgeOptions {
@@ -71,7 +71,7 @@ impl Default for BridgeOptions {
             directory: PathBuf::new(),
             bridge_directory: None,
             upload_limit: None,
-            answer_timeout: Period::secs(60),
+            response_timeout: Period::secs(60),
         }
     }
 }
@@ -116,7 +116,7 @@ impl BridgePlatform {
             return Err(invalid_option("base_url must be http on loopback"));
         }
         let timeouts = dray_http::HttpTimeouts {
-            response: options.answer_timeout.as_duration(),
+            response: options.response_timeout.as_duration(),
             ..dray_http::HttpTimeouts::default()
         };
         Ok(Self {
@@ -154,7 +154,7 @@ impl BridgePlatform {
         key: &str,
         size: u64,
     ) -> Result<String, PlatformError> {
-        let wait = self.options.answer_timeout.as_duration()
+        let wait = self.options.response_timeout.as_duration()
             + Duration::from_secs(size / BYTES_PER_SECOND);
         let response = self
             .client
@@ -228,7 +228,7 @@ impl BridgePlatform {
     /// Removes copies of a process that ended before it could. The age shows that no request needs them.
     async fn remove_abandoned_copies(&self) {
         let largest_file = self.chat_limits().any;
-        let max_age = self.options.answer_timeout.as_duration()
+        let max_age = self.options.response_timeout.as_duration()
             + Duration::from_secs(largest_file / BYTES_PER_SECOND)
             + MAX_COPY_TIME;
         abandoned_copies::remove(self.options.directory.clone(), max_age).await;
@@ -316,8 +316,8 @@ impl Platform for BridgePlatform {
         DuplicateProtection::Unknown
     }
 
-    /// A low rate, because the account belongs to a person's phone.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// Low limits, because the account belongs to a person's phone.
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
             chat_per_minute: 20,

@@ -46,7 +46,7 @@ pub struct CloudOptions {
     /// Longest time without a byte during an upload or download. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `2m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for CloudOptions {
@@ -62,7 +62,7 @@ impl Default for CloudOptions {
             upload_limit: None,
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
         }
     }
 }
@@ -144,8 +144,9 @@ impl Platform for CloudPlatform {
         DuplicateProtection::Unknown
     }
 
-    /// 80 requests a second for the number, ten messages a minute for one person.
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    /// 80 messages a second for the number (<https://developers.facebook.com/docs/whatsapp/throughput>), one in six
+    /// seconds for one person (the "pair rate limit").
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 4800,
             chat_per_minute: 10,

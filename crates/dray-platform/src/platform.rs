@@ -33,7 +33,7 @@ pub enum DuplicateProtection {
     Unknown,
 }
 
-/// Rates that the platform allows. The caller delays its requests so that they stay below these rates.
+/// Rate limits of a platform. The caller delays its requests so that they stay below these rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
     /// Visible requests per minute and account.
@@ -96,8 +96,8 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     /// The platform's protection against duplicates, for all of its steps.
     fn ambiguity(&self) -> DuplicateProtection;
 
-    /// The platform's rates for this target.
-    fn rates(&self, target: &DeliveryTarget) -> RateLimits;
+    /// The rate limits of this account for this target. `docs/platforms/NAME.md` states them.
+    fn rate_limits(&self, target: &DeliveryTarget) -> RateLimits;
 
     /// Asks the platform whether it accepts the credentials of the account, and what the account may send. Shows
     /// nothing in any chat. The default is for platforms that have no request of this kind.

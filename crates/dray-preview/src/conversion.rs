@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use dray_bus::{CallError, Meta};
-use dray_proto::INLINE_LIMIT;
+use dray_proto::MAX_INLINE_BYTES;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1::{self, document_source::Source};
 use dray_sandbox::Body;
@@ -88,8 +88,8 @@ async fn source_of(
     meta: &Meta,
     mut body: Body,
 ) -> Result<Result<Source, Fault>, PreviewError> {
-    if view.pinned.metadata.size <= INLINE_LIMIT as u64 {
-        let bytes = body.read_all(INLINE_LIMIT).await?;
+    if view.pinned.metadata.size <= MAX_INLINE_BYTES as u64 {
+        let bytes = body.read_all(MAX_INLINE_BYTES).await?;
         return Ok(Ok(Source::Inline(bytes.into())));
     }
     let store = &view.service.inner.system.store;

@@ -223,7 +223,7 @@ impl TryFrom<v1::Claim> for Claim {
     }
 }
 
-/// Bytes, or the claim for stored bytes. Bytes above [`INLINE_LIMIT`](crate::INLINE_LIMIT) are stored.
+/// Bytes, or the claim for stored bytes. Bytes above [`MAX_INLINE_BYTES`](crate::MAX_INLINE_BYTES) are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentSource {
     /// The bytes, which travel in the message.

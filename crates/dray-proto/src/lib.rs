@@ -42,8 +42,9 @@ pub mod v1 {
 /// The encoded `FileDescriptorSet` of every contract, for gRPC reflection and schema checks.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
-/// Largest content in bytes inside a message; larger content is sent as a claim (messaging-reliability K-1).
-pub const INLINE_LIMIT: usize = 64 * 1024;
+/// Most bytes of content inside a message: the threshold of the claim check. Larger content is stored, and the message
+/// carries a claim (messaging-reliability K-1). `cargo xtask generate` writes it into the clients too.
+pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 
-/// Largest message in bytes, payload and headers together, regardless of the server (messaging-reliability E-3).
-pub const MESSAGE_LIMIT: usize = 128 * 1024;
+/// Most bytes of a message, payload and headers together, regardless of the server (messaging-reliability E-3).
+pub const MAX_MESSAGE_BYTES: usize = 128 * 1024;

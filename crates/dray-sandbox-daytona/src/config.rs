@@ -22,7 +22,7 @@ pub struct Config {
     /// Longest time without a byte during a transfer. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `1m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
     /// Longest time for one command, for instance for the digest of a large file. Its output arrives only at its end.
     /// Default `10m`.
     pub command_timeout: Period,
@@ -37,7 +37,7 @@ impl Default for Config {
             ca_file: None,
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(60),
+            response_timeout: Period::secs(60),
             command_timeout: Period::secs(600),
         }
     }

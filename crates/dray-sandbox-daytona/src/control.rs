@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, parse_base_url};
+use dray_http::{HttpClient, HttpResponse, HttpSettings, parse_base_url};
 use dray_sandbox::{Error, ErrorKind};
 use dray_sandbox_hosted::{MessageRefusal, refused, remaining_lifetime, require_key, unanswered};
 use dray_types::Clock;
@@ -74,12 +74,12 @@ pub(crate) struct ControlClient {
 impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let client = HttpClient::from_settings(
-            config.connect_timeout,
-            config.idle_timeout,
-            config.answer_timeout,
-            config.ca_file.as_deref(),
-        );
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: config.connect_timeout,
+            idle_timeout: config.idle_timeout,
+            response_timeout: config.response_timeout,
+            ca_file: config.ca_file.as_deref(),
+        });
         Ok(Self {
             client: client.map_err(ConfigError::Client)?,
             config: config.clone(),

@@ -27,7 +27,7 @@ const MIN_API_VERSION: (usize, usize) = (1, 24);
 pub(crate) struct Client {
     endpoint: Endpoint,
     connect_timeout: Duration,
-    answer_timeout: Duration,
+    response_timeout: Duration,
     shell_timeout: Duration,
     negotiated: OnceCell<(Docker, String)>,
     /// Tasks that drive connections of the library and end abandoned commands.
@@ -39,7 +39,7 @@ impl Client {
         Ok(Self {
             endpoint: config.endpoint()?,
             connect_timeout: config.connect_timeout.as_duration(),
-            answer_timeout: config.answer_timeout.as_duration(),
+            response_timeout: config.response_timeout.as_duration(),
             shell_timeout: config.shell_timeout.as_duration(),
             negotiated: OnceCell::new(),
             tasks: TaskTracker::new(),
@@ -65,7 +65,7 @@ impl Client {
 
     /// Time limit for a response of the engine.
     pub(crate) const fn response_timeout(&self) -> Duration {
-        self.answer_timeout
+        self.response_timeout
     }
 
     /// Time limit for a short response of a shell in a container.
@@ -83,7 +83,7 @@ impl Client {
         &self,
         response: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match timeout(self.answer_timeout, response).await {
+        match timeout(self.response_timeout, response).await {
             Ok(answered) => answered,
             // A hung engine accepts connections, so only this timeout notices it.
             Err(_) => Err(Error::new(
@@ -177,7 +177,7 @@ impl Client {
             move |request: BollardRequest| Arc::clone(&transport).send(request),
             Some("http://docker"),
             // The library counts whole seconds, and a timeout of zero would expire immediately.
-            self.answer_timeout.as_secs().max(1),
+            self.response_timeout.as_secs().max(1),
             version,
         )
         .map_err(|error| fault::failed("making a client of the engine", error))

@@ -29,7 +29,7 @@ pub struct Config {
     pub connect_timeout: Period,
     /// Longest time until the engine begins to respond. While a file is read from a container, the engine delays all
     /// other requests for that container, so this time should be longer than the longest read.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
     /// Longest time for a short response of a shell in a container. A slower shell counts as hung: for a minute only
     /// the archive methods of the engine are used, as for a container without a shell. Default `15s`.
     pub shell_timeout: Period,
@@ -43,7 +43,7 @@ impl Default for Config {
             cert_path: None,
             ssh_program: PathBuf::from("ssh"),
             connect_timeout: Period::secs(5),
-            answer_timeout: Period::secs(120),
+            response_timeout: Period::secs(120),
             shell_timeout: Period::secs(15),
         }
     }

@@ -33,7 +33,7 @@ pub struct Config {
     /// Longest time without a byte during a transfer or a command. Default `30s`.
     pub idle_timeout: Period,
     /// Longest wait for a response after the whole request was sent. Default `1m`.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for Config {
@@ -50,7 +50,7 @@ impl Default for Config {
             ca_file: None,
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
-            answer_timeout: Period::secs(60),
+            response_timeout: Period::secs(60),
         }
     }
 }

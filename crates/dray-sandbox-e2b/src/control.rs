@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, RequestBuilder};
+use dray_http::{HttpClient, HttpSettings, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
 use dray_sandbox_hosted::{refused, remaining_lifetime, require_key, require_lifetime, unanswered};
 use dray_types::{Clock, Secret};
@@ -87,12 +87,12 @@ pub(crate) struct ControlClient {
 impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let client = HttpClient::from_settings(
-            config.connect_timeout,
-            config.idle_timeout,
-            config.answer_timeout,
-            config.ca_file.as_deref(),
-        );
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: config.connect_timeout,
+            idle_timeout: config.idle_timeout,
+            response_timeout: config.response_timeout,
+            ca_file: config.ca_file.as_deref(),
+        });
         Ok(Self {
             client: client.map_err(ConfigError::Client)?,
             config: config.clone(),

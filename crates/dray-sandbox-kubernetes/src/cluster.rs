@@ -167,7 +167,7 @@ impl Cluster {
         let response = self.send(&ask).await?;
         let half_close = check_upgrade(&response, &key)?;
         let upgraded = timeout(
-            self.config.answer_timeout.as_duration(),
+            self.config.response_timeout.as_duration(),
             hyper::upgrade::on(response),
         )
         .await
@@ -226,7 +226,7 @@ impl Cluster {
         ask: &RepeatableRequest,
     ) -> Result<Response<Body>, Error> {
         let sent = client.send(ask.request()?);
-        match timeout(self.config.answer_timeout.as_duration(), sent).await {
+        match timeout(self.config.response_timeout.as_duration(), sent).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(fault::unreached(ask.action, error)),
             Err(_) => Err(Error::new(ErrorKind::Timeout, ask.action)),
@@ -235,7 +235,7 @@ impl Cluster {
 
     async fn read(&self, action: &str, response: Response<Body>) -> Result<Bytes, Error> {
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
-        match timeout(self.config.answer_timeout.as_duration(), body.collect()).await {
+        match timeout(self.config.response_timeout.as_duration(), body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, action).caused_by(error)),
             Err(_) => Err(Error::new(ErrorKind::Timeout, action)),

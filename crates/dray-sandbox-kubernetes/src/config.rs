@@ -29,7 +29,7 @@ pub struct Config {
     /// Longest time for connecting.
     pub connect_timeout: Period,
     /// Longest time until the API server begins to respond.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
     /// Longest time without a frame, responses to pings included, before a stream counts as broken.
     pub idle_timeout: Period,
 }
@@ -44,7 +44,7 @@ impl Default for Config {
             ephemeral_image: None,
             ephemeral_timeout: Period::secs(60),
             connect_timeout: Period::secs(10),
-            answer_timeout: Period::secs(30),
+            response_timeout: Period::secs(30),
             idle_timeout: Period::secs(60),
         }
     }

@@ -22,7 +22,7 @@ pub struct Config {
     /// Longest time for connecting.
     pub connect_timeout: Period,
     /// Longest time for one response, except for requests that wait for the end of a command.
-    pub answer_timeout: Period,
+    pub response_timeout: Period,
 }
 
 impl Default for Config {
@@ -33,7 +33,7 @@ impl Default for Config {
             server_url: "https://api.modal.com".to_owned(),
             ca_file: None,
             connect_timeout: Period::secs(10),
-            answer_timeout: Period::secs(30),
+            response_timeout: Period::secs(30),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Settings {
             tls,
             plain,
             connect: config.connect_timeout.as_duration(),
-            response: config.answer_timeout.as_duration(),
+            response: config.response_timeout.as_duration(),
         })
     }
 }

@@ -157,7 +157,14 @@ fn any_text(text: &str) -> Result<AliasValue, String> {
 
 impl Section for Config {
     fn former_names() -> &'static [FormerName] {
-        const FORMER_NAMES: [FormerName; 1] = [FormerName::new("spool_folder", "spool_directory")];
+        const FORMER_NAMES: [FormerName; 6] = [
+            FormerName::new("spool_folder", "spool_directory"),
+            FormerName::below("docker", "answer_timeout", "response_timeout"),
+            FormerName::below("kubernetes", "answer_timeout", "response_timeout"),
+            FormerName::below("modal", "answer_timeout", "response_timeout"),
+            FormerName::below("e2b", "answer_timeout", "response_timeout"),
+            FormerName::below("daytona", "answer_timeout", "response_timeout"),
+        ];
         &FORMER_NAMES
     }
 
@@ -347,6 +354,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
+    use dray_service::config::{ConfigLoader, ConfigSources};
+
     use super::*;
 
     /// Pages of `docs/backends` that are about no single kind.
@@ -387,6 +396,27 @@ mod tests {
             .collect();
         pages.retain(|page| !SHARED_PAGES.contains(&page.as_str()));
         assert_eq!(pages, kind_names());
+    }
+
+    #[test]
+    fn every_response_timeout_of_a_kind_may_still_have_its_former_name() {
+        let sections = serde_json::to_value(Config::default()).unwrap();
+        let mut kinds = kind_names();
+        kinds.retain(|kind| sections[kind].get("response_timeout").is_some());
+        assert!(kinds.contains("docker"), "{kinds:?}");
+        let sources = kinds
+            .iter()
+            .fold(ConfigSources::default(), |sources, kind| {
+                sources.set(format!("sandbox-transfer.{kind}.answer_timeout"), "7s")
+            });
+        let loader = ConfigLoader::new().section::<Config>("sandbox-transfer");
+        let loaded = loader.load(&sources).unwrap();
+        let config: Config = loaded.section("sandbox-transfer").unwrap();
+        let sections = serde_json::to_value(config).unwrap();
+        for kind in &kinds {
+            assert_eq!(sections[kind]["response_timeout"], "7s", "{kind}");
+        }
+        assert_eq!(loaded.warnings().len(), kinds.len());
     }
 
     #[test]

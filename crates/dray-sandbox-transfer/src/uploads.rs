@@ -24,7 +24,7 @@ const MAX_UPLOADS: usize = 200;
 /// longer than [`MAX_END_BYTES`] expects.
 const MAX_LIST_BYTES: usize = 192 << 10;
 /// Most bytes of uploads in one reply. Further uploads are in a later one.
-const MAX_REPLY_BYTES: usize = dray_proto::MESSAGE_LIMIT / 4 * 3;
+const MAX_REPLY_BYTES: usize = dray_proto::MAX_MESSAGE_BYTES / 4 * 3;
 /// Bytes that the end of an upload adds to its record, without the copies of its name: path, line and receipt.
 const MAX_END_BYTES: usize = 1024;
 /// Copies of its name that the end of an upload adds to its record.

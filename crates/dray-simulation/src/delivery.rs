@@ -9,12 +9,17 @@ mod send;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dray_delivery_rules::chat_lease::{LeaseRecord, is_free};
-use dray_delivery_rules::failure::{NotFoundAction, SendMode, decide_not_found};
-use dray_delivery_rules::machine::{
-    DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction, SendingStep, StepPlan,
-    decide_resume,
+use dray_delivery_rules::chat_lease::{
+    CHAT_LEASE, LEASE_RETRY_DELAY, LeaseRecord, MAX_LEASE_WAIT, is_free,
 };
+use dray_delivery_rules::failure::{
+    MAX_WRITE_ATTEMPTS, NotFoundAction, REPORT_MARGIN, SendMode, WRITE_RETRY_DELAY,
+    decide_not_found,
+};
+use dray_delivery_rules::machine::{
+    DeliveryStep, ReadyStep, ResumeAction, SendingStep, StepPlan, decide_resume,
+};
+use dray_delivery_rules::refusal::{FIRST_RETRY_DELAY, backoff_bound};
 use dray_platform::Route;
 use dray_types::{Deadline, Fault, FaultCode, whole_millis};
 
@@ -26,20 +31,6 @@ use crate::platform_model::{PLATFORMS, PlatformModel};
 use crate::simulation::{NoResponse, Simulation};
 use crate::statistics::RequestKind;
 
-/// How long the right to send to a chat lasts without a renewal (`deliver::turns`).
-const CHAT_LEASE: Duration = Duration::from_secs(15);
-/// Longest wait of a delivery for the lease of another replica (`deliver::turns`), in microseconds.
-const MAX_LEASE_WAIT: u64 = 20_000_000;
-/// Delay before a delivery that got no lease is tried again (`deliver`).
-const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Bound of the delay before the first repetition (`deliver::send_delay`).
-const RETRY_UNIT: Duration = Duration::from_secs(1);
-/// The part of the deadline that is reserved for the report (`deliver::run`).
-const REPORT_MARGIN: Duration = Duration::from_secs(5);
-/// Most attempts of one write of a record (`records`).
-const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Delay between two such attempts, in microseconds.
-const WRITE_RETRY_DELAY: u64 = 200_000;
 /// How long a platform that can be queried is watched for the message (`dray-platform-slack`, `share_wait`), in
 /// microseconds.
 const RECONCILE_WATCH: u64 = 30_000_000;
@@ -232,7 +223,7 @@ impl<'a> DeliveryRun<'a> {
                 }
                 Ok(None) => return Err(DeliveryError::Moved),
                 Err(NoResponse) if attempts < MAX_WRITE_ATTEMPTS => {
-                    self.simulation().sleep(WRITE_RETRY_DELAY).await;
+                    self.simulation().sleep(micros(WRITE_RETRY_DELAY)).await;
                 }
                 Err(NoResponse) => return Err(DeliveryError::Unreachable),
             }
@@ -247,7 +238,7 @@ impl<'a> DeliveryRun<'a> {
             match self.save().await {
                 Err(DeliveryError::Unreachable) => {
                     was_unreachable = true;
-                    if !self.pause(RETRY_UNIT).await {
+                    if !self.pause(FIRST_RETRY_DELAY).await {
                         return Err(DeliveryError::Unreachable);
                     }
                 }
@@ -304,7 +295,7 @@ impl<'a> DeliveryRun<'a> {
                     return Ok(revision);
                 }
             }
-            if self.simulation().now() - started >= MAX_LEASE_WAIT {
+            if self.simulation().now() - started >= micros(MAX_LEASE_WAIT) {
                 return Ok(None);
             }
             self.simulation().sleep(delay).await;
@@ -395,7 +386,7 @@ impl<'a> DeliveryRun<'a> {
     }
 
     fn backoff(&self, attempts: u32) -> Duration {
-        let bound = RETRY_UNIT * (1 << attempts.saturating_sub(1).min(5));
+        let bound = backoff_bound(FIRST_RETRY_DELAY, attempts);
         Duration::from_micros(self.simulation().draw(0, micros(bound)))
     }
 
@@ -405,7 +396,7 @@ impl<'a> DeliveryRun<'a> {
         step.count_lost();
         self.record.step = step.clone().into();
         let mut action = decide_resume(&step, self.model.protection, self.context.now_ms());
-        if self.is_broken(BrokenRule::RepeatAmbiguousSend) && step.attempts < MAX_VISIBLE_ATTEMPTS {
+        if self.is_broken(BrokenRule::RepeatAmbiguousSend) && step.has_attempts_left() {
             action = ResumeAction::Send;
         }
         match action {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use dray_bus::WorkSettings;
 use dray_bus::rules::{
-    self, ClaimRequest, DeliveryPlan, FailedAttempt, NextStep, decide_claim, ended_record,
-    is_last_panic, park_delay, plan_delivery, released_record, reported_record, work_delay,
+    self, ClaimRequest, DeliveryPlan, FailedAttempt, MAX_LEDGER_READS, NextStep, decide_claim,
+    ended_record, is_last_panic, park_delay, plan_delivery, released_record, reported_record,
+    work_delay,
 };
 use dray_proto::v1::{LedgerRecord, RecordedEvent, TerminalState};
 use dray_types::{Deadline, Fault};
@@ -28,10 +29,6 @@ use crate::options::BrokenRule;
 use crate::simulation::{NO_REPLICA, NoResponse, Simulation, WorkKey};
 use crate::statistics::RequestKind;
 
-/// Most reads of an entry that changes concurrently (`work::process`).
-const MAX_LEDGER_READS: u32 = 5;
-/// Most attempts of one write whose outcome stays unknown (`ledger`).
-const MAX_WRITE_ATTEMPTS: u32 = 3;
 /// Longest time between two attempts of one write, in microseconds.
 const MAX_WRITE_RETRY_DELAY: VirtualTime = 200_000;
 

@@ -14,7 +14,7 @@ const DEFAULT_LISTED_TICKETS: u32 = 50;
 /// Most tickets of a list: with the largest destinations and receipts they stay below the largest message.
 const MAX_LISTED_TICKETS: u32 = 200;
 /// Bytes of tickets in one reply, with room for the rest of the message.
-const MAX_LIST_BYTES: usize = dray_proto::MESSAGE_LIMIT - 16 * 1024;
+const MAX_LIST_BYTES: usize = dray_proto::MAX_MESSAGE_BYTES - 16 * 1024;
 
 impl TicketService {
     /// The tickets of a principal, newest first: those that are open, and those that moved bytes within a day. At most

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_bus::{Bus, Meta};
 use dray_dial::DialPort;
 use dray_proto::convert::ContentSource;
-use dray_proto::{Call, INLINE_LIMIT, v1};
+use dray_proto::{Call, MAX_INLINE_BYTES, v1};
 use dray_store::{ArtifactLabel, ArtifactReader, PresignedLink, ReadError, Store};
 use dray_tool::UrlClass;
 use dray_types::{
@@ -160,7 +160,7 @@ impl FileServices {
         media_type: &str,
     ) -> Result<v1::Content, CallFailure> {
         // A message of the bus has a limit; larger content is sent as a claim check.
-        if bytes.len() <= INLINE_LIMIT {
+        if bytes.len() <= MAX_INLINE_BYTES {
             return Ok(ContentSource::Inline(bytes).into());
         }
         let claim = self.store_bytes(bytes, media_type, "").await?;

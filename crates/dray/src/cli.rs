@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod console;
+mod delivery;
 mod dlq;
 mod doctor;
 mod egress;
@@ -12,8 +13,9 @@ mod oidc;
 mod policy;
 mod preview;
 mod read;
+mod sandbox;
+mod session;
 mod ticket;
-mod transfer;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,6 +31,7 @@ pub(crate) use console::{
     ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, DEFAULT_CONSOLE,
     UpConsoleArgs,
 };
+pub(crate) use delivery::{DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SendArgs};
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use egress::{EgressCommand, EgressPurgeArgs, EgressReportArgs, EgressTokenArgs};
@@ -40,13 +43,13 @@ pub(crate) use policy::{
 };
 pub(crate) use preview::{PreviewCommand, PreviewCreate, PreviewManageCommand, PreviewOwner};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
+pub(crate) use sandbox::{
+    SandboxCommand, SandboxCp, SandboxExec, SandboxGet, SandboxPut, TransferOptions,
+};
+pub(crate) use session::SessionCommand;
 pub(crate) use ticket::{
     TicketCommand, TicketDownload, TicketEndpointOptions, TicketList, TicketName, TicketOptions,
     TicketServe, TicketSource, TicketUpload,
-};
-pub(crate) use transfer::{
-    DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxExec,
-    SandboxGet, SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
 
 /// Longest time that an option in seconds may name: a year. Sums of such times do not overflow.
@@ -433,3 +436,6 @@ pub(crate) struct HealthcheckArgs {
     #[arg(long, default_value = "ready")]
     pub(crate) probe: String,
 }
+
+#[cfg(test)]
+mod tests;

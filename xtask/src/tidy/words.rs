@@ -15,8 +15,10 @@ use super::source::SourceFile;
 /// The refused words and the limits, as `xtask/words.toml` has them.
 #[derive(Debug, Default)]
 pub(crate) struct WordRules {
-    /// Names of types, constants, functions and modules that are refused, with the name to use instead.
+    /// Names of types, constants, functions, modules and public fields that are refused, with the name to use instead.
     identifiers: BTreeMap<String, String>,
+    /// Labels of metrics that are refused, with the name to use instead.
+    labels: BTreeMap<String, String>,
     /// Phrases of comments that are counted, in lower case, with the phrase to use instead.
     phrases: BTreeMap<String, String>,
     /// One for each of [`SHARE_RULES`], in their order.
@@ -115,6 +117,7 @@ impl WordRules {
         };
         Ok(Self {
             identifiers: table("identifiers"),
+            labels: table("labels"),
             phrases: table("phrases"),
             limits: SHARE_RULES.iter().map(limit).collect::<Result<_, _>>()?,
         })
@@ -137,6 +140,7 @@ pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<Strin
                 }
             }
         }
+        violations.extend(refused_labels(source, rules));
         counts.add(source, rules);
     }
     for (rule, limit) in SHARE_RULES.iter().zip(&rules.limits) {
@@ -157,6 +161,24 @@ pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<Strin
         }
     }
     violations
+}
+
+/// Labels of metrics with a refused name.
+fn refused_labels(source: &SourceFile, rules: &WordRules) -> Vec<String> {
+    // The name may be on the line after the call.
+    let calls = source.text.match_indices("KeyValue::new(");
+    calls
+        .filter_map(|(at, call)| {
+            let argument = source.text.get(at + call.len()..)?.trim_start();
+            let (name, _) = argument.strip_prefix('"')?.split_once('"')?;
+            let instead = rules.labels.get(name)?;
+            let line = source.text.get(..at)?.matches('\n').count() + 1;
+            Some(format!(
+                "{}:{line}: write `{instead}` instead of the label `{name}`",
+                source.path
+            ))
+        })
+        .collect()
 }
 
 #[derive(Debug, Default)]
@@ -215,7 +237,7 @@ impl WordCounts {
                     }
                     DefinitionKind::Constant => self.constants.add(is_one_word, named),
                     DefinitionKind::Function if !is_test => self.functions.add(is_one_word, named),
-                    DefinitionKind::Function | DefinitionKind::Module => {}
+                    DefinitionKind::Function | DefinitionKind::Module | DefinitionKind::Field => {}
                 }
             }
             if is_test || line.is_empty() {
@@ -258,6 +280,8 @@ enum DefinitionKind {
     Constant,
     Function,
     Module,
+    /// A public field of a struct.
+    Field,
 }
 
 /// The names that a line of code defines.
@@ -269,6 +293,9 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
         .split(|character| !is_word(character))
         .filter(|word| !word.is_empty());
     let mut names = Vec::new();
+    if let Some(field) = public_field(code) {
+        names.push((DefinitionKind::Field, field));
+    }
     while let Some(word) = words.next() {
         let kind = match word {
             "struct" | "enum" | "trait" => DefinitionKind::Type,
@@ -285,7 +312,7 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
         let is_named = match kind {
             DefinitionKind::Type => is_upper,
             DefinitionKind::Constant => is_upper && !name.contains(char::is_lowercase),
-            DefinitionKind::Function | DefinitionKind::Module => {
+            DefinitionKind::Function | DefinitionKind::Module | DefinitionKind::Field => {
                 !is_upper && !name.starts_with('_')
             }
         };
@@ -294,6 +321,18 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
         }
     }
     names
+}
+
+/// The name of the public field that a line declares: `pub name: Type` or `pub(crate) name: Type`.
+fn public_field(code: &str) -> Option<&str> {
+    let declared = code.trim_start().strip_prefix("pub")?;
+    let declared = match declared.strip_prefix('(') {
+        Some(scope) => scope.split_once(')')?.1,
+        None => declared,
+    };
+    let (name, _) = declared.strip_prefix(' ')?.split_once(':')?;
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    name.chars().all(is_name).then_some(name)
 }
 
 /// The first refused phrase of a comment, with the phrase to use instead.
@@ -319,6 +358,8 @@ mod tests {
         [identifiers]
         Shop = "WorkerContext"
         keeper = "reconciler"
+        [labels]
+        route = "transport"
         [phrases]
         "at once" = "immediately, or concurrently"
         [limits]
@@ -357,6 +398,28 @@ mod tests {
             &[
                 "a.rs:1: write `reconciler` instead of `keeper`",
                 "a.rs:3: write `reconciler` instead of `keeper`",
+            ],
+        );
+    }
+
+    #[test]
+    fn refuses_a_label_of_a_metric_by_name() {
+        check(
+            "KeyValue::new(\"route\", one);\n\nKeyValue::new(\n    \"route\",\n    two,\n);\nKeyValue::new(\"other\", \"route\");\n",
+            &[
+                "a.rs:1: write `transport` instead of the label `route`",
+                "a.rs:3: write `transport` instead of the label `route`",
+            ],
+        );
+    }
+
+    #[test]
+    fn refuses_a_public_field_by_name() {
+        check(
+            "    pub keeper: u8,\n    pub(crate) keeper: u8,\n    pub fn run_it(keeper: u8)\n    pub keeper_state: u8,\n    keeper: 1,\n",
+            &[
+                "a.rs:1: write `reconciler` instead of `keeper`",
+                "a.rs:2: write `reconciler` instead of `keeper`",
             ],
         );
     }

@@ -23,6 +23,7 @@ from drayage._effects import (
     upload,
     wait,
 )
+from drayage._limits import MAX_INLINE_BYTES
 from drayage._partial_file import partial_file
 from drayage.faults import InvalidParameterError
 from drayage.models import (
@@ -43,8 +44,6 @@ from drayage.models import (
 )
 from drayage.options import check_seconds, check_tool_names
 
-INLINE_LIMIT = 64 * 1024
-"""Most bytes that travel inside a message."""
 POLL_SECONDS = 0.25
 """Time between two requests for an outcome."""
 MAX_WAIT_MS = 20_000
@@ -326,8 +325,8 @@ def _store_content(
 
 
 def content_of(data: bytes, name: str) -> Operation[v1.Content]:
-    """Bytes as content of a message: inline up to `INLINE_LIMIT`, otherwise stored, with a claim."""
-    if len(data) <= INLINE_LIMIT:
+    """Bytes as content of a message: inline up to `MAX_INLINE_BYTES`, otherwise stored, with a claim."""
+    if len(data) <= MAX_INLINE_BYTES:
         return v1.Content(inline=data)
     return v1.Content(claim=(yield from store(data, name, "application/json", "")))
 
@@ -427,7 +426,7 @@ def exec_request(
         timeout_ms=round(check_seconds("timeout", settings.timeout) * 1000),
         max_output_bytes=settings.max_output_bytes,
     )
-    if isinstance(settings.stdin, bytes) and len(settings.stdin) <= INLINE_LIMIT:
+    if isinstance(settings.stdin, bytes) and len(settings.stdin) <= MAX_INLINE_BYTES:
         request.input = settings.stdin
     elif is_local_source(settings.stdin):
         request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))

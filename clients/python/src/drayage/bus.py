@@ -28,6 +28,7 @@ from nats.aio.client import Client
 
 from drayage import methods, v1
 from drayage import _operations as operations
+from drayage._limits import MAX_INLINE_BYTES
 from drayage.aio import AsyncDray
 from drayage.faults import (
     DrayageError,
@@ -201,7 +202,7 @@ class AsyncPublisher:
         work. `timeout` is the time until the call ends as expired."""
         check_tool_names(tool, tool_call_id)
         text = operations.arguments_text(arguments)
-        if len(text) > operations.INLINE_LIMIT:
+        if len(text) > MAX_INLINE_BYTES:
             raise TooLargeError(
                 Fault(
                     FaultCode.TOO_LARGE,

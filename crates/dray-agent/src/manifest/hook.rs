@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::default_true;
 
-/// An action at a fixed point of every request.
+/// An action at a fixed point of every turn.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Hook {
@@ -31,7 +31,7 @@ pub struct ToolHook {
     pub enabled: bool,
 }
 
-/// Points of a request.
+/// Points of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookEvent {

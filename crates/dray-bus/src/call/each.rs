@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_proto::contract::{call_subject, schema_name};
-use dray_proto::{Call, MESSAGE_LIMIT};
+use dray_proto::{Call, MAX_MESSAGE_BYTES};
 use prost::Message as _;
 use tokio::time::{Instant, timeout_at};
 
@@ -30,10 +30,10 @@ pub(crate) async fn call_each<C: Call>(
         payload: request.encode_to_vec().into(),
     };
     let size = message.size();
-    if size > MESSAGE_LIMIT {
+    if size > MAX_MESSAGE_BYTES {
         return Err(CallError::TooLarge {
             size,
-            limit: MESSAGE_LIMIT,
+            limit: MAX_MESSAGE_BYTES,
         });
     }
     let until = Instant::now() + meta.deadline.remaining(bus.now_ms());

@@ -7,7 +7,7 @@ use dray_types::{Clock, Deadline, Fault, FaultCode};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use dray_proto::MESSAGE_LIMIT;
+use dray_proto::MAX_MESSAGE_BYTES;
 use opentelemetry::trace::TracerProvider as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -275,9 +275,9 @@ async fn the_headers_of_the_trace_count_towards_the_size_of_a_request() {
             other => panic!("{other:?}"),
         }
     };
-    let overhead = size_of(MESSAGE_LIMIT).await - MESSAGE_LIMIT;
+    let overhead = size_of(MAX_MESSAGE_BYTES).await - MAX_MESSAGE_BYTES;
     let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let _recorded = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    assert!(size_of(MESSAGE_LIMIT - overhead).await > MESSAGE_LIMIT);
+    assert!(size_of(MAX_MESSAGE_BYTES - overhead).await > MAX_MESSAGE_BYTES);
 }

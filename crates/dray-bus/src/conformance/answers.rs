@@ -1,6 +1,6 @@
 //! Cases of responses to calls: messaging-reliability 20 from the responder's side.
 
-use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_proto::{MAX_MESSAGE_BYTES, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
 
 use super::calls::{
@@ -327,7 +327,7 @@ async fn a_reply_that_is_too_large_becomes_a_fault(fixture: BusFixture) {
     let _serving =
         serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
             incoming
-                .answer(Ok(fetch_reply(&"x".repeat(MESSAGE_LIMIT))))
+                .answer(Ok(fetch_reply(&"x".repeat(MAX_MESSAGE_BYTES))))
                 .await;
         });
     let error = fixture

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_proto::{MAX_MESSAGE_BYTES, v1};
 use dray_testkit::eventually;
 use dray_types::{Deadline, Fault, FaultCode};
 use tokio::task::JoinSet;
@@ -319,8 +319,8 @@ async fn a_request_above_the_message_limit_is_refused(fixture: BusFixture) {
     let meta = meta_within(&fixture, 5_000);
     let frame = meta.headers("dray.v1.FetchRequest/1").wire_size();
     // The four bytes are the tag and the length of the only field.
-    let largest = MESSAGE_LIMIT - frame - 4;
-    let inline = fetch_request(&"x".repeat(dray_proto::INLINE_LIMIT));
+    let largest = MAX_MESSAGE_BYTES - frame - 4;
+    let inline = fetch_request(&"x".repeat(dray_proto::MAX_INLINE_BYTES));
     assert!(fixture.bus.call(&meta, &inline).await.is_ok());
     assert!(
         fixture

@@ -40,6 +40,7 @@ async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(fixture: Bu
     nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 2);
+    assert_eq!(script.last_attempts(), [false, true]);
     let letters = fixture.bus.dead_letters().list(1, 10).await.unwrap();
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_proto::{MAX_MESSAGE_BYTES, v1};
 use dray_types::{Deadline, Fault, OperationId};
 use prost::Message as _;
 
@@ -243,7 +243,7 @@ impl DeadLetters {
             payload: payload.into(),
         };
         self.bus
-            .publish_message(WORK_STREAM, message, MESSAGE_LIMIT, deadline)
+            .publish_message(WORK_STREAM, message, MAX_MESSAGE_BYTES, deadline)
             .await
             .map_err(LetterError::Publish)
     }

@@ -32,6 +32,9 @@ pub struct WorkDelivery<W> {
     pub epoch: u64,
     /// Real attempts so far, this one included.
     pub attempt: u32,
+    /// Whether a failure of this attempt that counts gives the work up ([`super::WorkSettings::attempts`]). A failure
+    /// that parks the work does not count, so a last attempt can be followed by another one.
+    pub is_last_attempt: bool,
     /// Deliberate restarts by an operator.
     pub redrives: u32,
     /// How often the server delivered this message; 1 at first. It includes deliveries that were returned without a
@@ -48,7 +51,7 @@ pub struct WorkCompleted {
 }
 
 impl WorkCompleted {
-    /// Work that is done and that `event` reports. An event above [`super::RESULT_LIMIT`] turns the work into a
+    /// Work that is done and that `event` reports. An event above [`super::MAX_RESULT_BYTES`] turns the work into a
     /// failure: large results are passed by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {

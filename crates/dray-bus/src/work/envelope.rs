@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_proto::MESSAGE_LIMIT;
+use dray_proto::MAX_MESSAGE_BYTES;
 use dray_types::{Deadline, Fault, FaultCode};
 
 use crate::backend::StoredMessage;
@@ -81,7 +81,7 @@ impl WorkEnvelope {
     pub(crate) fn read(message: &StoredMessage) -> Result<Self, PoisonMessage> {
         // The size is checked before parsing: permissions do not limit sizes, and the stream accepts twice this size
         // (E-3).
-        if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
+        if message.headers.wire_size() + message.payload.len() > MAX_MESSAGE_BYTES {
             return Err(PoisonMessage::TooLarge);
         }
         let SubjectParts {
@@ -196,7 +196,7 @@ mod tests {
         check(message("dray.work.x", |_| {}), PoisonMessage::Subject);
         check(
             message(WORK_SUBJECT, |message| {
-                message.payload = vec![0; MESSAGE_LIMIT].into();
+                message.payload = vec![0; MAX_MESSAGE_BYTES].into();
             }),
             PoisonMessage::TooLarge,
         );

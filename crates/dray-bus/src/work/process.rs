@@ -17,7 +17,7 @@ use super::plan::{DeliveryPlan, PANIC_DETAIL, is_last_panic, plan_delivery};
 use super::retry::{FailedAttempt, NextStep};
 use super::supervise::{HandlerEnd, supervise_handler};
 use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
-use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext, poison};
+use super::{MAX_RESULT_BYTES, PoisonMessage, WorkEnvelope, WorkerContext, poison};
 use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
 use crate::headers;
@@ -27,7 +27,7 @@ use crate::ledger::record;
 /// Delay of messages that are returned at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
 /// Most reads of a ledger entry that changes concurrently.
-const MAX_LEDGER_READS: u32 = 5;
+pub const MAX_LEDGER_READS: u32 = 5;
 
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
@@ -233,6 +233,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             work: self.work_copy(),
             epoch: record.epoch,
             attempt: record.attempts,
+            is_last_attempt: record.attempts >= self.context.settings.attempts,
             redrives: record.redrives,
             delivered: self.pulled.delivered,
             cancel: CancellationToken::new(),
@@ -281,7 +282,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         &mut self,
         completed: WorkCompleted,
     ) -> Result<Option<&'static str>, JobError> {
-        if completed.event.len() > RESULT_LIMIT {
+        if completed.event.len() > MAX_RESULT_BYTES {
             tracing::error!(size = completed.event.len(), "a result event is too large");
             let fault = Fault::new(FaultCode::TooLarge, "The result is too large to be sent.")
                 .detail("result_too_large")
@@ -361,7 +362,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         own: Option<RecordedEvent>,
     ) -> Result<(), JobError> {
         // If a handler's own event is too large, the default event replaces it, so that the failure is always reported.
-        let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
+        let event = match own.filter(|event| event.len() <= MAX_RESULT_BYTES) {
             Some(event) => self.address_event(event),
             None => self.rejection_event(terminal, fault),
         };

@@ -3,7 +3,7 @@
 use dray_bus::{
     Bus, CallError, ConnectError, NatsOptions, ProbeError, PublishError, TransportError,
 };
-use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_proto::{MAX_MESSAGE_BYTES, v1};
 use dray_testkit::{eventually, nats};
 use dray_types::{Clock, Secret};
 
@@ -68,26 +68,26 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
         let meta = fixture.meta("op");
         let result = fixture
             .bus
-            .publish_work(&meta, &work(MESSAGE_LIMIT - 1024))
+            .publish_work(&meta, &work(MAX_MESSAGE_BYTES - 1024))
             .await;
         assert!(result.is_ok(), "{limit}");
         let error = fixture
             .bus
-            .publish_work(&fixture.meta("other"), &work(MESSAGE_LIMIT))
+            .publish_work(&fixture.meta("other"), &work(MAX_MESSAGE_BYTES))
             .await
             .unwrap_err();
         assert!(
             matches!(
                 error,
                 PublishError::TooLarge {
-                    limit: Some(MESSAGE_LIMIT),
+                    limit: Some(MAX_MESSAGE_BYTES),
                     ..
                 }
             ),
             "{error}"
         );
         let request = v1::FetchRequest {
-            url: "x".repeat(MESSAGE_LIMIT),
+            url: "x".repeat(MAX_MESSAGE_BYTES),
             ..v1::FetchRequest::default()
         };
         let error = fixture.bus.call(&meta, &request).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use dray_platform::DuplicateProtection;
 
-use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
+use super::SendingStep;
 
 /// The action for a step whose response was lost, in this process or in an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub fn decide_resume(
     protection: DuplicateProtection,
     now_ms: u64,
 ) -> ResumeAction {
-    let has_attempts_left = step.attempts < MAX_VISIBLE_ATTEMPTS;
+    let has_attempts_left = step.has_attempts_left();
     match protection {
         DuplicateProtection::ResendAlways if has_attempts_left => ResumeAction::Send,
         DuplicateProtection::Resend(window) if has_attempts_left => {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_step_has_at_most_five_attempts_even_if_repeating_is_harmless() {
         let mut step = sending(1_000);
-        while step.attempts < MAX_VISIBLE_ATTEMPTS {
+        while step.attempts < crate::machine::MAX_VISIBLE_ATTEMPTS {
             step = step.begin_again();
         }
         assert_eq!(

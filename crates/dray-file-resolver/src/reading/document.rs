@@ -267,7 +267,7 @@ impl ReadingContext {
         bytes: Vec<u8>,
         media_type: &str,
     ) -> Result<v1::Content, Fault> {
-        if bytes.len() <= dray_proto::INLINE_LIMIT {
+        if bytes.len() <= dray_proto::MAX_INLINE_BYTES {
             return Ok(ContentSource::Inline(bytes.into()).into());
         }
         let label = dray_store::ArtifactLabel::new(media_type, "");
@@ -340,7 +340,7 @@ async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocu
 
 /// Writes the bytes of a request into an unnamed temporary file.
 async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure> {
-    if bytes.len() > dray_proto::INLINE_LIMIT {
+    if bytes.len() > dray_proto::MAX_INLINE_BYTES {
         let error = InvalidMessage::field("source.inline", "is above 64 KiB");
         return Err(Fault::from(error).into());
     }

@@ -1,7 +1,7 @@
 //! `resolve_file_arguments`: the arguments of another tool, with content in place of references.
 
 use bytes::Bytes;
-use dray_proto::INLINE_LIMIT;
+use dray_proto::MAX_INLINE_BYTES;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_store::ArtifactLabel;
@@ -25,7 +25,7 @@ impl ToolCall<'_> {
         resolve: ResolveArguments,
     ) -> Result<CallToolResult, Fault> {
         let arguments = Bytes::from(Value::Object(resolve.arguments).to_string());
-        let content = if arguments.len() <= INLINE_LIMIT {
+        let content = if arguments.len() <= MAX_INLINE_BYTES {
             ContentSource::Inline(arguments)
         } else {
             ContentSource::Claim(self.store_json(arguments).await?)

@@ -26,11 +26,12 @@ use super::pause::Questions;
 use super::prepare::with_stable_names;
 use super::report::{TurnEnd, loop_outcome};
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
+use super::sequence::{TurnSequence, run_with_time_limit};
+use super::session;
 use super::settle::Settlement;
 use super::speech::TextRelay;
 use super::tally::{TurnTally, execution_time};
 use super::tool_runner::ToolRunner;
-use super::{hooks, session};
 use dray_tool_files::media::MediaTagFilter;
 
 /// Name of the synthetic tool whose result lists files that were put into the sandbox.
@@ -279,7 +280,7 @@ impl OpenTurn {
                 agents: &self.agents,
             }),
         };
-        let request = hooks::HookedRequest {
+        let sequence = TurnSequence {
             hooks: &self.tools.hooks,
             part: std::mem::take(&mut self.part),
             approvals: Settlement {
@@ -288,8 +289,7 @@ impl OpenTurn {
             },
         };
         let outcome =
-            hooks::run_with_time_limit(request, &mut rounds, &mut messages, &mut speech, tally)
-                .await;
+            run_with_time_limit(sequence, &mut rounds, &mut messages, &mut speech, tally).await;
         // The messages are kept after a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         outcome

@@ -17,7 +17,7 @@ use dray_tool::{ArgumentResolver, Tool, ToolFailure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::hooks::ReportingTool;
+use super::reporting_tool::ReportingTool;
 use super::rounds::LoopError;
 use super::tool_runner::ToolRunner;
 

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use dray_agent::event::FinishReason;
 use dray_agent::issues::{HookIssue, IssueLog};
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::call::Fallback;
@@ -14,25 +12,20 @@ use dray_agent::manifest::hook::{Hook, HookEvent, HookMode, ToolHook};
 use dray_agent::message::{Content, Message, Role};
 use dray_agent::pair::{self, CallPair};
 use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
-use dray_tool::{
-    AnsweredQuestion, CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
-    fallback,
-};
+use dray_tool::{Tool, fallback};
 use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::approval_policy::NO_QUESTION;
-use super::paused::ResumedCalls;
-use super::rounds::{LoopEnd, LoopError, ToolLoop, stop_at_budget};
-use super::settle::Settlement;
-use super::speech::TextRelay;
+use super::reporting_tool::ReportingTool;
+use super::rounds::{LoopError, ToolLoop};
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
 
 /// The id of hook calls while they run; in the conversation each gets its own.
 const RUNNING_CALL_ID: &str = "hook";
 
-/// A call that is made at a point of the request.
+/// A call that is made at a point of the turn.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedCall {
     event: HookEvent,
@@ -87,6 +80,11 @@ impl PlannedCall {
         }
     }
 
+    /// Whether the call is made at this point.
+    pub(super) fn is_at(&self, event: HookEvent) -> bool {
+        self.event == event
+    }
+
     /// Adds a result at the end of the conversation, unless the conversation contains it already.
     fn append(&self, result: Message, messages: &mut Vec<Message>) {
         let name = &self.tool.declaration().name;
@@ -110,139 +108,15 @@ impl PlannedCall {
     }
 }
 
-/// A tool whose failures are always reported to the model, regardless of its own strategies.
-#[derive(Debug)]
-pub(super) struct ReportingTool {
-    tool: Arc<dyn Tool>,
-    rules: CallRules,
-}
-
-impl ReportingTool {
-    fn new(tool: &Arc<dyn Tool>) -> Self {
-        let mut rules = tool.rules().clone();
-        // Strategies that stop the request are meant for calls of the model.
-        rules.fallback.strategies = Fallback::default().strategies;
-        Self {
-            tool: Arc::clone(tool),
-            rules,
-        }
-    }
-
-    /// The tool of a guardrail, which gets texts that only look like references unchanged.
-    pub(super) fn judging(tool: &Arc<dyn Tool>) -> Self {
-        let mut judging = Self::new(tool);
-        judging.rules.by_reference.clear();
-        judging
-    }
-}
-
-#[async_trait]
-impl Tool for ReportingTool {
-    fn declaration(&self) -> &ToolDeclaration {
-        self.tool.declaration()
-    }
-
-    fn rules(&self) -> &CallRules {
-        &self.rules
-    }
-
-    async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
-        self.tool.call(call, turn).await
-    }
-
-    async fn resume(
-        &self,
-        call: ToolCall,
-        answered: AnsweredQuestion,
-        turn: &Turn,
-    ) -> Result<ToolOutput, ToolFailure> {
-        self.tool.resume(call, answered, turn).await
-    }
-}
-
-/// Describes which part of a turn a request is.
-#[derive(Debug, Default)]
-pub(super) struct TurnPart {
-    /// Whether the turn began in an earlier request, and this one brings results of the client's tools.
-    pub(super) continues: bool,
-    /// The beginning of the answer, which the client wrote; the model gets it last.
-    pub(super) prefill: Option<Message>,
-    /// Calls of an earlier request that waited for the client.
-    pub(super) resumed: ResumedCalls,
-    /// Whether another agent began the turn, and this agent continues it with its own hooks.
-    pub(super) takes_over: bool,
-}
-
-/// Runs the loop of a request, with the hooks before and after it. No hooks run after a failure, or in the middle of a
-/// turn that waits for its client.
-#[derive(Debug)]
-pub(super) struct HookedRequest<'a> {
-    pub(super) hooks: &'a [PlannedCall],
-    pub(super) part: TurnPart,
-    pub(super) approvals: Settlement<'a>,
-}
-
-impl HookedRequest<'_> {
-    /// Decisions come first: hooks and the model see their results.
-    pub(super) async fn run(
-        self,
-        rounds: &mut ToolLoop<'_>,
-        messages: &mut Vec<Message>,
-        speech: &mut TextRelay,
-        tally: &mut TurnTally,
-    ) -> Result<LoopEnd, LoopError> {
-        let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
-        let TurnPart {
-            continues,
-            prefill,
-            mut resumed,
-            takes_over,
-        } = self.part;
-        if !continues {
-            // The user wrote something else and is not asked again.
-            resumed.end_later();
-        }
-        // The future is on the heap: few turns were paused, and all would be larger with it.
-        let settling = self.approvals.settle(resumed, rounds, messages, tally);
-        let waiting = Box::pin(settling).await?;
-        if !waiting.is_empty() {
-            return Ok(LoopEnd {
-                reason: FinishReason::ToolCalls,
-                pending: Vec::new(),
-                questions: waiting,
-                has_text: false,
-                repeats_round: true,
-                handoff: None,
-                is_budget_reached: false,
-            });
-        }
-        if !continues || takes_over {
-            call_hooks(rounds, self.hooks, start, messages, tally).await?;
-        }
-        messages.extend(prefill);
-        let loop_end = rounds.run(messages, speech, tally).await?;
-        // The agent that ends the turn has hooks of its own.
-        if !loop_end.waits() && loop_end.handoff.is_none() {
-            let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
-            if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
-                // Calls of hooks are not stored, so they must not be repeated.
-                checkpoints.close().await.map_err(LoopError::Failed)?;
-            }
-            call_hooks(rounds, self.hooks, end, messages, tally).await?;
-        }
-        Ok(loop_end)
-    }
-}
-
 /// Makes all calls of one point concurrently; their results are in the order of the manifest.
-async fn call_hooks(
+pub(super) async fn call_hooks(
     rounds: &ToolLoop<'_>,
     hooks: &[PlannedCall],
     event: HookEvent,
     messages: &mut Vec<Message>,
     tally: &mut TurnTally,
 ) -> Result<(), LoopError> {
-    let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
+    let due: Vec<_> = hooks.iter().filter(|hook| hook.is_at(event)).collect();
     if !due.is_empty() {
         rounds.announce_tools().await?;
     }
@@ -315,25 +189,6 @@ fn failed_call(text: &str) -> CompletedCall {
         failure: None,
         milliseconds: 0,
         question: None,
-    }
-}
-
-/// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
-pub(super) async fn run_with_time_limit(
-    request: HookedRequest<'_>,
-    rounds: &mut ToolLoop<'_>,
-    messages: &mut Vec<Message>,
-    speech: &mut TextRelay,
-    tally: &mut TurnTally,
-) -> Result<LoopEnd, LoopError> {
-    let (budget, sink) = (rounds.model.budget, rounds.sink);
-    let running = Box::pin(request.run(rounds, messages, speech, tally));
-    let Some(end) = budget.ends_at() else {
-        return running.await;
-    };
-    match tokio::time::timeout_at(end, running).await {
-        Ok(outcome) => outcome,
-        Err(_elapsed) => Ok(stop_at_budget(&budget.timeout_text(), sink, speech, tally).await?),
     }
 }
 

@@ -32,6 +32,7 @@ use super::manifest::LoadedManifest;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
 use super::paused::ResumedRecord;
 use super::prepare::OutgoingMessages;
+use super::sequence::TurnPart;
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
 use super::{SharedParts, failures, handoff, hooks, plain, session, tool_search};
@@ -53,7 +54,7 @@ pub(super) struct OpenTurn {
     pub(super) session: TurnSession,
     pub(super) response: ResponseOptions,
     /// The part of the turn that this request is.
-    pub(super) part: hooks::TurnPart,
+    pub(super) part: TurnPart,
     /// The response that the turn makes, if another replica can finish it.
     pub(super) background: Option<ResponseRun>,
     /// The record with which the turn continues.
@@ -85,7 +86,7 @@ pub(super) struct TurnEntry {
     /// Time at which the request arrived.
     pub(super) started_at: Instant,
     pub(super) client_parameters: ClientParameters,
-    pub(super) part: hooks::TurnPart,
+    pub(super) part: TurnPart,
     /// Name of the agent.
     pub(super) agent: String,
     pub(super) agents: Arc<TurnAgents>,

@@ -4,10 +4,11 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::Role;
 use serde_json::Value;
 
+use super::SharedParts;
 use super::approval_forms::read_text_answers;
 use super::body::ClientParameters;
 use super::client_tools::ClientTools;
-use super::{SharedParts, hooks};
+use super::sequence::TurnPart;
 use crate::http::CheckedChatRequest;
 
 /// Whether answers are for people to read. No text may be added to a structured answer, which is JSON.
@@ -20,7 +21,7 @@ pub(super) fn is_text(response_format: Option<&Value>) -> bool {
 pub(super) async fn client_part(
     parts: &SharedParts,
     checked: &mut CheckedChatRequest,
-) -> Result<(ClientParameters, hooks::TurnPart), RequestFailure> {
+) -> Result<(ClientParameters, TurnPart), RequestFailure> {
     let principal = checked.identity.key();
     let request = &mut checked.request;
     let mut client_parameters = ClientParameters {
@@ -42,7 +43,7 @@ pub(super) async fn client_part(
     let prefill = messages
         .pop_if(|last| !checked.is_dial && last.role == Role::Assistant && last.calls().is_empty());
     let last = messages.last();
-    let part = hooks::TurnPart {
+    let part = TurnPart {
         continues: last.is_some_and(|last| last.role == Role::Tool),
         prefill,
         resumed,

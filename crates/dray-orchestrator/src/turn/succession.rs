@@ -14,8 +14,8 @@ use tracing::Instrument as _;
 
 use super::body::ClientParameters;
 use super::handoff::{HandoffContext, HandoffRequest, InheritedTurn};
-use super::hooks::TurnPart;
 use super::open::{OpenTurn, TurnEntry, open_agent};
+use super::sequence::TurnPart;
 use super::settle::place_result;
 use super::telemetry::TurnTelemetry;
 use crate::http::ManifestSource;

@@ -327,7 +327,7 @@ async fn a_gathering_of_several_paths_is_recorded_until_the_delivery_has_its_rec
     fixture
         .replica
         .gatherer
-        .send(&meta, &request, 1, 1, &cancel)
+        .send(&meta, &request, 1, false, &cancel)
         .await
         .unwrap();
     assert_eq!(

@@ -18,9 +18,9 @@ mod turns;
 mod web;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
+use dray_delivery_rules::chat_lease::{CHAT_LEASE, LEASE_RETRY_DELAY};
 use dray_platform::DeliveryTarget;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
@@ -43,7 +43,6 @@ use crate::records::{self, RecordError, RevisionedRecord};
 pub(crate) use self::finish::{audit, conclude};
 use self::run::DeliveryRun;
 pub(crate) use self::send_delay::SendDelays;
-use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
 
 /// How long after its start a delivery or a message is left to replicas that have its account, in milliseconds. A
@@ -66,12 +65,9 @@ pub(crate) struct SendContext {
     pub(crate) config: ReplaceableValue<Config>,
     pub(crate) log: DeliveryLog,
     pub(crate) platform_cache: PlatformCache,
-    pub(crate) pace: SendDelays,
+    pub(crate) send_delays: SendDelays,
     pub(crate) metrics: DeliveryMetrics,
 }
-
-/// Delay of a delivery while another replica sends to its chat.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// How the handling of one message of a queue ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -235,7 +231,7 @@ impl Sender {
             .take_chat_lease(&account, &chat, &order, &cancel)
             .await?
         else {
-            let due_ms = Deadline::after(self.context.clock.now_ms(), RETRY_DELAY).unix_ms();
+            let due_ms = Deadline::after(self.context.clock.now_ms(), LEASE_RETRY_DELAY).unix_ms();
             return run.park(due_ms, WaitingReason::Queue).await;
         };
         let work = Box::pin(run.run_steps(account, chat));

@@ -18,7 +18,7 @@ use crate::accounts::PlatformAccount;
 use crate::cli;
 use crate::error::DeliveryError;
 use crate::link::{self, LinkPolicy};
-use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
+use crate::machine::{DeliveryStep, ReadyStep, StepPlan, has_attempts_left};
 use crate::record::{FileRecord, WaitingReason};
 use crate::source::to_platform_error;
 
@@ -94,11 +94,11 @@ impl DeliveryRun<'_> {
             let delay = match error.kind() {
                 ErrorKind::RateLimited => error
                     .retry_after()
-                    .unwrap_or_else(|| self.context.pace.backoff(attempts)),
+                    .unwrap_or_else(|| self.context.send_delays.backoff(attempts)),
                 // No message is visible yet, so any number of attempts would be safe; the bound limits the time of the
                 // worker.
-                ErrorKind::Transient if attempts < MAX_VISIBLE_ATTEMPTS => {
-                    self.context.pace.backoff(attempts)
+                ErrorKind::Transient if has_attempts_left(attempts) => {
+                    self.context.send_delays.backoff(attempts)
                 }
                 _ => {
                     self.fail_open_files(&error);
@@ -107,7 +107,10 @@ impl DeliveryRun<'_> {
             };
             if delay > MAX_INLINE_WAIT {
                 // Other deliveries of this chat wait as well instead of asking again and extending the penalty.
-                self.context.pace.limiter.hold(&account.id(), chat, delay);
+                self.context
+                    .send_delays
+                    .limiter
+                    .hold(&account.id(), chat, delay);
                 return Ok(Err(self.park_after(delay, WaitingReason::RateLimited)));
             }
             if !self.pause(delay).await? {
@@ -196,8 +199,10 @@ impl DeliveryRun<'_> {
                 // Nothing was sent, so the record stays as it is.
                 Err(error) if error.is_unavailable() => return Err(store_unavailable(error)),
                 Err(error) => {
-                    if attempts >= MAX_VISIBLE_ATTEMPTS
-                        || !self.pause(self.context.pace.backoff(attempts)).await?
+                    if !has_attempts_left(attempts)
+                        || !self
+                            .pause(self.context.send_delays.backoff(attempts))
+                            .await?
                     {
                         return Ok(Err(to_platform_error(error)));
                     }

@@ -11,7 +11,7 @@ use super::run::DeliveryRun;
 use crate::error::DeliveryError;
 use crate::gather::kind_of;
 use crate::link::{self, LinkPolicy};
-use crate::machine::{MAX_VISIBLE_ATTEMPTS, StepPlan};
+use crate::machine::{StepPlan, has_attempts_left};
 
 /// Longest time for a preview to be made or revoked.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,8 +67,12 @@ impl DeliveryRun<'_> {
                 Err(error) => {
                     let failure = preview_failure(error);
                     let is_transient = failure.kind() == ErrorKind::Transient;
-                    let is_retried = is_transient && attempts < MAX_VISIBLE_ATTEMPTS;
-                    if !is_retried || !self.pause(self.context.pace.backoff(attempts)).await? {
+                    let is_retried = is_transient && has_attempts_left(attempts);
+                    if !is_retried
+                        || !self
+                            .pause(self.context.send_delays.backoff(attempts))
+                            .await?
+                    {
                         return Ok(Err(failure));
                     }
                 }

@@ -4,17 +4,21 @@
 use std::time::Duration;
 
 use dray_delivery_rules::failure::{WaitAction, decide_wait};
+use dray_delivery_rules::refusal::{RefusalAction, decide_refusal};
 use dray_platform::{ErrorKind, PlatformError, Route, SendStep};
 use dray_presentation::caption::{self, CaptionUnit};
 
 use super::plan::{fail_file, largest_file};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use crate::error::DeliveryError;
-use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
+use crate::machine::{DeliveryStep, ReadyStep, StepPlan};
 use crate::record::WaitingReason;
 
 impl DeliveryRun<'_> {
-    /// Decides what follows a refusal of a step that is ready again.
+    /// Continues after a refusal of a step that is ready again, as [`decide_refusal`] says.
+    ///
+    /// # Errors
+    /// The store is away, so that a file could not be sent; the work is parked.
     pub(super) async fn handle_refusal(
         &mut self,
         open: &mut OpenDelivery,
@@ -25,38 +29,62 @@ impl DeliveryRun<'_> {
         step.note_error(error.kind(), error.platform_code());
         self.put(step_index, step.clone());
         if let Some(chat) = error.moved_to()
-            && step.attempts < MAX_VISIBLE_ATTEMPTS
+            && step.has_attempts_left()
         {
             // Telegram moves a group to another id when it becomes a supergroup.
             self.follow_chat(open, chat).await?;
             return Ok(StepFlow::SameStep);
         }
-        match error.kind() {
-            ErrorKind::RateLimited => {
-                self.wait_for_rate_limit(open, step_index, step, error)
+        if error.kind() == ErrorKind::Source
+            && let Err(away) = self.check_store(&step.files).await
+        {
+            // The file did not fail: the attempt does not count, and the work is parked.
+            step.revert_attempt();
+            self.put(step_index, step);
+            self.save().await?;
+            return Err(away);
+        }
+        self.follow_refusal(open, step_index, step, error).await
+    }
+
+    async fn follow_refusal(
+        &mut self,
+        open: &mut OpenDelivery,
+        step_index: usize,
+        step: ReadyStep,
+        error: &PlatformError,
+    ) -> Result<StepFlow, DeliveryError> {
+        match decide_refusal(error.kind(), step.attempts, error.retry_after()) {
+            RefusalAction::WaitForRateLimit(delay) => {
+                self.wait_for_rate_limit(open, step_index, step, delay, error)
                     .await
             }
-            ErrorKind::Transient | ErrorKind::Source => {
-                self.retry_later(open, step_index, step, error).await
+            RefusalAction::RetryLater(requested) => {
+                let backoff = || self.context.send_delays.backoff(step.attempts);
+                let delay = requested.unwrap_or_else(backoff);
+                self.save().await?;
+                self.wait_or_park(open, step_index, step, delay, error)
+                    .await
             }
-            ErrorKind::StaleFileId => self.forget_file_ids(open, step_index, step, error).await,
-            ErrorKind::NoThread => {
+            RefusalAction::ForgetFileIds => {
+                self.forget_file_ids(open, step_index, step, error).await
+            }
+            RefusalAction::LeaveThread => {
                 self.retry_without_thread(open, step_index, step, error)
                     .await
             }
-            ErrorKind::WindowClosed => {
+            RefusalAction::ParkUntilUserWrites => {
                 self.park_until_user_writes(open, step_index, step, error)
                     .await
             }
-            ErrorKind::TooLarge => {
-                self.learn_limit(open, &step, error).await;
+            RefusalAction::UseAnotherRoute => {
+                if error.kind() == ErrorKind::TooLarge {
+                    self.learn_limit(open, &step, error).await;
+                }
                 self.use_another_route(open, step_index, step, error).await
             }
-            ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLong => {
-                self.use_another_route(open, step_index, step, error).await
-            }
-            ErrorKind::Auth | ErrorKind::NotFound => {
-                // The chat or the account is the cause, so the other steps would fail in the same way.
+            RefusalAction::SplitAlbum => self.split_or_give_up(open, step_index, step, error).await,
+            RefusalAction::FailChat => {
                 for other in step_index + 1..self.record().steps.len() {
                     if let Some(DeliveryStep::Ready(step)) = self.step_at(other) {
                         self.fail_step(open, other, step, error);
@@ -64,41 +92,8 @@ impl DeliveryRun<'_> {
                 }
                 self.give_up(open, step_index, step, error).await
             }
-            ErrorKind::Empty | ErrorKind::Unknown => {
-                self.split_or_give_up(open, step_index, step, error).await
-            }
-            ErrorKind::Forbidden => self.give_up(open, step_index, step, error).await,
+            RefusalAction::GiveUp => self.give_up(open, step_index, step, error).await,
         }
-    }
-
-    /// Tries the step again after a delay, unless it was the last attempt.
-    ///
-    /// # Errors
-    /// The store is away. The attempt does not count: the step is ready again, and the work is parked.
-    async fn retry_later(
-        &mut self,
-        open: &mut OpenDelivery,
-        step_index: usize,
-        mut step: ReadyStep,
-        error: &PlatformError,
-    ) -> Result<StepFlow, DeliveryError> {
-        if error.kind() == ErrorKind::Source
-            && let Err(away) = self.check_store(&step.files).await
-        {
-            step.revert_attempt();
-            self.put(step_index, step);
-            self.save().await?;
-            return Err(away);
-        }
-        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-            return self.split_or_give_up(open, step_index, step, error).await;
-        }
-        let delay = error
-            .retry_after()
-            .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
-        self.save().await?;
-        self.wait_or_park(open, step_index, step, delay, error)
-            .await
     }
 
     /// Sends the files of a refused album one by one, and gives up a refused single file.
@@ -109,7 +104,6 @@ impl DeliveryRun<'_> {
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        // The platform may refuse only one file of the album; the others then arrive separately.
         if step.files.len() > 1 {
             return self.split_by_file(step_index, &step).await;
         }
@@ -122,23 +116,22 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
         step_index: usize,
         mut step: ReadyStep,
+        delay: Duration,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        // A wait for a rate limit is not a failure of the file.
         step.revert_attempt();
         self.put(step_index, step.clone());
         self.save().await?;
-        let delay = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
         self.context
-            .pace
+            .send_delays
             .limiter
             .hold(&open.account.id(), chat, delay);
         self.wait_or_park(
             open,
             step_index,
             step,
-            delay + self.context.pace.jitter(),
+            delay + self.context.send_delays.jitter(),
             error,
         )
         .await
@@ -154,7 +147,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         let remaining = self.limit().remaining(self.context.clock.now_ms());
         // `retry_unit` covers the jitter, so that jitter alone does not park a wait of exactly the limit.
-        match decide_wait(delay, remaining, self.context.pace.retry_unit) {
+        match decide_wait(delay, remaining, self.context.send_delays.retry_unit) {
             WaitAction::GiveUp => self.give_up(open, step_index, step, error).await,
             WaitAction::Park => {
                 self.report_wait_when_stored(&step);
@@ -188,7 +181,7 @@ impl DeliveryRun<'_> {
                     .await;
             }
         }
-        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
+        if !step.has_attempts_left() {
             return self.give_up(open, step_index, step, error).await;
         }
         self.save().await?;
@@ -303,7 +296,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         let is_link_or_notice = matches!(step.route, Route::Link | Route::Notice);
         if !is_link_or_notice
-            && step.attempts < MAX_VISIBLE_ATTEMPTS
+            && step.has_attempts_left()
             && let Some(sent_step) = open.platform_step(&step)
             && let Some(fallback_step) = open
                 .account

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Meta;
+use dray_delivery_rules::failure::REPORT_MARGIN;
 use dray_platform::{ChatLimits, FilesStep, OutgoingDelivery, Route, SendStep};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, Sha256Digest};
@@ -17,9 +18,6 @@ use crate::error::DeliveryError;
 use crate::machine::{DeliveryStep, ReadyStep, StepData, StepPlan};
 use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState, WaitingReason};
 use crate::records::{RecordError, RevisionedRecord};
-
-/// Time before the deadline that is reserved for storing and reporting the result.
-const REPORT_MARGIN: Duration = Duration::from_secs(5);
 
 /// Length of an idempotency key, in characters (messaging-reliability 12).
 const KEY_CHARACTERS: usize = 22;
@@ -123,7 +121,7 @@ impl<'a> DeliveryRun<'a> {
                     );
                     was_unreachable = true;
                     // There is no backoff: the wait is bounded by the deadline, and each attempt is one small write.
-                    if !self.pause(self.context.pace.retry_unit).await? {
+                    if !self.pause(self.context.send_delays.retry_unit).await? {
                         return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }
                 }

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_delivery_rules::refusal::backoff_bound;
+
 use crate::rate_limit::RateLimiter;
 
 /// Delays of one replica.
 #[derive(Debug)]
 pub(crate) struct SendDelays {
     pub(crate) limiter: Arc<RateLimiter>,
-    /// Upper bound of the delay before the first retry: a second, and less in tests.
+    /// Bound of the delay before the first retry: [`dray_delivery_rules::refusal::FIRST_RETRY_DELAY`], and less in
+    /// tests.
     pub(crate) retry_unit: Duration,
 }
 
 impl SendDelays {
-    /// A random delay (full jitter) below a bound that doubles with every attempt, up to 32 units (platform-delivery
-    /// 10.2).
+    /// A random delay (full jitter) after this number of attempts (platform-delivery 10.2).
     pub(crate) fn backoff(&self, attempts: u32) -> Duration {
-        let bound = self.retry_unit * (1 << attempts.saturating_sub(1).min(5));
+        let bound = backoff_bound(self.retry_unit, attempts);
         rand::random_range(Duration::ZERO..=bound)
     }
 

@@ -14,9 +14,7 @@ use super::progress::{UploadCounter, UploadStage};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow, key_of};
 use crate::error::DeliveryError;
 use crate::link;
-use crate::machine::{
-    self, DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction, SendingStep, StepPlan,
-};
+use crate::machine::{self, DeliveryStep, ReadyStep, ResumeAction, SendingStep, StepPlan};
 use crate::record::{FileState, WaitingReason};
 
 /// Most requests for the outcome of one visible request.
@@ -127,7 +125,7 @@ impl DeliveryRun<'_> {
                         .retry_after()
                         .filter(|delay| *delay <= MAX_INLINE_WAIT);
                     if !self
-                        .pause(delay.unwrap_or_else(|| self.context.pace.backoff(attempt)))
+                        .pause(delay.unwrap_or_else(|| self.context.send_delays.backoff(attempt)))
                         .await?
                     {
                         break;
@@ -167,7 +165,7 @@ impl DeliveryRun<'_> {
         step_index: usize,
         step: ReadyStep,
     ) -> Result<StepFlow, DeliveryError> {
-        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
+        if !step.has_attempts_left() {
             let kind = step.error_kind.unwrap_or(ErrorKind::Transient);
             let error =
                 PlatformError::new(kind, "tried often enough").code(step.platform_code.clone());
@@ -177,7 +175,7 @@ impl DeliveryRun<'_> {
         if let Some(error) = self.known_too_large(open, &step) {
             return self.use_another_route(open, step_index, step, &error).await;
         }
-        if let Some(flow) = self.wait_for_pace(open).await? {
+        if let Some(flow) = self.wait_until_allowed(open).await? {
             return Ok(flow);
         }
         self.use_file_ids(open, &step).await;
@@ -212,7 +210,7 @@ impl DeliveryRun<'_> {
         step_index: usize,
         step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
-        if let Some(flow) = self.wait_for_pace(open).await? {
+        if let Some(flow) = self.wait_until_allowed(open).await? {
             return Ok(flow);
         }
         self.use_file_ids(open, &step).await;
@@ -248,7 +246,7 @@ impl DeliveryRun<'_> {
     }
 
     /// Waits until the rate limits allow a send; a long wait parks the delivery.
-    async fn wait_for_pace(
+    async fn wait_until_allowed(
         &mut self,
         open: &OpenDelivery,
     ) -> Result<Option<StepFlow>, DeliveryError> {
@@ -256,7 +254,7 @@ impl DeliveryRun<'_> {
         // Two limits apply: the delay of an earlier refusal, and the rate that the platform publishes.
         let hold_delay = self
             .context
-            .pace
+            .send_delays
             .limiter
             .held(&id, &open.delivery.target.chat);
         if hold_delay > MAX_INLINE_WAIT {
@@ -264,12 +262,12 @@ impl DeliveryRun<'_> {
                 self.park_after(hold_delay, WaitingReason::RateLimited),
             ));
         }
-        let rates = open.account.platform.rates(&open.delivery.target);
-        let rate_delay = self
-            .context
-            .pace
-            .limiter
-            .reserve(&id, &open.delivery.target.chat, rates);
+        let rates = open.account.platform.rate_limits(&open.delivery.target);
+        let rate_delay =
+            self.context
+                .send_delays
+                .limiter
+                .reserve(&id, &open.delivery.target.chat, rates);
         let wait = hold_delay.max(rate_delay);
         if wait > MAX_INLINE_WAIT {
             return Ok(Some(self.park_after(wait, WaitingReason::RateLimited)));
@@ -434,7 +432,7 @@ impl DeliveryRun<'_> {
                 self.save().await?;
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
+                    .unwrap_or_else(|| self.context.send_delays.backoff(step.attempts));
                 // A step with an unknown outcome is not parked, because the platform can report its outcome only for a
                 // limited time.
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_delivery_rules::chat_lease::{CHAT_LEASE, MAX_LEASE_WAIT};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::PlatformAccount;
@@ -14,10 +15,6 @@ use crate::poll_delay::PollDelay;
 use crate::queue::{ChatQueues, Order};
 use crate::records::RecordError;
 
-/// How long a replica that crashed keeps others from sending to a chat.
-pub(super) const CHAT_LEASE: Duration = Duration::from_secs(15);
-/// How long a delivery waits for another replica before it is parked.
-const MAX_WAIT: Duration = Duration::from_secs(20);
 /// How long a delivery waits for earlier deliveries of the chat.
 const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Interval between two checks for earlier deliveries whose files are still being copied.
@@ -75,7 +72,7 @@ impl ChatTurns {
         }
     }
 
-    /// Takes the lease of a chat among all replicas; `None` if another replica has it for more than [`MAX_WAIT`].
+    /// Takes the lease of a chat among all replicas; `None` if another replica has it for more than [`MAX_LEASE_WAIT`].
     /// Earlier deliveries that other workers have get [`EARLIER_GRACE`] to take it first.
     pub(super) async fn take_chat_lease(
         &self,
@@ -94,7 +91,7 @@ impl ChatTurns {
             if waited >= EARLIER_GRACE || !self.index.has_active_before(chat, owner, order) {
                 let lease = self.leases.take(&name, CHAT_LEASE).await;
                 let lease = lease.map_err(RecordError::Unreachable)?;
-                if lease.is_some() || waited >= MAX_WAIT {
+                if lease.is_some() || waited >= MAX_LEASE_WAIT {
                     return Ok(lease);
                 }
             }

@@ -45,7 +45,7 @@ impl Platform for ScriptedPlatform {
         DuplicateProtection::Unknown
     }
 
-    fn rates(&self, _: &DeliveryTarget) -> RateLimits {
+    fn rate_limits(&self, _: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 30,
             chat_per_minute: 20,

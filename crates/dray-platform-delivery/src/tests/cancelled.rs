@@ -142,7 +142,10 @@ async fn gather_after_cancellation_by(session: &str) -> DeliveryRecord {
     gatherer.log.records.write(&key, mark, 0).await.unwrap();
     let work = path::request(&["/work/a.txt"]);
     let cancel = CancellationToken::new();
-    gatherer.send(&meta, &work, 1, 1, &cancel).await.unwrap();
+    gatherer
+        .send(&meta, &work, 1, false, &cancel)
+        .await
+        .unwrap();
     let record = fixture.record("d1").await;
     let published = fixture.published("delivery-telegram").await;
     assert_eq!(published.is_empty(), record.finished);

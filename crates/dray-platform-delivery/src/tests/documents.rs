@@ -1,8 +1,9 @@
 //! The configuration on the pages of the platforms is valid: it can be loaded, and the accounts can be opened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use dray_platform::{DeliveryTarget, Platform};
 use dray_service::config::{ConfigLoader, ConfigSources, Environment};
 use dray_types::{Clock, PlatformKind};
 
@@ -87,6 +88,75 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
                 .map(|account| account.platform.name())
                 .collect();
             assert_eq!(names, [platform.as_str()], "{block}");
+        }
+    }
+}
+
+/// The rate limits of an account as its page states them: a platform may have others for groups than for a person.
+fn stated_rate_limits(platform: &dyn Platform) -> String {
+    let limits = ["1", "-1"].map(|chat| {
+        let target = DeliveryTarget {
+            platform: platform.name().to_owned(),
+            account: String::new(),
+            chat: chat.to_owned(),
+            thread: String::new(),
+            reply_to: String::new(),
+        };
+        platform.rate_limits(&target)
+    });
+    let [person, group] = limits.map(|limits| limits.chat_per_minute);
+    let account = limits[0].account_per_minute;
+    let chats = if person == group {
+        format!("{person} per chat")
+    } else {
+        format!("{person} per person, {group} per group")
+    };
+    format!("{account} messages a minute per account, {chats}")
+}
+
+#[test]
+fn every_page_states_the_rate_limits_of_its_platform() {
+    for (platform, page) in platform_pages() {
+        let stated = page.matches(" messages a minute per account, ").count();
+        let mut expected = BTreeSet::new();
+        for block in blocks(&page) {
+            let directory = tempfile::tempdir().unwrap();
+            let config = load(block, directory.path());
+            for account in config.accounts(&Clock::manual(1)).unwrap().iter() {
+                let limits = stated_rate_limits(account.platform.as_ref());
+                assert!(
+                    page.contains(&limits),
+                    "{platform}.md does not say: {limits}"
+                );
+                expected.insert(limits);
+            }
+        }
+        assert_eq!(stated, expected.len(), "{platform}.md: {expected:?}");
+    }
+}
+
+#[test]
+fn every_platform_takes_the_former_name_of_its_response_timeout() {
+    for (platform, page) in platform_pages() {
+        for block in blocks(&page) {
+            // The heading of an account's options, such as `[platform-delivery.accounts.bot.slack]`.
+            let is_heading = |line: &str| {
+                line.starts_with("[platform-delivery.accounts.") && line.split('.').count() == 4
+            };
+            let count = block.lines().filter(|line| is_heading(line)).count();
+            let former = block.lines().map(|line| {
+                let added = if is_heading(line) {
+                    "\nanswer_timeout = \"7s\""
+                } else {
+                    ""
+                };
+                format!("{line}{added}\n")
+            });
+            let directory = tempfile::tempdir().unwrap();
+            let config = load(&former.collect::<String>(), directory.path());
+            let accounts = serde_json::to_string(&config.accounts).unwrap();
+            let set = accounts.matches("\"response_timeout\":\"7s\"").count();
+            assert_eq!(set, count, "{platform}.md: {accounts}");
         }
     }
 }

@@ -303,7 +303,7 @@ impl Platform for FakePlatform {
         Some(self)
     }
 
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60_000,
             chat_per_minute: 60_000,

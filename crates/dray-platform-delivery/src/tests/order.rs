@@ -50,7 +50,7 @@ async fn gather(fixture: &DeliveryFixture, id: &str) {
     let sent = fixture
         .replica
         .gatherer
-        .send(&meta, &work, 1, 1, &cancel)
+        .send(&meta, &work, 1, false, &cancel)
         .await;
     sent.unwrap();
 }
@@ -130,11 +130,13 @@ async fn a_request_that_is_refused_or_dead_lettered_releases_its_place() {
         assert!(has_open_place(&fixture).await, "{id}");
         if id == "d2" {
             fixture.sandbox.refuse_session(later.clone());
-            let early = fixture.replica.gatherer.send(&meta, &work, 1, 4, &cancel);
+            let gatherer = &fixture.replica.gatherer;
+            let early = gatherer.send(&meta, &work, 1, false, &cancel);
             assert!(early.await.is_err());
             assert!(has_open_place(&fixture).await, "another attempt follows");
         }
-        let ended = fixture.replica.gatherer.send(&meta, &work, 1, 5, &cancel);
+        let gatherer = &fixture.replica.gatherer;
+        let ended = gatherer.send(&meta, &work, 1, true, &cancel);
         assert!(ended.await.is_err(), "{id}");
         assert!(!has_open_place(&fixture).await, "{id}");
     }

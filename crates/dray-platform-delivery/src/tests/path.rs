@@ -221,7 +221,7 @@ async fn a_refusal_is_repeated_when_its_work_comes_again() {
     let cancel = CancellationToken::new();
     for attempt in 1..=2 {
         let gatherer = &fixture.replica.gatherer;
-        let refused = gatherer.send(&meta, &work, 1, attempt, &cancel).await;
+        let refused = gatherer.send(&meta, &work, 1, false, &cancel).await;
         // The event is a part of the failure: without it, the caller learns nothing after a crash.
         assert!(refused.is_err(), "attempt {attempt}");
         assert!(fixture.record("d1").await.finished);
@@ -331,6 +331,27 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
 }
 
 #[tokio::test]
+async fn an_unavailable_file_fails_by_name_at_the_last_attempt_of_the_queue() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    let unavailable = Fault::new(FaultCode::Unavailable, "Not now.");
+    fixture.sandbox.refuse("/w/a.txt", unavailable);
+    // The first attempt is the last one of this queue.
+    let _workers = QueueWorkers::with_attempts(&fixture.replica, 1);
+    let accepted = fixture
+        .replica
+        .intake
+        .accept(&fixture.meta("d1"), &request(&["/w/a.txt"]))
+        .await;
+    accepted.unwrap();
+    let report = finished_record(&fixture, "d1").await;
+    assert_eq!(states(&report), [FileState::Failed]);
+    assert_eq!(report.files[0].path, b"/w/a.txt");
+    let kind = report.files[0].error_kind;
+    assert_eq!(kind, Some(ErrorKind::Transient.into()));
+}
+
+#[tokio::test]
 async fn an_unavailable_sandbox_is_retried_until_the_last_attempt() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
@@ -346,19 +367,18 @@ async fn an_unavailable_sandbox_is_retried_until_the_last_attempt() {
     };
     let meta = fixture.meta("d");
     let cancel = CancellationToken::new();
-    let last = WorkSettings::default().attempts;
-    for attempt in 1..last {
+    for attempt in 1..=2 {
         let failed = fixture
             .replica
             .gatherer
-            .send(&meta, &request, 1, attempt, &cancel)
+            .send(&meta, &request, 1, false, &cancel)
             .await;
         assert!(failed.unwrap_err().fault().is_retryable(), "{attempt}");
     }
     let sent = fixture
         .replica
         .gatherer
-        .send(&meta, &request, 1, last, &cancel)
+        .send(&meta, &request, 1, true, &cancel)
         .await;
     sent.unwrap();
     let report = fixture.record("d").await;

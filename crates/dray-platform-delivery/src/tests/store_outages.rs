@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dray_bus::WorkSettings;
 use dray_proto::v1;
 use dray_testkit::s3::{FaultRule, FaultyS3, S3Fault};
 use dray_types::{Fault, FaultCode};
@@ -45,20 +44,19 @@ async fn gathering_waits_for_a_service_that_is_away_even_at_the_last_attempt() {
     fixture.sandbox.put("/w/b.txt", "file", Some(claim));
     let work = request(&["/w/b.txt", "/w/a.txt"]);
     let (meta, cancel) = (fixture.meta("d1"), CancellationToken::new());
-    let last = WorkSettings::default().attempts;
     for detail in ["store_unreachable", "store_full", "no_responder"] {
         let away = Fault::new(FaultCode::Unavailable, "Away.")
             .detail(detail)
             .retry_after(std::time::Duration::from_secs(1));
         fixture.sandbox.refuse("/w/a.txt", away);
         let gatherer = &fixture.replica.gatherer;
-        let failed = gatherer.send(&meta, &work, 1, last, &cancel).await;
+        let failed = gatherer.send(&meta, &work, 1, true, &cancel).await;
         assert_eq!(parked(failed.unwrap_err().fault()), detail);
     }
     let claim = fixture.claim("a.txt", b"a").await;
     fixture.sandbox.put("/w/a.txt", "file", Some(claim));
     let gatherer = &fixture.replica.gatherer;
-    let sent = gatherer.send(&meta, &work, 1, last, &cancel).await;
+    let sent = gatherer.send(&meta, &work, 1, true, &cancel).await;
     sent.unwrap();
     let queued = [FileState::Queued, FileState::Queued];
     assert_eq!(states(&fixture.record("d1").await), queued);
@@ -76,10 +74,10 @@ async fn a_cached_file_of_the_caller_waits_for_the_store() {
     let (meta, cancel) = (fixture.meta("d1"), CancellationToken::new());
     proxy.add(FaultRule::all(S3Fault::Down));
     let gatherer = &fixture.replica.gatherer;
-    let failed = gatherer.send(&meta, &work, 1, 5, &cancel).await;
+    let failed = gatherer.send(&meta, &work, 1, true, &cancel).await;
     assert_eq!(parked(failed.unwrap_err().fault()), "store_unreachable");
     proxy.clear_faults();
-    let sent = gatherer.send(&meta, &work, 1, 5, &cancel).await;
+    let sent = gatherer.send(&meta, &work, 1, true, &cancel).await;
     sent.unwrap();
 }
 

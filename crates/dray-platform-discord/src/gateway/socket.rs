@@ -45,7 +45,7 @@ pub(super) enum SocketRead {
 
 pub(super) struct GatewaySocket {
     stream: WebSocketStream<Upgraded>,
-    answer_timeout: Duration,
+    response_timeout: Duration,
 }
 
 impl GatewaySocket {
@@ -75,7 +75,7 @@ impl GatewaySocket {
             return Err(connect_error("the gateway did not open a WebSocket"));
         }
         // The receiver must not wait forever for a server that answers 101 and then stops.
-        let upgraded = timeout(api.answer_timeout, response.into_upgrade()).await;
+        let upgraded = timeout(api.response_timeout, response.into_upgrade()).await;
         let upgraded =
             upgraded.map_err(|_| connect_error("could not connect to the gateway"))??;
         let config = WebSocketConfig::default()
@@ -84,14 +84,14 @@ impl GatewaySocket {
         let stream = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
         Ok(Self {
             stream,
-            answer_timeout: api.answer_timeout,
+            response_timeout: api.response_timeout,
         })
     }
 
     /// Waits for the greeting (opcode 10) and returns the interval of heartbeats.
     pub(super) async fn hello(&mut self) -> Result<Duration, PlatformError> {
         let hello_error = || PlatformError::new(ErrorKind::Transient, "the gateway sent no hello");
-        let read = timeout(self.answer_timeout, self.next()).await;
+        let read = timeout(self.response_timeout, self.next()).await;
         let SocketRead::Payload(GatewayPayload { op: 10, d, .. }) =
             read.map_err(|_| hello_error())??
         else {
@@ -143,7 +143,7 @@ impl GatewaySocket {
         let sending = self.stream.send(Message::text(value.to_string()));
         let send_error =
             || PlatformError::new(ErrorKind::Transient, "could not send to the gateway");
-        match timeout(self.answer_timeout, sending).await {
+        match timeout(self.response_timeout, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(send_error().caused_by(cause)),
             Err(_) => Err(send_error()),

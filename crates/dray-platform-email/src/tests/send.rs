@@ -178,7 +178,7 @@ async fn a_send_without_a_response_is_ambiguous() {
     let fake = start().await;
     fake.script(InjectedFault::Stall);
     let options = EmailOptions {
-        answer_timeout: Period::millis(50),
+        response_timeout: Period::millis(50),
         ..fake.options()
     };
     let error = deliver(&sender(options), &delivery("words", Vec::new()))

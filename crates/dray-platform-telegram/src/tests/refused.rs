@@ -194,7 +194,7 @@ async fn a_send_that_the_server_stops_reading_counts_as_not_sent() {
 
 #[tokio::test]
 async fn r_13_a_send_without_a_response_is_ambiguous() {
-    let fixture = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
+    let fixture = BotFixture::with(|options| options.response_timeout = Period::millis(300)).await;
     fixture.fake.script(InjectedFault::NeverRespond);
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = fixture.send_only(&delivery).await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, RequestBuilder};
+use dray_http::{HttpClient, HttpResponse, HttpSettings, RequestBuilder};
 use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, FileHosts, PlatformError, SendOutcome};
 use dray_types::Secret;
@@ -51,12 +51,12 @@ impl CloudApi {
             return Err(invalid_option("phone_number_id is not a number"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let client = HttpClient::from_settings(
-            options.connect_timeout,
-            options.idle_timeout,
-            options.answer_timeout,
-            options.ca_file.as_deref(),
-        )?;
+        let client = HttpClient::from_settings(HttpSettings {
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            response_timeout: options.response_timeout,
+            ca_file: options.ca_file.as_deref(),
+        })?;
         Ok(Self {
             client,
             base: base.as_str().trim_end_matches('/').to_owned(),

@@ -212,7 +212,7 @@ impl Platform for FakePlatform {
         DuplicateProtection::Unknown
     }
 
-    fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
+    fn rate_limits(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 1,
             chat_per_minute: 1,

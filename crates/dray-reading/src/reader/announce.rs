@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use dray_documents::classify::{Kind, mime};
+use dray_documents::classify::Kind;
 use dray_documents::{encoding, formats};
 use tokio_util::sync::CancellationToken;
 
@@ -20,44 +20,6 @@ pub enum Vision {
     Yes,
     /// No multimodal model is configured; the block of an image says that it cannot be seen.
     No,
-}
-
-/// Common document formats, and whether each has a converter: for the environment block and for the health check. A
-/// missing one is a warning, never a failure.
-pub fn formats() -> Vec<(&'static str, bool)> {
-    let has_converter = |mime: &str| {
-        formats::converter(&formats::ConversionHint {
-            mime: mime.to_owned(),
-            ..formats::ConversionHint::default()
-        })
-        .is_some()
-    };
-    [
-        ("PDF", mime::PDF),
-        ("DOCX", mime::DOCX),
-        ("XLSX", mime::XLSX),
-        ("PPTX", mime::PPTX),
-        ("ODT", mime::ODT),
-        ("ODS", mime::ODS),
-        ("ODP", mime::ODP),
-        ("XLS", mime::XLS),
-        ("DOC", mime::DOC),
-        ("PPT", mime::PPT),
-        ("EPUB", mime::EPUB),
-        ("RTF", mime::RTF),
-        ("EML", mime::EML),
-        ("MSG", mime::MSG),
-        ("HTML", mime::HTML),
-        ("XML", mime::XML),
-        ("CSV", mime::CSV),
-        ("JSON", mime::JSON),
-        ("notebook", mime::NOTEBOOK),
-        ("text", mime::PLAIN),
-        ("ZIP", mime::ZIP),
-        ("tar", mime::TAR),
-    ]
-    .map(|(name, mime)| (name, has_converter(mime)))
-    .to_vec()
 }
 
 impl Reader {

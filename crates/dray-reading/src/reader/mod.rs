@@ -30,7 +30,7 @@ use crate::request::Request;
 use crate::summary::{Summarizer, SummaryLimits};
 use crate::worker::Worker;
 use crate::workspace::{Roots, check};
-pub use announce::{Vision, formats};
+pub use announce::Vision;
 use prepare::{KindGate, PrepareSteps, PreparedFile};
 
 /// Progress that is reported to a caller while it waits.

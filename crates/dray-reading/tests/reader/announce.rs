@@ -87,17 +87,3 @@ fn refused_files_are_skipped() {
         1
     );
 }
-
-#[test]
-fn formats_are_listed_with_whether_they_can_be_read() {
-    let formats = dray_reading::reader::formats();
-    for expected in [
-        ("text", true),
-        ("HTML", true),
-        ("PDF", true),
-        ("PPT", true),
-        ("DOC", true),
-    ] {
-        assert!(formats.contains(&expected), "{expected:?}: {formats:?}");
-    }
-}

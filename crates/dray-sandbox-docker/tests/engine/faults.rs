@@ -18,7 +18,7 @@ async fn open(
     let engine = ScriptedEngine::start(version, rules).await;
     let config = Config {
         endpoint: format!("http://{}", engine.address),
-        answer_timeout: Period::secs(3),
+        response_timeout: Period::secs(3),
         ..Config::default()
     };
     let backend = DockerBackend::new(&config, Clock::system()).unwrap();

@@ -40,7 +40,7 @@ impl PodFixture {
     fn with(server: ApiServer, change: impl FnOnce(&mut Config), user: Option<u32>) -> Self {
         let mut config = Config {
             kubeconfig: Some(server.kubeconfig("first").unwrap()),
-            answer_timeout: Period::secs(20),
+            response_timeout: Period::secs(20),
             ..Config::default()
         };
         change(&mut config);

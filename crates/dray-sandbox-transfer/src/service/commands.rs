@@ -34,8 +34,6 @@ use crate::wire;
 const MAX_COMMAND_BYTES: usize = 64 << 10;
 /// Most variables.
 const MAX_VARIABLES: usize = 256;
-/// Most bytes of input inside of a request.
-const MAX_INLINE_INPUT_BYTES: usize = 64 << 10;
 /// Time before the deadline of the reply that is reserved for ending the program and storing its output.
 const REPLY_MARGIN: Duration = Duration::from_secs(3);
 /// Part of this time that is left for the reply after waiting for the end of a program.
@@ -448,7 +446,7 @@ fn check_size(body: &v1::ExecSandboxRequest) -> Result<(), Error> {
         let error = SandboxError::too_large(size as u64, MAX_COMMAND_BYTES as u64);
         return Err(CommandError::NotRun(error).into());
     }
-    if body.input.len() > MAX_INLINE_INPUT_BYTES {
+    if body.input.len() > dray_proto::MAX_INLINE_BYTES {
         return Err(
             InvalidMessage::field("input", "is too large: store it and set `input_claim`").into(),
         );

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dray_bus::Meta;
 use dray_presentation::name;
-use dray_proto::MESSAGE_LIMIT;
+use dray_proto::MAX_MESSAGE_BYTES;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::{FileKind, Follow, SandboxPath};
@@ -27,7 +27,7 @@ const MAX_LISTED_ENTRIES: u32 = 10_000;
 /// Limit for the directories of one request.
 const MAX_DIRECTORIES: usize = 10_000;
 /// Bytes of a listing's entries that fit into a message, with room for the rest of it.
-const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
+const MAX_LISTING_BYTES: usize = MAX_MESSAGE_BYTES - 16 * 1024;
 /// Mode bits of files, unless the caller asks for others.
 const DEFAULT_MODE: u32 = 0o644;
 

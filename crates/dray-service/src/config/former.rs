@@ -9,7 +9,7 @@ use super::layer::ConfigLayer;
 #[derive(Clone, Copy, Debug)]
 pub struct FormerName {
     /// Path of the table that contains the field, from the top of the section: keys with dots between them, where `*`
-    /// stands for each key of a map. Empty for the section itself.
+    /// stands for every key. Empty for the section itself.
     pub table: &'static str,
     /// The name that operators may still have in files, variables and flags.
     pub former: &'static str,

@@ -215,7 +215,7 @@ impl GrpcEndpoint {
                         std::future::ready(started)
                     });
                     let response = Grpc::new(RawCodec)
-                        .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                        .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
                         .server_streaming(streaming, request)
                         .await;
                     return with_size_fault(response);
@@ -225,7 +225,7 @@ impl GrpcEndpoint {
                 });
                 let response = Grpc::new(RawCodec)
                     // The limit is that of the bus (E-3); tonic's own is 4 MiB.
-                    .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                    .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
                     .unary(unary, request)
                     .await;
                 with_size_fault(response)

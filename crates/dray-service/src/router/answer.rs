@@ -22,7 +22,7 @@ use super::{AdmissionMode, CallRoute, ChunkSender, Pending, span, work_until};
 use crate::settings::LimitsSection;
 
 /// Most bytes of an encoded reply; the rest of a message is for its headers (messaging-reliability E-3).
-pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
+pub(crate) const MAX_REPLY_BYTES: usize = dray_proto::MAX_MESSAGE_BYTES - 4 * 1024;
 
 /// Everything that the calls of one service share.
 #[derive(Debug)]
@@ -265,7 +265,7 @@ impl BoundCall {
         // The handler is called inside an async block, since the closure may panic before its future exists.
         let handler = AssertUnwindSafe(async { (self.run)(meta, payload, chunks).await });
         match handler.catch_unwind().await {
-            Ok(Ok(reply)) if reply.len() > REPLY_LIMIT => {
+            Ok(Ok(reply)) if reply.len() > MAX_REPLY_BYTES => {
                 tracing::error!(subject = %self.subject, size = reply.len(), "reply is too large to send");
                 Err(too_large())
             }
@@ -375,4 +375,37 @@ fn too_large() -> Fault {
     Fault::new(FaultCode::TooLarge, "The response is too large to be sent.")
         .detail("reply_too_large")
         .advice("Request less in one message.")
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_bus::WorkSettings;
+    use dray_bus::work::MAX_RESULT_BYTES;
+    use dray_proto::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
+
+    use super::MAX_REPLY_BYTES;
+
+    #[test]
+    fn the_page_of_messaging_states_the_limits() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/messaging.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let constants = [
+            ("MAX_INLINE_BYTES`", MAX_INLINE_BYTES),
+            ("MAX_MESSAGE_BYTES`", MAX_MESSAGE_BYTES),
+            ("MAX_REPLY_BYTES`", MAX_REPLY_BYTES),
+            ("MAX_RESULT_BYTES`", MAX_RESULT_BYTES),
+        ];
+        for (name, bytes) in constants {
+            let mut rows = page.lines().filter(|line| line.contains(name));
+            let row = rows.next().unwrap_or_else(|| panic!("no row of {name}"));
+            let limit = format!("| {} KiB |", bytes / 1024);
+            assert!(row.contains(&limit), "{row} does not state {limit}");
+        }
+        let attempts = WorkSettings::default().attempts;
+        let attempts = format!("Work gets {attempts} attempts");
+        assert!(
+            page.contains(&attempts),
+            "the page does not state: {attempts}"
+        );
+    }
 }

@@ -21,7 +21,7 @@ impl CallMetrics {
             processed: meter
                 .u64_counter("dray_answer_total")
                 .with_description(
-                    "Calls answered, by service, way (bus, grpc) and outcome (ok or the fault's code).",
+                    "Calls answered, by service, transport (bus, grpc) and outcome (ok or the fault's code).",
                 )
                 .build(),
             seconds: meter
@@ -79,7 +79,7 @@ impl CallMetrics {
             1,
             &[
                 KeyValue::new("service", service),
-                KeyValue::new("way", transport.as_str()),
+                KeyValue::new("transport", transport.as_str()),
                 KeyValue::new("outcome", outcome),
             ],
         );

@@ -122,6 +122,7 @@ mod tests {
             work: (),
             epoch: 1,
             attempt: 1,
+            is_last_attempt: false,
             redrives: 0,
             delivered,
             cancel: tokio_util::sync::CancellationToken::new(),

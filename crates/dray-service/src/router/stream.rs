@@ -56,8 +56,9 @@ impl<M: Message> ReplyChunks<M> {
         }
     }
 
-    /// Sends a reply, which is at most 64 KiB. Waits while the caller is slower than the handler. A dropped future has
-    /// not sent it.
+    /// Sends a reply. Its size is not checked here: with its headers it must be at most
+    /// [`dray_proto::MAX_MESSAGE_BYTES`], because a server may refuse more. Waits while the caller is slower than the
+    /// handler. A dropped future has not sent it.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ async fn a_request_without_a_tenant_is_refused() {
 #[tokio::test]
 async fn a_request_above_the_message_limit_is_refused() {
     let fixture = TestHost::new(&[]).await;
-    let url = format!("echo:{}", "x".repeat(dray_proto::MESSAGE_LIMIT));
+    let url = format!("echo:{}", "x".repeat(dray_proto::MAX_MESSAGE_BYTES));
     let (code, fault) = fault(&fixture, &url, &[("dray-tenant", "acme")]).await;
     assert_eq!(code, Code::OutOfRange);
     assert_eq!(

@@ -22,7 +22,11 @@ async fn pages_report_liveness_startup_readiness_and_metrics() {
         .lines()
         .find(|line| line.starts_with("dray_answer_total{"))
         .unwrap();
-    for label in ["service=\"file-resolver\"", "way=\"bus\"", "outcome=\"ok\""] {
+    for label in [
+        "service=\"file-resolver\"",
+        "transport=\"bus\"",
+        "outcome=\"ok\"",
+    ] {
         assert!(line.contains(label), "{line}");
     }
     assert_eq!(readiness(&metrics), ["1"]);

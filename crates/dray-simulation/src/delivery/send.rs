@@ -7,11 +7,12 @@ use dray_delivery_rules::failure::{
     FailureAction, MAX_INLINE_WAIT, SendMode, WaitAction, decide_failure, decide_wait,
     may_begin_request,
 };
-use dray_delivery_rules::machine::{MAX_VISIBLE_ATTEMPTS, ReadyStep, SendingStep};
-use dray_platform::{DuplicateProtection, ErrorKind};
+use dray_delivery_rules::machine::{ReadyStep, SendingStep};
+use dray_delivery_rules::refusal::{FIRST_RETRY_DELAY, RefusalAction, decide_refusal};
+use dray_platform::DuplicateProtection;
 use dray_types::whole_millis;
 
-use super::{DeliveryError, DeliveryRun, RETRY_UNIT, StepFlow};
+use super::{DeliveryError, DeliveryRun, StepFlow};
 use crate::handler::HandlerContext;
 use crate::operation::OperationProblem;
 use crate::options::BrokenRule;
@@ -21,7 +22,7 @@ use crate::statistics::RequestKind;
 
 impl DeliveryRun<'_> {
     pub(super) async fn attempt(&mut self, step: ReadyStep) -> Result<StepFlow, DeliveryError> {
-        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
+        if !step.has_attempts_left() {
             return self.give_up(step).await;
         }
         if let Some(flow) = self.wait_for_rate_limit().await {
@@ -129,10 +130,9 @@ impl DeliveryRun<'_> {
         failure: &PlatformFailure,
     ) -> Result<StepFlow, DeliveryError> {
         step.note_error(failure.kind, "");
-        let delay = match failure.kind {
-            ErrorKind::RateLimited => {
+        let delay = match decide_refusal(failure.kind, step.attempts, failure.retry_after) {
+            RefusalAction::WaitForRateLimit(requested) => {
                 step.revert_attempt();
-                let requested = failure.retry_after.unwrap_or(Duration::from_secs(1));
                 let (now_ms, chat) = (self.context.now_ms(), self.chat.to_string());
                 self.simulation()
                     .with_replica(self.context.replica, |state| {
@@ -142,15 +142,22 @@ impl DeliveryRun<'_> {
                     });
                 requested + self.backoff(1) / 4
             }
-            ErrorKind::Transient if step.attempts < MAX_VISIBLE_ATTEMPTS => {
-                self.backoff(step.attempts)
+            RefusalAction::RetryLater(requested) => {
+                requested.unwrap_or_else(|| self.backoff(step.attempts))
             }
-            _ => return self.give_up(step).await,
+            // The message here has no file, reply or thread, and platforms refuse it for no other reason.
+            RefusalAction::ForgetFileIds
+            | RefusalAction::LeaveThread
+            | RefusalAction::ParkUntilUserWrites
+            | RefusalAction::UseAnotherRoute
+            | RefusalAction::SplitAlbum
+            | RefusalAction::FailChat
+            | RefusalAction::GiveUp => return self.give_up(step).await,
         };
         self.record.step = step.clone().into();
         self.save().await?;
         let remaining_time = self.limit().remaining(self.context.now_ms());
-        match decide_wait(delay, remaining_time, RETRY_UNIT) {
+        match decide_wait(delay, remaining_time, FIRST_RETRY_DELAY) {
             WaitAction::GiveUp => self.give_up(step).await,
             WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + whole_millis(delay))),
             WaitAction::Wait => {

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use dray_bus::rules::is_own_claim;
+use dray_bus::rules::{MAX_WRITE_ATTEMPTS, is_own_claim};
 use dray_proto::v1::LedgerRecord;
 
-use super::{JobError, KnownEntry, MAX_WRITE_ATTEMPTS, MAX_WRITE_RETRY_DELAY, SimulatedJob};
+use super::{JobError, KnownEntry, MAX_WRITE_RETRY_DELAY, SimulatedJob};
 use crate::simulation::NoResponse;
 use crate::statistics::RequestKind;
 

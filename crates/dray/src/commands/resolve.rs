@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_proto::INLINE_LIMIT;
+use dray_proto::MAX_INLINE_BYTES;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_service::config::Environment;
@@ -116,7 +116,7 @@ async fn arguments_content(
     arguments: Bytes,
 ) -> Result<ContentSource, CommandFailure> {
     // Larger messages would pass the limit of the bus (messaging-reliability, K-1).
-    if arguments.len() <= INLINE_LIMIT {
+    if arguments.len() <= MAX_INLINE_BYTES {
         return Ok(ContentSource::Inline(arguments));
     }
     let label = ArtifactLabel::new("application/json", "arguments.json");

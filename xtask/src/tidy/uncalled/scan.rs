@@ -73,7 +73,8 @@ pub(super) fn test_modules(sources: &[SourceFile]) -> TestModules {
 pub(super) struct ProductCode<'a> {
     /// Names of public items, with their lines from 1.
     pub(super) public_items: Vec<(usize, &'a str)>,
-    /// Every word, except the names that items define. The type of an `impl` does not count.
+    /// Every word, except the names that items define, and those of modules and crates in a path. The type of an `impl`
+    /// does not count.
     pub(super) named: HashSet<&'a str>,
 }
 
@@ -119,12 +120,19 @@ impl<'a> ProductCode<'a> {
                 is_defined = true;
                 continue;
             }
-            if !is_defined && implemented != Some(at) {
+            let is_module = is_module_name(word, line.get(end_of_previous..).unwrap_or_default());
+            if !is_defined && !is_module && implemented != Some(at) {
                 self.named.insert(word);
             }
             is_defined = false;
         }
     }
+}
+
+/// Whether a word is a module or a crate in a path, to judge by the text after it: a function may have the same name.
+fn is_module_name(word: &str, after: &str) -> bool {
+    let is_path = after.starts_with("::") && !after.starts_with("::<");
+    is_path && word.starts_with(|character: char| character.is_ascii_lowercase())
 }
 
 /// Whether an attribute removes its item from the product.

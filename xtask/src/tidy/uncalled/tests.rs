@@ -91,6 +91,23 @@ fn a_name_in_the_crate_or_in_one_that_depends_on_it_is_a_call() {
 }
 
 #[test]
+fn a_module_of_the_same_name_is_no_call() {
+    for path in ["wanted::run()", "crate::wanted::Type::new()"] {
+        let user = format!("{ITEM}fn main() {{ {path} }}\n");
+        check(&user, &[], &["wanted"]);
+    }
+    for call in ["wanted::<u8>()", "low::wanted()", "map(wanted)"] {
+        check(&format!("{ITEM}fn main() {{ {call} }}\n"), &[], &[]);
+    }
+    // A type before `::` is named.
+    check(
+        "pub struct Wanted;\nfn main() { Wanted::new() }\n",
+        &[],
+        &[],
+    );
+}
+
+#[test]
 fn tests_and_crates_for_tests_call_nothing() {
     let caller = "fn main() { low::wanted() }\n";
     for path in [

@@ -1,5 +1,7 @@
 //! Tests of the calls that hooks make, and of their results.
 
+use async_trait::async_trait;
+use dray_tool::{CallRules, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::json;
 
 use super::*;
@@ -144,8 +146,8 @@ fn a_hook_ignores_the_strategies_of_its_tool() {
         fallback: serde_json::from_value(strict).unwrap(),
         ..CallRules::default()
     };
-    let quiet = ReportingTool::new(&tool("t", rules));
-    let fallback = &quiet.rules().fallback;
+    let (planned, _) = plan_hooks(&[hook(&json!({}))], &[tool("t", rules)]);
+    let fallback = &planned[0].tool.rules().fallback;
     assert_eq!(fallback.strategies, Fallback::default().strategies);
     assert!(!fallback.display_error_in_stage);
 }

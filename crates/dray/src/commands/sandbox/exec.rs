@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::Meta;
-use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, SandboxCommandState};
 use dray_proto::v1::{exec_sandbox_event::Event, sandbox_ref::Sandbox};
+use dray_proto::{MAX_INLINE_BYTES, NamedCode as _};
 use dray_store::ArtifactLabel;
 use dray_types::hex::hex_digits;
 use dray_types::{ByteSize, Fault, whole_millis};
@@ -25,8 +25,6 @@ use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::standard_input::read_standard_input;
 
-/// Most bytes of input inside of a request; more is stored.
-const MAX_INLINE_INPUT_BYTES: u64 = 64 << 10;
 /// Time beyond that of the program, for opening the sandbox and for its output.
 const CALL_MARGIN: Duration = Duration::from_secs(30);
 
@@ -151,10 +149,10 @@ async fn set_input(
         Box::new(file.map_err(CommandFailure::local(failed()))?)
     };
     let mut head = Vec::new();
-    let mut first = (&mut reader).take(MAX_INLINE_INPUT_BYTES + 1);
+    let mut first = (&mut reader).take(MAX_INLINE_BYTES as u64 + 1);
     let read = first.read_to_end(&mut head).await;
     read.map_err(CommandFailure::local(failed()))?;
-    if head.len() as u64 <= MAX_INLINE_INPUT_BYTES {
+    if head.len() <= MAX_INLINE_BYTES {
         request.input = head;
         return Ok(());
     }
