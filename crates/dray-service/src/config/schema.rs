@@ -244,6 +244,17 @@ impl<'a> SchemaNode<'a> {
             .unwrap_or_default()
     }
 
+    /// The value of the field in a table that sets other fields only, as the schema has it.
+    pub(super) fn default_value(self) -> Option<&'a Value> {
+        self.outer.get("default")
+    }
+
+    /// Whether a table without this field is invalid.
+    pub(super) fn requires(self, name: &str) -> bool {
+        let required = self.inner.get("required").and_then(Value::as_array);
+        required.is_some_and(|names| names.iter().any(|field| field == name))
+    }
+
     pub(super) fn field(self, name: &str) -> Option<SchemaNode<'a>> {
         let schema = self.inner.get("properties")?.get(name)?;
         Some(Self::new(self.document, schema))

@@ -115,3 +115,91 @@ const EXIT_CODES: [(&str, &str); 9] = [
         "A bug of the service; the message is always the same.",
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dray_service::settings;
+    use schemars::{Schema, schema_for};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::console_section::ConsoleSection;
+
+    /// The schema of a section.
+    fn schema_of(section: &str) -> Schema {
+        match section {
+            "bus" => schema_for!(settings::BusSection),
+            "store" => schema_for!(settings::StoreSection),
+            "telemetry" => schema_for!(settings::TelemetrySection),
+            "http" => schema_for!(settings::HttpSection),
+            "grpc" => schema_for!(settings::GrpcSection),
+            "limits" => schema_for!(settings::LimitsSection),
+            "state" => schema_for!(settings::StateSection),
+            "shutdown" => schema_for!(settings::ShutdownSection),
+            "file-resolver" => schema_for!(dray_file_resolver::Config),
+            "egress-fetcher" => schema_for!(dray_egress_fetcher::Config),
+            "sandbox-transfer" => schema_for!(dray_sandbox_transfer::Config),
+            "platform-delivery" => schema_for!(dray_platform_delivery::Config),
+            "orchestrator" => schema_for!(dray_orchestrator::Config),
+            "tickets" => schema_for!(dray_ticket::TicketConfig),
+            "sweeper" => schema_for!(<dray_service::SweeperService as dray_service::Service>::Config),
+            "console" => schema_for!(ConsoleSection),
+            other => panic!("add the schema of the section `{other}`"),
+        }
+    }
+
+    /// The schema that a `$ref`, or an optional value, refers to.
+    fn referenced<'a>(root: &'a Value, node: &'a Value) -> &'a Value {
+        if let Some(target) = node["$ref"].as_str() {
+            return referenced(root, root.pointer(target.trim_start_matches('#')).unwrap());
+        }
+        let choices = node["anyOf"].as_array().into_iter().flatten();
+        let others: Vec<&Value> = choices.filter(|choice| choice["type"] != "null").collect();
+        match others.as_slice() {
+            [only] => referenced(root, only),
+            _ => node,
+        }
+    }
+
+    /// The settings below a node that have no fields of their own, as the page writes their paths.
+    fn leaves(root: &Value, node: &Value, path: &str) -> BTreeSet<String> {
+        let node = referenced(root, node);
+        if let Some(fields) = node["properties"].as_object() {
+            let below = fields.iter().map(|(name, field)| {
+                let dot = if path.is_empty() { "" } else { "." };
+                leaves(root, field, &format!("{path}{dot}{name}"))
+            });
+            return below.flatten().collect();
+        }
+        for (entries, mark) in [("additionalProperties", ".*"), ("items", "[]")] {
+            if !node[entries].is_object() {
+                continue;
+            }
+            let below = leaves(root, &node[entries], &format!("{path}{mark}"));
+            // A leaf that ends with the mark is a value and not a table: its map or list is the leaf.
+            if below.iter().any(|leaf| !leaf.ends_with(mark)) {
+                return below;
+            }
+        }
+        BTreeSet::from([path.to_owned()])
+    }
+
+    #[test]
+    fn every_setting_of_every_section_has_a_row() {
+        let page = context::all_services_host(ConfigSources::default()).config_reference();
+        let sections: Vec<&str> = page.split("\n## `").skip(1).collect();
+        assert!(sections.len() > 10, "{}", sections.len());
+        for text in sections {
+            let (section, _) = text.split_once('`').unwrap();
+            let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+            let keys = rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()));
+            let schema = schema_of(section).to_value();
+            let mut missing = &leaves(&schema, &schema, "") - &keys.collect();
+            // A section without settings.
+            missing.remove("");
+            assert!(missing.is_empty(), "{section} has no rows of {missing:?}");
+        }
+    }
+}

@@ -77,3 +77,90 @@ fn the_reference_page_describes_every_field() {
         );
     }
 }
+
+/// A bot of an account.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+struct TestBot {
+    /// Token of the bot.
+    token: Secret,
+    /// Longest wait.
+    timeout: Period,
+}
+
+impl Default for TestBot {
+    fn default() -> Self {
+        Self {
+            token: Secret::default(),
+            timeout: Period::secs(7),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+struct TestAccount {
+    /// The only tenant.
+    tenant: Option<String>,
+    /// A bot.
+    bot: Option<TestBot>,
+    /// Limits of the account.
+    limits: TestLimits,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct TestRule {
+    /// Host of the rule.
+    host: String,
+    /// Ports of the rule.
+    ports: Option<Vec<u16>>,
+}
+
+/// Tables that exist only when an operator adds them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+struct AddedTables {
+    /// Accounts by name.
+    accounts: BTreeMap<String, TestAccount>,
+    /// Rules by name.
+    rules: BTreeMap<String, Vec<TestRule>>,
+    /// A bot for notices.
+    notices: Option<TestBot>,
+    /// Tokens by name.
+    tokens: BTreeMap<String, Secret>,
+}
+
+impl Section for AddedTables {}
+
+#[test]
+fn fields_of_maps_lists_and_unset_tables_have_rows_with_the_defaults_of_their_types() {
+    let page = configuration_page(&[SectionSpec::of::<AddedTables>("added")]);
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    assert_eq!(
+        rows,
+        [
+            "| `accounts` | `DRAY_ADDED__ACCOUNTS` | `{}` | Accounts by name. |",
+            "| `accounts.*.tenant` | `DRAY_ADDED__ACCOUNTS__*__TENANT` | unset | The only tenant. |",
+            "| `accounts.*.bot` | `DRAY_ADDED__ACCOUNTS__*__BOT` | unset | A bot. |",
+            "| `accounts.*.bot.token` | `DRAY_ADDED__ACCOUNTS__*__BOT__TOKEN` | empty | Token of the bot. Secret. |",
+            "| `accounts.*.bot.timeout` | `DRAY_ADDED__ACCOUNTS__*__BOT__TIMEOUT` | `7s` | Longest wait. |",
+            "| `accounts.*.limits.per_host` | `DRAY_ADDED__ACCOUNTS__*__LIMITS__PER_HOST` | `0` | Most concurrent requests to one host. |",
+            "| `rules` | `DRAY_ADDED__RULES` | `{}` | Rules by name. |",
+            "| `rules.*[].host` | none | required | Host of the rule. |",
+            "| `rules.*[].ports` | none | unset | Ports of the rule. |",
+            "| `notices` | `DRAY_ADDED__NOTICES` | unset | A bot for notices. |",
+            "| `notices.token` | `DRAY_ADDED__NOTICES__TOKEN` | empty | Token of the bot. Secret. |",
+            "| `notices.timeout` | `DRAY_ADDED__NOTICES__TIMEOUT` | `7s` | Longest wait. |",
+            "| `tokens` | `DRAY_ADDED__TOKENS` | `{}` | Tokens by name. |",
+        ]
+    );
+}
+
+#[test]
+fn a_variable_with_the_name_of_a_row_sets_the_field_of_an_entry() {
+    let loader = ConfigLoader::new().section::<AddedTables>("added");
+    let sources = with_variables(&[("DRAY_ADDED__ACCOUNTS__BOT__BOT__TIMEOUT", "9s")]);
+    let added: AddedTables = loader.load(&sources).unwrap().section("added").unwrap();
+    let bot = added.accounts["bot"].bot.as_ref().unwrap();
+    assert_eq!(bot.timeout, Period::secs(9));
+}
