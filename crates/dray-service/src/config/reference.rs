@@ -16,7 +16,9 @@ pub fn configuration_page(sections: &[SectionSpec]) -> String {
         if !about.is_empty() {
             let _ = write!(page, "\n{}\n", one_line(about));
         }
-        page.push_str("\n| key | variable | default | meaning |\n|---|---|---|---|\n");
+        page.push_str(
+            "\n| key | variable | default | restart | meaning |\n|---|---|---|---|---|\n",
+        );
         write_rows(
             &mut page,
             section,
@@ -53,17 +55,16 @@ table is set.
 text is the value, without one line break at its end. Secrets of Kubernetes and Docker that are mounted there are not in
 the environment. Files whose names begin with a dot are skipped.
 
-A change needs a restart, except in five sections, whose services read the file and the directory again while they run:
-`platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
-([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
-([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver`
-([file-resolver.md](file-resolver.md#changing-settings)) and `egress-fetcher`
-([egress.md](egress.md#changing-credentials-and-limits)). When the content of a file with authorities or keys changes that a
-setting of these sections names, the setting counts as changed. The log names changed settings that need a restart. Policy
-files, and certificates and identities of listeners, are read again as their pages say.
+The column `restart` says whether a changed setting needs one. With *no*, the services read the file and the directory again while
+they run, and a change applies to what begins later: `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)),
+`sandbox-transfer` ([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
+([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver` ([file-resolver.md](file-resolver.md#changing-settings)),
+`egress-fetcher` ([egress.md](egress.md#changing-credentials-and-limits)), and the credentials of `bus` and `store`. Values of
+variables and flags are those of the start. When the content of a file with authorities or keys changes that such a setting
+names, the setting counts as changed. The log names changed settings that need a restart. Policy files, and certificates and
+identities of listeners, are read again as their pages say.
 
-Every service reads the credentials of the bus (`bus.nats.user`, `password`, `nkey_seed`, `credentials_file`) and of the store
-(`store.s3.access_key`, `secret_key`, `session_token`, `credentials_expire_at_ms`) again every 2 s. The store gets the new ones
+Every service reads the credentials of the bus and of the store again every 2 s. The store gets the new ones
 with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
 again, too. To change an identity, give the new one to the server first, then to the services. Then remove the old one from the
 server, which ends the connections that use it.
@@ -121,8 +122,16 @@ fn write_row(
         let name = path.to_ascii_uppercase().replace('.', "__");
         format!("`DRAY_{}__{name}`", section.variable_part())
     };
+    let restart = if section.needs_restart(path) {
+        "yes"
+    } else {
+        "no"
+    };
     let meaning = field_meaning(field);
-    let _ = writeln!(page, "| `{path}` | {variable} | {default} | {meaning} |");
+    let _ = writeln!(
+        page,
+        "| `{path}` | {variable} | {default} | {restart} | {meaning} |"
+    );
 }
 
 /// The table that each entry of a map or each item of a list is, with its path: `accounts.*`, `credentials[]`.

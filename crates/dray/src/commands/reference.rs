@@ -144,7 +144,9 @@ mod tests {
             "platform-delivery" => schema_for!(dray_platform_delivery::Config),
             "orchestrator" => schema_for!(dray_orchestrator::Config),
             "tickets" => schema_for!(dray_ticket::TicketConfig),
-            "sweeper" => schema_for!(<dray_service::SweeperService as dray_service::Service>::Config),
+            "sweeper" => {
+                schema_for!(<dray_service::SweeperService as dray_service::Service>::Config)
+            }
             "console" => schema_for!(ConsoleSection),
             other => panic!("add the schema of the section `{other}`"),
         }

@@ -63,11 +63,11 @@ fn the_reference_page_describes_every_field() {
     let page = configuration_page(loader().sections());
     for line in [
         "## `egress-fetcher`",
-        "| `max_bytes` | `DRAY_EGRESS_FETCHER__MAX_BYTES` | `10MiB` | Largest body. |",
-        "| `hosts` | `DRAY_EGRESS_FETCHER__HOSTS` | unset | Patterns; unset means all \\| any. |",
-        "| `limits.per_host` | `DRAY_EGRESS_FETCHER__LIMITS__PER_HOST` | `4` | Most concurrent requests to one host. |",
-        "| `mode` | `DRAY_EGRESS_FETCHER__MODE` | `loose` | Strictness of a check. One of: loose, tight. |",
-        "| `key` | `DRAY_EGRESS_FETCHER__KEY` | empty | Key for hashes. Secret. |",
+        "| `max_bytes` | `DRAY_EGRESS_FETCHER__MAX_BYTES` | `10MiB` | yes | Largest body. |",
+        "| `hosts` | `DRAY_EGRESS_FETCHER__HOSTS` | unset | yes | Patterns; unset means all \\| any. |",
+        "| `limits.per_host` | `DRAY_EGRESS_FETCHER__LIMITS__PER_HOST` | `4` | yes | Most concurrent requests to one host. |",
+        "| `mode` | `DRAY_EGRESS_FETCHER__MODE` | `loose` | yes | Strictness of a check. One of: loose, tight. |",
+        "| `key` | `DRAY_EGRESS_FETCHER__KEY` | empty | yes | Key for hashes. Secret. |",
         "| `PEER_FETCH_ENABLED` | `egress-fetcher.enabled` |",
         "Every other variable that begins with `PEER_FETCH_` is a start-up error.",
     ] {
@@ -97,7 +97,7 @@ impl Default for TestBot {
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 struct TestAccount {
     /// The only tenant.
@@ -108,7 +108,7 @@ struct TestAccount {
     limits: TestLimits,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct TestRule {
     /// Host of the rule.
     host: String,
@@ -130,28 +130,37 @@ struct AddedTables {
     tokens: BTreeMap<String, Secret>,
 }
 
-impl Section for AddedTables {}
+impl Section for AddedTables {
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<AddedTables>] =
+            crate::restart_settings![AddedTables: rules, notices];
+        Some(RESTART_SETTINGS)
+    }
+}
 
 #[test]
 fn fields_of_maps_lists_and_unset_tables_have_rows_with_the_defaults_of_their_types() {
     let page = configuration_page(&[SectionSpec::of::<AddedTables>("added")]);
-    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
     assert_eq!(
         rows,
         [
-            "| `accounts` | `DRAY_ADDED__ACCOUNTS` | `{}` | Accounts by name. |",
-            "| `accounts.*.tenant` | `DRAY_ADDED__ACCOUNTS__*__TENANT` | unset | The only tenant. |",
-            "| `accounts.*.bot` | `DRAY_ADDED__ACCOUNTS__*__BOT` | unset | A bot. |",
-            "| `accounts.*.bot.token` | `DRAY_ADDED__ACCOUNTS__*__BOT__TOKEN` | empty | Token of the bot. Secret. |",
-            "| `accounts.*.bot.timeout` | `DRAY_ADDED__ACCOUNTS__*__BOT__TIMEOUT` | `7s` | Longest wait. |",
-            "| `accounts.*.limits.per_host` | `DRAY_ADDED__ACCOUNTS__*__LIMITS__PER_HOST` | `0` | Most concurrent requests to one host. |",
-            "| `rules` | `DRAY_ADDED__RULES` | `{}` | Rules by name. |",
-            "| `rules.*[].host` | none | required | Host of the rule. |",
-            "| `rules.*[].ports` | none | unset | Ports of the rule. |",
-            "| `notices` | `DRAY_ADDED__NOTICES` | unset | A bot for notices. |",
-            "| `notices.token` | `DRAY_ADDED__NOTICES__TOKEN` | empty | Token of the bot. Secret. |",
-            "| `notices.timeout` | `DRAY_ADDED__NOTICES__TIMEOUT` | `7s` | Longest wait. |",
-            "| `tokens` | `DRAY_ADDED__TOKENS` | `{}` | Tokens by name. |",
+            "| `accounts` | `DRAY_ADDED__ACCOUNTS` | `{}` | no | Accounts by name. |",
+            "| `accounts.*.tenant` | `DRAY_ADDED__ACCOUNTS__*__TENANT` | unset | no | The only tenant. |",
+            "| `accounts.*.bot` | `DRAY_ADDED__ACCOUNTS__*__BOT` | unset | no | A bot. |",
+            "| `accounts.*.bot.token` | `DRAY_ADDED__ACCOUNTS__*__BOT__TOKEN` | empty | no | Token of the bot. Secret. |",
+            "| `accounts.*.bot.timeout` | `DRAY_ADDED__ACCOUNTS__*__BOT__TIMEOUT` | `7s` | no | Longest wait. |",
+            "| `accounts.*.limits.per_host` | `DRAY_ADDED__ACCOUNTS__*__LIMITS__PER_HOST` | `0` | no | Most concurrent requests to one host. |",
+            "| `rules` | `DRAY_ADDED__RULES` | `{}` | yes | Rules by name. |",
+            "| `rules.*[].host` | none | required | yes | Host of the rule. |",
+            "| `rules.*[].ports` | none | unset | yes | Ports of the rule. |",
+            "| `notices` | `DRAY_ADDED__NOTICES` | unset | yes | A bot for notices. |",
+            "| `notices.token` | `DRAY_ADDED__NOTICES__TOKEN` | empty | yes | Token of the bot. Secret. |",
+            "| `notices.timeout` | `DRAY_ADDED__NOTICES__TIMEOUT` | `7s` | yes | Longest wait. |",
+            "| `tokens` | `DRAY_ADDED__TOKENS` | `{}` | no | Tokens by name. |",
         ]
     );
 }
