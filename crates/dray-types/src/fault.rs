@@ -8,57 +8,47 @@ use serde::{Serialize, Serializer};
 
 use crate::period::whole_millis;
 
-/// The closed set of failure codes. New reasons are *details*, not codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FaultCode {
-    /// The request is wrong; an unchanged retry fails again.
-    InvalidArgument,
-    /// The thing that was named does not exist.
-    NotFound,
-    /// A policy or a permission refuses it.
-    Denied,
-    /// The request, or content that it produces, exceeds a size limit.
-    TooLarge,
-    /// The requested kind of operation or content is not supported.
-    Unsupported,
-    /// Too many requests at one time; the same request may succeed later.
-    RateLimited,
-    /// The deadline or a phase limit passed.
-    Timeout,
-    /// A dependency failed or cannot be reached.
-    Unavailable,
-    /// A defect of Drayage. The agent always gets the same message.
-    Internal,
+/// Declares [`FaultCode`] from one line for each code: its name in logs, and its meaning.
+macro_rules! fault_codes {
+    ($($code:ident $name:literal: $meaning:literal,)+) => {
+        /// The closed set of failure codes. New reasons are *details*, not codes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FaultCode {
+            $(#[doc = $meaning] $code,)+
+        }
+
+        impl FaultCode {
+            /// Every code, in the order of the protobuf numbers.
+            pub const ALL_CODES: [Self; [$($name),+].len()] = [$(Self::$code),+];
+
+            /// The name used in logs, metrics and JSON.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$code => $name,)+
+                }
+            }
+
+            /// What the code means to callers, as in `docs/faults.md`.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$code => $meaning,)+
+                }
+            }
+        }
+    };
 }
 
-impl FaultCode {
-    /// Every code, in the order of the protobuf numbers.
-    pub const ALL_CODES: [Self; 9] = [
-        Self::InvalidArgument,
-        Self::NotFound,
-        Self::Denied,
-        Self::TooLarge,
-        Self::Unsupported,
-        Self::RateLimited,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Internal,
-    ];
-
-    /// The name used in logs, metrics and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid_argument",
-            Self::NotFound => "not_found",
-            Self::Denied => "denied",
-            Self::TooLarge => "too_large",
-            Self::Unsupported => "unsupported",
-            Self::RateLimited => "rate_limited",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Internal => "internal",
-        }
-    }
+fault_codes! {
+    InvalidArgument "invalid_argument": "The request is invalid; sending it again fails again.",
+    NotFound "not_found": "The named object does not exist.",
+    Denied "denied": "A policy or a permission refuses it.",
+    TooLarge "too_large": "A size limit is exceeded.",
+    Unsupported "unsupported": "The requested kind of operation or content is not supported.",
+    RateLimited "rate_limited":
+        "A limit for a period or for concurrent requests is reached; a later request may succeed.",
+    Timeout "timeout": "The deadline or the time limit of a phase passed.",
+    Unavailable "unavailable": "A dependency failed or did not respond.",
+    Internal "internal": "A bug of the service; the message is always the same.",
 }
 
 impl fmt::Display for FaultCode {
