@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+mod contributing;
 mod edges;
 mod glossary;
 mod libraries;
@@ -48,6 +49,7 @@ pub(crate) fn find_violations(root: &Path) -> anyhow::Result<Vec<String>> {
     violations.extend(sources.iter().flat_map(source::violations));
     violations.extend(rules::violations(&sources));
     violations.extend(glossary::violations(root, &sources)?);
+    violations.extend(contributing::violations(root)?);
     violations.extend(words::violations(&sources, &words::WordRules::read(root)?));
     Ok(violations)
 }

@@ -1,6 +1,6 @@
 //! Settings that apply only at the next start, while a service applies changes of the others.
 
-/// A field of a section that applies only at the next start. [`restart_settings!`](crate::restart_settings) makes
+/// A restart setting: a field of a section that applies only at the next start. [`restart_settings!`](crate::restart_settings) makes
 /// the list of a section.
 #[derive(Debug)]
 pub struct RestartSetting<S> {
