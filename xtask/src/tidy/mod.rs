@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 
 mod contributing;
 mod edges;
+mod faults;
 mod glossary;
 mod libraries;
 mod licences;
@@ -20,6 +21,7 @@ mod unused;
 mod words;
 
 use crate::metadata::CargoMetadata;
+pub(crate) use faults::details_section;
 use source::SourceFile;
 
 /// Prints every violation and fails if there is one.
@@ -50,6 +52,7 @@ pub(crate) fn find_violations(root: &Path) -> anyhow::Result<Vec<String>> {
     violations.extend(rules::violations(&sources));
     violations.extend(glossary::violations(root, &sources)?);
     violations.extend(contributing::violations(root)?);
+    violations.extend(faults::violations(&sources));
     violations.extend(words::violations(&sources, &words::WordRules::read(root)?));
     Ok(violations)
 }
