@@ -12,7 +12,7 @@ use prost_types::FileDescriptorSet;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    message_limits, monitoring, python_client, python_contracts, step, tool_definitions,
+    message_limits, monitoring, python_client, python_contracts, step, tidy, tool_definitions,
     typescript_contracts,
 };
 
@@ -92,11 +92,14 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
 pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
     let mut files = GeneratedFiles::new();
     for page in GENERATED_PAGES {
-        let text = step::program_step(binary)
+        let mut text = step::program_step(binary)
             .args(["reference", page])
             .output()?;
-        if page == "metrics" {
-            files.extend(monitoring::monitoring_files(&text)?);
+        match page {
+            "metrics" => files.extend(monitoring::monitoring_files(&text)?),
+            // The program knows the codes and the list of the fetcher; the other details stand in the code alone.
+            "faults" => text.push_str(&tidy::details_section(root)?),
+            _ => {}
         }
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }

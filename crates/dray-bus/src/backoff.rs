@@ -1,5 +1,5 @@
-//! Waits with jitter, so that callers that failed together do not return together (thundering herd), and limits the
-//! retries of a dependency (retry budget).
+//! The retry policy of calls: waits with jitter, so that callers that failed together do not return together
+//! (thundering herd), and a limit on the retries of a dependency (retry budget).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -87,17 +87,7 @@ pub(crate) fn not_found_fault(holder: &str, thing: &str) -> Fault {
 
 /// The status of a page that shows nothing but this fault, for programs that follow links.
 pub(crate) fn fault_status(fault: &Fault) -> StatusCode {
-    match fault.code {
-        FaultCode::InvalidArgument => StatusCode::BAD_REQUEST,
-        FaultCode::NotFound => StatusCode::NOT_FOUND,
-        FaultCode::Denied => StatusCode::FORBIDDEN,
-        FaultCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        FaultCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
-        FaultCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        FaultCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        FaultCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        FaultCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-    }
+    StatusCode::from_u16(fault.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// The status of a list that cannot be shown. A wrong query is an error of the client. After any other fault the status

@@ -33,8 +33,9 @@ pub use upstream_proxy::UpstreamProxyConfig;
 
 use std::path::PathBuf;
 
-use dray_service::config::{ConfigProblem, FormerName, Section, VariableAlias};
+use dray_service::config::{ConfigProblem, FormerName, RestartSetting, Section, VariableAlias};
 use dray_service::reload::DEFAULT_RELOAD_INTERVAL;
+use dray_service::restart_settings;
 use dray_types::{ByteSize, FileSetting, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -156,9 +157,8 @@ pub struct Config {
     /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
     /// its share of every quota, at least 1.
     pub policy_replicas: u32,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed credentials,
-    /// keys of tokens, times and most limits apply to later fetches and connections; the log names changes that need a
-    /// restart. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. The log names changed
+    /// settings that need a restart. Default `2s`.
     pub reload_interval: Period,
     /// Secrets that are added to requests to certain hosts: to fetches, and to plain HTTP requests through the proxy.
     /// Empty: none.
@@ -248,6 +248,20 @@ fn show_name(item: &str) -> String {
 }
 
 impl Section for Config {
+    /// The operator's policy, the network and the listeners (egress-security 20).
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
+            Config: enabled, host_allowlist, allowed_ports, https_only, allow_downgrade, max_redirects, ipv6, ipv6_first,
+            dns_servers, nat64_prefixes, extra_blocked_cidrs, extra_blocked_hosts, private_cidrs, protected,
+            kubernetes_api, ca_bundle, upstream_proxy, http2, user_agent, contact, robots, audit_required,
+            origin_required, audit_key, audit_file, audit_syslog, policy_path, policy_bucket, policy_replicas, cache,
+            questions, reload_interval, proxy.listen, proxy.connect_ports, proxy.http_ports, proxy.plain_ports,
+            proxy.allow_encrypted_hello, proxy.max_tunnels, proxy.max_queue, proxy.max_unidentified,
+            proxy.interception, proxy.tls
+        ];
+        Some(RESTART_SETTINGS)
+    }
+
     fn former_names() -> &'static [FormerName] {
         const FORMER_NAMES: [FormerName; 2] = [
             FormerName::below("proxy.tls", "key_file", "private_key"),

@@ -6,23 +6,15 @@
 
 use std::sync::Arc;
 
-use dray_service::reload::{ApplySection, ReloadMetrics, RestartSetting, SectionReload};
-use dray_service::{ServiceContext, StartError, restart_settings};
+use dray_service::reload::{ApplySection, ReloadMetrics, SectionReload};
+use dray_service::{ServiceContext, StartError};
 use opentelemetry::metrics::Meter;
 
-use crate::config::Config;
+use crate::config::{Config, ProxySettings};
 use crate::fetch::{FetchSettings, Fetcher};
+use crate::limits::AdmissionLimits;
 use crate::proxy::ForwardProxy;
 use crate::service::{compile_config, credentials_of};
-
-const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
-    Config: enabled, host_allowlist, allowed_ports, https_only, allow_downgrade, max_redirects, ipv6, ipv6_first,
-    dns_servers, nat64_prefixes, extra_blocked_cidrs, extra_blocked_hosts, private_cidrs, protected, kubernetes_api,
-    ca_bundle, upstream_proxy, http2, user_agent, contact, robots, audit_required, origin_required, audit_key,
-    audit_file, audit_syslog, policy_path, policy_bucket, policy_replicas, cache, questions, reload_interval, proxy.listen,
-    proxy.connect_ports, proxy.http_ports, proxy.plain_ports, proxy.allow_encrypted_hello, proxy.max_tunnels,
-    proxy.max_queue, proxy.max_unidentified, proxy.interception, proxy.tls
-];
 
 /// The instruments of reloads.
 pub(crate) fn reload_metrics(meter: &Meter) -> ReloadMetrics {
@@ -47,22 +39,41 @@ impl SettingsReload {
         SectionReload::new(
             cx.section.clone(),
             (config.clone(), config.reload_interval),
-            RESTART_SETTINGS,
             reload_metrics(&cx.meter),
             Self { fetcher, proxy },
         )
     }
 }
 
+/// The settings that apply without a restart, as the fetcher and the proxy take them.
+#[derive(Debug)]
+struct ReloadedSettings {
+    fetches: FetchSettings,
+    sizes: AdmissionLimits,
+    /// `None` without a proxy.
+    proxy: Option<ProxySettings>,
+}
+
+impl ReloadedSettings {
+    fn of(config: &Config) -> Result<Self, StartError> {
+        let compiled = compile_config(config)?;
+        Ok(Self {
+            fetches: FetchSettings {
+                limits: compiled.settings,
+                credentials: credentials_of(config),
+            },
+            sizes: compiled.sizes,
+            proxy: compiled.proxy,
+        })
+    }
+}
+
 impl ApplySection<Config> for SettingsReload {
     fn apply(&mut self, _: &Config, later: &Config) -> Result<(), StartError> {
-        let compiled = compile_config(later)?;
-        self.fetcher.set_settings(FetchSettings {
-            limits: compiled.settings,
-            credentials: credentials_of(later),
-        });
-        self.fetcher.limits().set_sizes(compiled.sizes);
-        if let (Some(proxy), Some(settings)) = (&self.proxy, compiled.proxy) {
+        let settings = ReloadedSettings::of(later)?;
+        self.fetcher.set_settings(settings.fetches);
+        self.fetcher.limits().set_sizes(settings.sizes);
+        if let (Some(proxy), Some(settings)) = (&self.proxy, settings.proxy) {
             proxy.set_settings(settings);
         }
         Ok(())
@@ -71,28 +82,103 @@ impl ApplySection<Config> for SettingsReload {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use dray_service::config::Section as _;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::CompiledConfig;
 
-    #[test]
-    fn credentials_keys_times_and_limits_are_all_that_needs_no_restart() {
+    /// Values for a changed setting. The first one that its type accepts, and with which the section is valid, is taken.
+    fn changed_values() -> [Value; 8] {
+        let credential = json!({
+            "name": "git", "host": "git.example", "header": "authorization", "secret": "s3cret", "tenants": ["acme"],
+        });
+        [
+            json!(7),
+            json!("1s"),
+            json!("2m"),
+            json!("20s"),
+            json!("64MiB"),
+            json!("2KiB"),
+            json!("key-of-tokens-with-at-least-32-bytes"),
+            json!([credential]),
+        ]
+    }
+
+    /// The section with a proxy, and with `value` at this path.
+    fn section(path: &str, value: &Value) -> Option<Config> {
+        let mut section = json!({"proxy": {
+            "listen": "127.0.0.1:0", "token_key": "another-key-of-tokens-with-32-bytes"
+        }});
+        let (table, name) = path.split_once('.').unwrap_or(("", path));
+        let fields = if table.is_empty() {
+            &mut section
+        } else {
+            &mut section[table]
+        };
+        if !name.is_empty() {
+            fields[name] = value.clone();
+        }
+        let config: Config = serde_json::from_value(section).ok()?;
+        config.validate().is_empty().then_some(config)
+    }
+
+    /// What a start makes of the section besides [`ReloadedSettings`].
+    fn settings_of_start(config: &Config) -> String {
+        let CompiledConfig {
+            settings: _,
+            sizes: _,
+            proxy: _,
+            admin,
+            judge,
+            servers,
+            protected_hosts,
+            audit_file,
+            audit_syslog,
+            cache,
+            upstream_proxy,
+            questions,
+        } = config.compile().unwrap();
+        let policy = (admin, judge, servers, protected_hosts);
+        let others = (audit_file, audit_syslog, cache, upstream_proxy, questions);
+        format!("{policy:?} {others:?}")
+    }
+
+    /// Paths of the settings: those of the section, and of `proxy`.
+    fn paths() -> Vec<String> {
         let config = serde_json::to_value(Config::default()).unwrap();
-        let config = config.as_object().unwrap();
+        let outer = config.as_object().unwrap().keys();
         let proxy = config["proxy"].as_object().unwrap().keys();
         let proxy = proxy.map(|name| format!("proxy.{name}"));
-        let outer = config.keys().filter(|name| *name != "proxy").cloned();
-        let fields: BTreeSet<String> = outer.chain(proxy).collect();
-        let names = RESTART_SETTINGS.iter().map(|setting| setting.name);
-        let names: BTreeSet<String> = names.map(str::to_owned).collect();
-        assert_eq!(&names - &fields, BTreeSet::new());
-        let reloaded = &fields - &names;
-        let is_limit = |name: &String| {
-            let name = name.trim_start_matches("proxy.");
-            name.starts_with("max_") || name.starts_with("min_rate") || name.ends_with("_timeout")
-        };
-        let others: Vec<&String> = reloaded.iter().filter(|name| !is_limit(name)).collect();
-        let keys = ["credentials", "proxy.previous_token_key", "proxy.token_key"];
-        assert_eq!(others, keys);
+        let outer = outer.filter(|name| *name != "proxy").cloned();
+        outer.chain(proxy).collect()
+    }
+
+    #[test]
+    fn each_setting_that_needs_no_restart_is_applied_by_a_reload_and_by_nothing_else() {
+        let restart = Config::restart_settings().unwrap();
+        let needs_restart = |path: &String| restart.iter().any(|setting| setting.name == path);
+        let paths = paths();
+        for setting in restart {
+            assert!(paths.iter().any(|path| path == setting.name), "{setting:?}");
+        }
+        let started = section("", &Value::Null).unwrap();
+        let before = format!("{:?}", ReloadedSettings::of(&started).unwrap());
+        for path in paths.iter().filter(|path| !needs_restart(path)) {
+            let changed = changed_values()
+                .into_iter()
+                .find_map(|value| section(path, &value).filter(|config| *config != started));
+            let changed = changed.unwrap_or_else(|| panic!("add a valid value of `{path}`"));
+            // Keys of tokens are not printed.
+            if !path.ends_with("token_key") {
+                let after = format!("{:?}", ReloadedSettings::of(&changed).unwrap());
+                assert_ne!(after, before, "no reload applies `{path}`: list it");
+            }
+            assert_eq!(
+                settings_of_start(&changed),
+                settings_of_start(&started),
+                "`{path}` needs a restart: list it"
+            );
+        }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use dray_service::config::{ConfigProblem, Section, VariableAlias, parse};
+use dray_service::config::{ConfigProblem, RestartSetting, Section, VariableAlias, parse};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
+use dray_service::restart_settings;
 use dray_types::{ByteSize, FileSetting, Period, Secret, TenantId};
 
 use crate::dial::{CallerCredentials, is_header_value};
@@ -54,10 +55,8 @@ pub struct Config {
     /// Credentials for DIAL Core by tenant, for tool calls that come as work messages. Direct calls carry credentials
     /// of their own and never use these. Default none.
     pub tenants: BTreeMap<String, TenantCredentials>,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
-    /// this section apply to later calls, except `dial_url`, `download_lifetime`, `download_entries`,
-    /// `reading.workers`, `reading.worker`, `reading.download_lifetime`, `reading.download_entries` and this one.
-    /// Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. The log names changed
+    /// settings that need a restart. Default `2s`.
     pub reload_interval: Period,
 }
 
@@ -97,6 +96,15 @@ impl Default for Config {
 }
 
 impl Section for Config {
+    /// What is kept between calls, and the programs of conversions.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
+            Config: dial_url, download_lifetime, download_entries, reading.download_lifetime, reading.download_entries,
+            reading.workers, reading.worker, reload_interval
+        ];
+        Some(RESTART_SETTINGS)
+    }
+
     fn aliases() -> &'static [VariableAlias] {
         const VARIABLE_ALIASES: [VariableAlias; 3] = [
             VariableAlias {

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use dray_agent::approval::ApprovalRule;
 use dray_http::{BASE_URL_RULE, parse_base_url};
-use dray_service::config::{ConfigProblem, Section, VariableAlias};
+use dray_service::config::{ConfigProblem, RestartSetting, Section, VariableAlias};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
+use dray_service::restart_settings;
 use dray_types::{ByteSize, FileSetting, Period, Secret, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ mod aliases;
 pub mod approvals;
 pub mod budgets;
 mod derived;
+mod origin;
 pub mod permissions;
 mod programs;
 mod sandbox;
@@ -24,6 +26,7 @@ mod tests;
 pub mod tool_access;
 
 use self::sandbox::sandbox_problem;
+use origin::{is_loopback_url, is_origin};
 pub use programs::{Interpreter, McpPrograms, McpServer, McpWorkloadToken};
 
 /// The orchestrator, which runs agents: it turns a chat completion into calls of a model and of tools.
@@ -185,9 +188,8 @@ pub struct Config {
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
-    /// this section apply to later requests, except `listen`, `public_url`, `tenant`, `max_chats`, `drain`,
-    /// `approval_timeout`, `client_state_lifetime`, `response_lease` and this one. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. The log names changed
+    /// settings that need a restart. Default `2s`.
     pub reload_interval: Period,
 }
 
@@ -299,6 +301,15 @@ impl Default for Config {
 }
 
 impl Section for Config {
+    /// The listener, the stores of state, and limits that all requests share.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
+            Config: listen, public_url, tenant, max_chats, drain, approval_timeout, client_state_lifetime,
+            response_lease, reload_interval
+        ];
+        Some(RESTART_SETTINGS)
+    }
+
     fn aliases() -> &'static [VariableAlias] {
         &aliases::VARIABLE_ALIASES
     }
@@ -474,24 +485,4 @@ impl Config {
         );
         (!names.is_empty()).then(|| ConfigProblem::new("prompt_mapping", message))
     }
-}
-
-/// Whether a text is an origin as browsers write it. `*` and `null` are refused, because they allow any page.
-fn is_origin(origin: &str) -> bool {
-    let Ok(url) = origin.parse::<url::Url>() else {
-        return false;
-    };
-    matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == origin
-}
-
-/// Whether a URL leads to this machine.
-fn is_loopback_url(url: &str) -> bool {
-    url.parse::<http::Uri>().is_ok_and(|url| {
-        let host = url.host().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        host.eq_ignore_ascii_case("localhost")
-            || address
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|address| address.is_loopback())
-    })
 }

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use dray_platform::DeliveryTarget;
-use dray_service::StartError;
-use dray_service::config::{ConfigProblem, FormerName, Section};
+use dray_service::config::{ConfigProblem, FormerName, RestartSetting, Section};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
+use dray_service::{StartError, restart_settings};
 use dray_types::{ByteSize, Clock, ErrorChain, Period, PlatformKind, Secret, TenantId};
 
 pub use crate::account_config::AccountConfig;
@@ -89,9 +89,8 @@ pub struct Config {
     pub max_message: ByteSize,
     /// Longest time without a byte while an attachment is fetched: up to `1d`. Default `30s`.
     pub fetch_idle: Period,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed accounts and
-    /// other settings of this section apply without a restart, except `listen`, `order_timeout` and this one. Default
-    /// `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. The log names changed
+    /// settings that need a restart. Default `2s`.
     pub reload_interval: Period,
 }
 
@@ -130,6 +129,13 @@ impl Default for Config {
 }
 
 impl Section for Config {
+    /// The listener, and what all deliveries share.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<Config>] =
+            restart_settings![Config: listen, order_timeout, reload_interval];
+        Some(RESTART_SETTINGS)
+    }
+
     fn former_names() -> &'static [FormerName] {
         const FORMER_NAMES: [FormerName; 5] = [
             FormerName::new("patience", "delivery_timeout"),

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use dray_service::reload::{ApplySection, ReloadMetrics, RestartSetting, SectionReload};
-use dray_service::{ServiceContext, StartError, restart_settings};
+use dray_service::reload::{ApplySection, ReloadMetrics, SectionReload};
+use dray_service::{ServiceContext, StartError};
 use dray_types::Clock;
 use opentelemetry::metrics::Meter;
 
@@ -14,9 +14,6 @@ use crate::config::Config;
 use crate::delivery_service::DeliveryService;
 use crate::inbound::InboundService;
 use crate::inbound::pollers::PollTasks;
-
-const RESTART_SETTINGS: &[RestartSetting<Config>] =
-    restart_settings![Config: listen, order_timeout, reload_interval];
 
 /// The instruments of reloads.
 pub(crate) fn reload_metrics(meter: &Meter) -> ReloadMetrics {
@@ -45,13 +42,7 @@ impl AccountReload {
             clock: cx.clock.clone(),
         };
         let (interval, metrics) = (in_force.reload_interval, reload_metrics(&cx.meter));
-        SectionReload::new(
-            cx.section.clone(),
-            (in_force, interval),
-            RESTART_SETTINGS,
-            metrics,
-            target,
-        )
+        SectionReload::new(cx.section.clone(), (in_force, interval), metrics, target)
     }
 }
 

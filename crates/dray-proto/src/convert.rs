@@ -274,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn the_contract_has_each_code_with_its_meaning() {
+        let pool = prost_reflect::DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET).unwrap();
+        let codes = pool.get_enum_by_name("dray.v1.FaultCode").unwrap();
+        let (file, path) = (codes.parent_file(), codes.path());
+        let info = file.file_descriptor_proto().source_code_info.as_ref();
+        let locations = &info.unwrap().location;
+        let comments: Vec<&str> = locations
+            .iter()
+            // The path of a value is that of its enumeration with two more numbers.
+            .filter(|location| {
+                location.path.starts_with(path) && location.path.len() == path.len() + 2
+            })
+            .map(|location| location.leading_comments().trim())
+            .filter(|comment| !comment.is_empty())
+            .collect();
+        let meanings = FaultCode::ALL_CODES.map(FaultCode::meaning);
+        // The first value is the unspecified one.
+        assert_eq!(comments[1..], meanings);
+    }
+
+    #[test]
     fn a_claim_without_its_artifact_is_invalid() {
         assert_eq!(
             Claim::try_from(v1::Claim::default()),

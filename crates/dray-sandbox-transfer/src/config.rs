@@ -17,8 +17,11 @@ use dray_sandbox_local::{LocalBackend, LocalOptions};
 use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
 use dray_sandbox_tree as tree;
-use dray_service::config::{AliasValue, ConfigProblem, FormerName, Section, VariableAlias, parse};
+use dray_service::config::{
+    AliasValue, ConfigProblem, FormerName, RestartSetting, Section, VariableAlias, parse,
+};
 use dray_service::reload::{DEFAULT_RELOAD_INTERVAL, interval_problem};
+use dray_service::restart_settings;
 use dray_transfer_engine::EngineOptions;
 use dray_transfer_engine::policy::PolicyOptions;
 use dray_types::{BackendKind, ByteSize, Clock, Period};
@@ -90,8 +93,8 @@ pub struct Config {
     pub e2b: dray_sandbox_e2b::Config,
     /// Sandboxes of Daytona.
     pub daytona: dray_sandbox_daytona::Config,
-    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. Changed settings of
-    /// this section apply without a restart, except `preview` and this one. Default `2s`.
+    /// How often the configuration file and the directory of secrets are read again: `1s` to `1h`. The log names changed
+    /// settings that need a restart. Default `2s`.
     pub reload_interval: Period,
 }
 
@@ -156,6 +159,13 @@ fn any_text(text: &str) -> Result<AliasValue, String> {
 }
 
 impl Section for Config {
+    /// The listener of previews, and the reload itself.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<Config>] =
+            restart_settings![Config: preview, reload_interval];
+        Some(RESTART_SETTINGS)
+    }
+
     fn former_names() -> &'static [FormerName] {
         const FORMER_NAMES: [FormerName; 6] = [
             FormerName::new("spool_folder", "spool_directory"),

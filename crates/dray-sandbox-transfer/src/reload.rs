@@ -1,16 +1,13 @@
 //! Applies changes of the configuration while the service runs: credentials and definitions of sandboxes, rules and
 //! limits. A request ends with the settings with which it began.
 
-use dray_service::reload::{ApplySection, ReloadMetrics, RestartSetting, SectionReload};
-use dray_service::{ReplaceableValue, ServiceContext, StartError, restart_settings};
+use dray_service::reload::{ApplySection, ReloadMetrics, SectionReload};
+use dray_service::{ReplaceableValue, ServiceContext, StartError};
 use dray_types::Clock;
 use opentelemetry::metrics::Meter;
 
 use crate::config::Config;
 use crate::settings::TransferSettings;
-
-const RESTART_SETTINGS: &[RestartSetting<Config>] =
-    restart_settings![Config: preview, reload_interval];
 
 /// The instruments of reloads.
 pub(crate) fn reload_metrics(meter: &Meter) -> ReloadMetrics {
@@ -36,7 +33,6 @@ impl SettingsReload {
         SectionReload::new(
             cx.section.clone(),
             (config, interval),
-            RESTART_SETTINGS,
             reload_metrics(&cx.meter),
             Self { settings, clock },
         )

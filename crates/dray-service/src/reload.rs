@@ -10,7 +10,9 @@ use opentelemetry::metrics::{Counter, Gauge, Meter};
 use tokio_util::sync::CancellationToken;
 
 use crate::StartError;
-use crate::config::{ConfigProblem, Section, SectionChange, SectionReader, SectionWatcher};
+use crate::config::{
+    ConfigProblem, RestartSetting, Section, SectionChange, SectionReader, SectionWatcher,
+};
 
 /// Time between two reads of the sources, unless a section says otherwise.
 pub const DEFAULT_RELOAD_INTERVAL: Period = Period::secs(2);
@@ -19,31 +21,6 @@ pub const DEFAULT_RELOAD_INTERVAL: Period = Period::secs(2);
 pub fn interval_problem(interval: Period) -> Option<ConfigProblem> {
     let is_valid = (Period::secs(1)..=Period::secs(3600)).contains(&interval);
     (!is_valid).then(|| ConfigProblem::new("reload_interval", "must be 1s to 1h"))
-}
-
-/// A field of a section that applies only at the next start. [`restart_settings!`](crate::restart_settings) makes
-/// the list of a section.
-#[derive(Debug)]
-pub struct RestartSetting<S> {
-    /// Name of the field.
-    pub name: &'static str,
-    /// Puts the value of the first section into the second one. Returns whether the values differed.
-    pub keep: fn(&S, &mut S) -> bool,
-}
-
-/// Lists fields of a section that apply only at the next start: `restart_settings![Config: tenant, proxy.listen]`.
-#[macro_export]
-macro_rules! restart_settings {
-    ($section:ty: $($field:ident $(.$inner:ident)*),+ $(,)?) => {
-        &[$($crate::reload::RestartSetting::<$section> {
-            name: concat!(stringify!($field) $(, ".", stringify!($inner))*),
-            keep: |started, later| {
-                let differs = started.$field$(.$inner)* != later.$field$(.$inner)*;
-                later.$field$(.$inner)*.clone_from(&started.$field$(.$inner)*);
-                differs
-            },
-        }),+]
-    };
 }
 
 /// Whether the settings of a service are those of its sources, and how often they changed.
@@ -105,18 +82,17 @@ pub struct SectionReload<S: 'static, A> {
 
 impl<S: Section + PartialEq, A: ApplySection<S>> SectionReload<S, A> {
     /// Follows the section of `reader`, which is read every `interval`, from the section of the start. Changes go to
-    /// `target`, except those of `restart_settings`, which the log names.
+    /// `target`, except those of [`Section::restart_settings`], which the log names.
     pub fn new(
         reader: SectionReader,
         (section, interval): (S, Period),
-        restart_settings: &'static [RestartSetting<S>],
         metrics: ReloadMetrics,
         target: A,
     ) -> Self {
         Self {
             watcher: SectionWatcher::new(reader, interval.as_duration(), section.clone()),
             in_force: section,
-            restart_settings,
+            restart_settings: S::restart_settings().unwrap_or_default(),
             metrics,
             target,
         }
@@ -191,6 +167,7 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     use super::*;
+    use crate::restart_settings;
 
     /// A section whose public listener needs a key.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -203,6 +180,12 @@ mod tests {
     }
 
     impl Section for TestConfig {
+        fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+            const RESTART_SETTINGS: &[RestartSetting<TestConfig>] =
+                restart_settings![TestConfig: is_public];
+            Some(RESTART_SETTINGS)
+        }
+
         fn validate(&self) -> Vec<ConfigProblem> {
             let is_open = self.is_public && self.keys.is_empty();
             let problem = is_open.then(|| ConfigProblem::new("keys", "must hold a key"));
@@ -231,7 +214,6 @@ mod tests {
         SectionReload::new(
             SectionReader::default(),
             (config(true, &["one"]), DEFAULT_RELOAD_INTERVAL),
-            restart_settings![TestConfig: is_public],
             ReloadMetrics::new(&NoopMeterProvider::new().meter("test"), "dray_test"),
             AppliedConfigs::default(),
         )

@@ -8,57 +8,54 @@ use serde::{Serialize, Serializer};
 
 use crate::period::whole_millis;
 
-/// The closed set of failure codes. New reasons are *details*, not codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FaultCode {
-    /// The request is wrong; an unchanged retry fails again.
-    InvalidArgument,
-    /// The thing that was named does not exist.
-    NotFound,
-    /// A policy or a permission refuses it.
-    Denied,
-    /// The request, or content that it produces, exceeds a size limit.
-    TooLarge,
-    /// The requested kind of operation or content is not supported.
-    Unsupported,
-    /// Too many requests at one time; the same request may succeed later.
-    RateLimited,
-    /// The deadline or a phase limit passed.
-    Timeout,
-    /// A dependency failed or cannot be reached.
-    Unavailable,
-    /// A defect of Drayage. The agent always gets the same message.
-    Internal,
+/// Declares [`FaultCode`] from one line for each code: its name in logs, its status over HTTP, and its meaning.
+macro_rules! fault_codes {
+    ($($code:ident $name:literal $status:literal: $meaning:literal,)+) => {
+        /// The closed set of failure codes. New reasons are *details*, not codes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FaultCode {
+            $(#[doc = $meaning] $code,)+
+        }
+
+        impl FaultCode {
+            /// Every code, in the order of the protobuf numbers.
+            pub const ALL_CODES: [Self; [$($name),+].len()] = [$(Self::$code),+];
+
+            /// The name used in logs, metrics and JSON.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$code => $name,)+
+                }
+            }
+
+            /// What the code means to callers, as in `docs/faults.md`.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$code => $meaning,)+
+                }
+            }
+
+            /// Status code of an HTTP response that reports a fault of this code.
+            pub const fn http_status(self) -> u16 {
+                match self {
+                    $(Self::$code => $status,)+
+                }
+            }
+        }
+    };
 }
 
-impl FaultCode {
-    /// Every code, in the order of the protobuf numbers.
-    pub const ALL_CODES: [Self; 9] = [
-        Self::InvalidArgument,
-        Self::NotFound,
-        Self::Denied,
-        Self::TooLarge,
-        Self::Unsupported,
-        Self::RateLimited,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Internal,
-    ];
-
-    /// The name used in logs, metrics and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid_argument",
-            Self::NotFound => "not_found",
-            Self::Denied => "denied",
-            Self::TooLarge => "too_large",
-            Self::Unsupported => "unsupported",
-            Self::RateLimited => "rate_limited",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Internal => "internal",
-        }
-    }
+fault_codes! {
+    InvalidArgument "invalid_argument" 400: "The request is invalid; sending it again fails again.",
+    NotFound "not_found" 404: "The named object does not exist.",
+    Denied "denied" 403: "A policy or a permission refuses it.",
+    TooLarge "too_large" 413: "A size limit is exceeded.",
+    Unsupported "unsupported" 501: "The requested kind of operation or content is not supported.",
+    RateLimited "rate_limited" 429:
+        "A limit for a period or for concurrent requests is reached; a later request may succeed.",
+    Timeout "timeout" 504: "The deadline or the time limit of a phase passed.",
+    Unavailable "unavailable" 503: "A dependency failed or did not respond.",
+    Internal "internal" 500: "A bug of the service; the message is always the same.",
 }
 
 impl fmt::Display for FaultCode {
@@ -200,6 +197,16 @@ mod tests {
             names.join(" "),
             "invalid_argument not_found denied too_large unsupported rate_limited timeout unavailable internal"
         );
+    }
+
+    #[test]
+    fn each_code_has_its_own_error_status_over_http() {
+        let statuses = FaultCode::ALL_CODES.map(FaultCode::http_status);
+        let distinct: std::collections::BTreeSet<u16> = statuses.into_iter().collect();
+        assert_eq!(distinct.len(), statuses.len(), "{statuses:?}");
+        assert!(statuses.iter().all(|status| (400..600).contains(status)));
+        // The request is valid, but this server cannot do it (RFC 9110, section 15.6.2).
+        assert_eq!(FaultCode::Unsupported.http_status(), 501);
     }
 
     #[test]

@@ -1,114 +1,66 @@
 //! Every fuzz target compiles, and passes for its corpus and for changed inputs of the corpus. The fuzzer itself runs
 //! with `cargo xtask fuzz`.
 
-#[path = "../../fuzz_targets/classify.rs"]
-mod classify;
-#[path = "../../fuzz_targets/client_hello.rs"]
-mod client_hello;
-#[path = "../../fuzz_targets/context.rs"]
-mod context;
-#[path = "../../fuzz_targets/csv.rs"]
-mod csv;
-#[path = "../../fuzz_targets/docx.rs"]
-mod docx;
-#[path = "../../fuzz_targets/eml.rs"]
-mod eml;
-#[path = "../../fuzz_targets/form.rs"]
-mod form;
-#[path = "../../fuzz_targets/frame.rs"]
-mod frame;
-#[path = "../../fuzz_targets/gzip.rs"]
-mod gzip;
-#[path = "../../fuzz_targets/html.rs"]
-mod html;
-#[path = "../../fuzz_targets/http2_stream.rs"]
-mod http2_stream;
-#[path = "../../fuzz_targets/json.rs"]
-mod json;
-#[path = "../../fuzz_targets/judge_answer.rs"]
-mod judge_answer;
-#[path = "../../fuzz_targets/location.rs"]
-mod location;
-#[path = "../../fuzz_targets/media.rs"]
-mod media;
-#[path = "../../fuzz_targets/msg.rs"]
-mod msg;
-#[path = "../../fuzz_targets/odf.rs"]
-mod odf;
-#[path = "../../fuzz_targets/pdf.rs"]
-mod pdf;
-#[path = "../../fuzz_targets/policy_file.rs"]
-mod policy_file;
-#[path = "../../fuzz_targets/proxy_head.rs"]
-mod proxy_head;
-#[path = "../../fuzz_targets/response_body.rs"]
-mod response_body;
-#[path = "../../fuzz_targets/response_head.rs"]
-mod response_head;
-#[path = "../../fuzz_targets/rtf.rs"]
-mod rtf;
-#[path = "../../fuzz_targets/socks.rs"]
-mod socks;
-#[path = "../../fuzz_targets/tar.rs"]
-mod tar;
-#[path = "../../fuzz_targets/tunnel_request.rs"]
-mod tunnel_request;
-#[path = "../../fuzz_targets/tunnel_response.rs"]
-mod tunnel_response;
-#[path = "../../fuzz_targets/url_text.rs"]
-mod url_text;
-#[path = "../../fuzz_targets/xlsx.rs"]
-mod xlsx;
-#[path = "../../fuzz_targets/xml.rs"]
-mod xml;
-
 use std::path::Path;
 
+use dray_documents::formats::{ConversionHint, FORMAT_FAMILIES, OcrHint, convert};
+use dray_documents::limits::Limits;
+use dray_documents::markdown::Selection;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 /// The name of a target, and the function that runs it with one input.
 type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// Every target.
-const ALL_TARGETS: [FuzzTarget; 30] = [
-    ("classify", classify::run),
-    ("client_hello", client_hello::run),
-    ("context", context::run),
-    ("csv", csv::run),
-    ("docx", docx::run),
-    ("eml", eml::run),
-    ("form", form::run),
-    ("frame", frame::run),
-    ("gzip", gzip::run),
-    ("html", html::run),
-    ("http2_stream", http2_stream::run),
-    ("json", json::run),
-    ("judge_answer", judge_answer::run),
-    ("location", location::run),
-    ("media", media::run),
-    ("msg", msg::run),
-    ("odf", odf::run),
-    ("pdf", pdf::run),
-    ("policy_file", policy_file::run),
-    ("proxy_head", proxy_head::run),
-    ("response_body", response_body::run),
-    ("response_head", response_head::run),
-    ("rtf", rtf::run),
-    ("socks", socks::run),
-    ("tar", tar::run),
-    ("tunnel_request", tunnel_request::run),
-    ("tunnel_response", tunnel_response::run),
-    ("url_text", url_text::run),
-    ("xlsx", xlsx::run),
-    ("xml", xml::run),
-];
+/// Declares the modules of the targets, and the list of all of them.
+macro_rules! fuzz_targets {
+    ($($name:ident $path:tt,)+) => {
+        $(#[path = $path] mod $name;)+
+
+        /// Every target.
+        const ALL_TARGETS: &[FuzzTarget] = &[$((stringify!($name), $name::run)),+];
+    };
+}
+
+fuzz_targets! {
+    classify "../../fuzz_targets/classify.rs",
+    client_hello "../../fuzz_targets/client_hello.rs",
+    context "../../fuzz_targets/context.rs",
+    csv "../../fuzz_targets/csv.rs",
+    docx "../../fuzz_targets/docx.rs",
+    eml "../../fuzz_targets/eml.rs",
+    form "../../fuzz_targets/form.rs",
+    frame "../../fuzz_targets/frame.rs",
+    gzip "../../fuzz_targets/gzip.rs",
+    html "../../fuzz_targets/html.rs",
+    http2_stream "../../fuzz_targets/http2_stream.rs",
+    json "../../fuzz_targets/json.rs",
+    judge_answer "../../fuzz_targets/judge_answer.rs",
+    location "../../fuzz_targets/location.rs",
+    media "../../fuzz_targets/media.rs",
+    msg "../../fuzz_targets/msg.rs",
+    odf "../../fuzz_targets/odf.rs",
+    pdf "../../fuzz_targets/pdf.rs",
+    policy_file "../../fuzz_targets/policy_file.rs",
+    proxy_head "../../fuzz_targets/proxy_head.rs",
+    response_body "../../fuzz_targets/response_body.rs",
+    response_head "../../fuzz_targets/response_head.rs",
+    rtf "../../fuzz_targets/rtf.rs",
+    socks "../../fuzz_targets/socks.rs",
+    tar "../../fuzz_targets/tar.rs",
+    tunnel_request "../../fuzz_targets/tunnel_request.rs",
+    tunnel_response "../../fuzz_targets/tunnel_response.rs",
+    url_text "../../fuzz_targets/url_text.rs",
+    xlsx "../../fuzz_targets/xlsx.rs",
+    xml "../../fuzz_targets/xml.rs",
+    any_document "../../fuzz_targets/any_document.rs",
+}
 
 /// Number of changed inputs for each target, unless `DRAY_FUZZ_INPUTS` sets another one. A target for documents takes
 /// milliseconds for one input.
 const CHANGED_INPUTS: u64 = 200;
 /// Most bytes of an input that is changed.
-const MAX_INPUT_BYTES: usize = 16 << 10;
+const MAX_INPUT_BYTES: usize = 24 << 10;
 /// Seed of the changes, so that every run tries the same inputs, unless `DRAY_FUZZ_SEED` sets another one.
 const CHANGE_SEED: u64 = 20_261_127;
 
@@ -166,6 +118,36 @@ fn every_target_of_the_manifest_is_checked_here() {
 }
 
 #[test]
+fn every_format_has_a_seed_that_its_converter_reads() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/any_document");
+    let samples = FORMAT_FAMILIES.iter().flat_map(|family| family.samples);
+    for (mime, extension) in samples {
+        let seed = corpus.join(extension);
+        let bytes = std::fs::read(&seed).unwrap_or_else(|error| panic!("{seed:?}: {error}"));
+        let start = format!("{extension}\n");
+        let document = bytes.strip_prefix(start.as_bytes());
+        // The byte after the name chooses limits.
+        let document = &document.unwrap_or_else(|| panic!("{seed:?} names no sample"))[1..];
+        let hint = ConversionHint {
+            mime: (*mime).to_owned(),
+            extension: (*extension).to_owned(),
+            ocr: Some(OcrHint {
+                max_pictures: 1,
+                languages: "eng".to_owned(),
+            }),
+            ..ConversionHint::default()
+        };
+        let mut input = std::io::Cursor::new(document);
+        let converted = convert(&mut input, &hint, Limits::default(), Selection::All);
+        // An OLE2 file of no other type holds an encrypted package.
+        let is_encrypted = *extension == "ole";
+        assert_eq!(converted.failure.is_some(), is_encrypted, "{converted:?}");
+        let is_shown = !converted.markdown.is_empty() || !converted.pictures.is_empty();
+        assert!(is_shown || is_encrypted, "{converted:?}");
+    }
+}
+
+#[test]
 fn every_target_passes_for_its_corpus_and_for_changed_inputs() {
     let only = std::env::var("DRAY_FUZZ_TARGETS").ok();
     let is_chosen = |name: &str| {
@@ -176,7 +158,7 @@ fn every_target_passes_for_its_corpus_and_for_changed_inputs() {
     };
     let seed = number("DRAY_FUZZ_SEED").unwrap_or(CHANGE_SEED);
     let count = number("DRAY_FUZZ_INPUTS").unwrap_or(CHANGED_INPUTS);
-    for (index, (name, run)) in ALL_TARGETS.into_iter().enumerate() {
+    for (index, (name, run)) in ALL_TARGETS.iter().enumerate() {
         if !is_chosen(name) {
             continue;
         }

@@ -91,7 +91,7 @@ const TOOL_FILES: [TemplateFile; 5] = [
     ),
 ];
 
-const FORMAT_FILES: [TemplateFile; 2] = [
+const FORMAT_FILES: [TemplateFile; 3] = [
     (
         "crates/dray-documents/src/formats/@snake@.rs",
         include_str!("templates/format/family.rs.tmpl"),
@@ -99,6 +99,10 @@ const FORMAT_FILES: [TemplateFile; 2] = [
     (
         "docs/documents/@name@.md",
         include_str!("templates/format/page.md.tmpl"),
+    ),
+    (
+        "fuzz/corpus/any_document/@name@",
+        include_str!("templates/format/seed.tmpl"),
     ),
 ];
 
@@ -138,7 +142,8 @@ const FORMAT_STEPS: [&str; 5] = [
     "Replace the converter in `crates/dray-documents/src/formats/@snake@.rs`. Every loop counts into the budget.",
     "Raise `VERSION` in `crates/dray-documents/src/formats/mod.rs` when the converter gives other text for files that \
      were converted before.",
-    "Add a fuzz target in `fuzz/`, and honest and hostile files to `tests/documents`.",
+    "Replace the content of `fuzz/corpus/any_document/@name@` after its first line and the byte that chooses limits, add a \
+     fuzz target in `fuzz/` for the parts of a packed format, and honest and hostile files to `tests/documents`.",
     "Finish `docs/documents/@name@.md`, and add a line to CHANGELOG.md.",
 ];
 
@@ -384,8 +389,9 @@ fn format(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
     tree.edit("crates/dray-documents/src/formats/mod.rs", |text, fill| {
         let text = insert_line(text, "mod ", ";", &fill("mod @snake@;"))?;
         let family =
-            fill("    FormatFamily::new(\"@snake@\", &[\"@name@\"], @snake@::converter),\n");
-        let archive = "    FormatFamily::new(\"archive\", &[\"zip\"], archive::converter),\n";
+            fill("    FormatFamily::new(\"@snake@\", &[\"@name@\"], @snake@::SAMPLES, @snake@::converter),\n");
+        let archive =
+            "    FormatFamily::new(\"archive\", &[\"zip\"], archive::SAMPLES, archive::converter),\n";
         insert_after(&text, archive, &family)
     })
 }

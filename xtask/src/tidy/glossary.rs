@@ -32,8 +32,8 @@ fn untraceable_terms(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
             continue;
         };
         let crates: Vec<_> = backticked_parts(location)
-            .filter(|name| name.starts_with("dray") && !name.contains(' '))
-            .map(|name| format!("crates/{name}/src/"))
+            .filter(|name| is_crate(name))
+            .map(source_directory)
             .collect();
         let wanted = normalize(term);
         let is_found = sources
@@ -63,7 +63,7 @@ fn missing_references(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
         };
         let mut crate_name = "";
         for name in backticked_parts(location) {
-            if name.starts_with("dray") && !name.contains(' ') {
+            if is_crate(name) {
                 // The names that follow belong to this crate, until another one is named.
                 crate_name = name;
             }
@@ -88,9 +88,22 @@ fn backticked_parts(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// Whether a name is that of a crate, and not of a command or of something in a crate.
+fn is_crate(name: &str) -> bool {
+    name == "xtask" || name.starts_with("dray") && !name.contains(' ')
+}
+
+fn source_directory(crate_name: &str) -> String {
+    if crate_name == "xtask" {
+        "xtask/src/".to_owned()
+    } else {
+        format!("crates/{crate_name}/src/")
+    }
+}
+
 /// Whether a crate has a type, a module or a file of this name.
 fn exists(crate_name: &str, name: &str, sources: &[SourceFile]) -> bool {
-    let directory = format!("crates/{crate_name}/src/");
+    let directory = source_directory(crate_name);
     let mut own = sources
         .iter()
         .filter(|source| source.path.starts_with(&directory));
@@ -160,9 +173,10 @@ mod tests {
             source("crates/dray-a/src/lib.rs", "pub struct Known;"),
             source("crates/dray-a/src/part/inner.rs", "pub enum KnownToo {}"),
             source("crates/dray-b/src/lib.rs", ""),
+            source("xtask/src/alerts.rs", ""),
         ];
         let glossary = "| Term | Where |\n\
-            | fine | `dray-a`: `Known`, `part`, `part/inner.rs`, `dray up` |\n\
+            | fine | `dray-a`: `Known`, `part`, `part/inner.rs`, `dray up`; `xtask`: `alerts.rs` |\n\
             | other crate | `dray-b`: `Known` |\n\
             | part of a name | `dray-a`: `Kno` |\n\
             | no crate | `dray-c` |\n\

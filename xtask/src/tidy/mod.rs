@@ -8,7 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+mod contributing;
 mod edges;
+mod faults;
 mod glossary;
 mod libraries;
 mod licences;
@@ -19,6 +21,7 @@ mod unused;
 mod words;
 
 use crate::metadata::CargoMetadata;
+pub(crate) use faults::details_section;
 use source::SourceFile;
 
 /// Prints every violation and fails if there is one.
@@ -48,6 +51,8 @@ pub(crate) fn find_violations(root: &Path) -> anyhow::Result<Vec<String>> {
     violations.extend(sources.iter().flat_map(source::violations));
     violations.extend(rules::violations(&sources));
     violations.extend(glossary::violations(root, &sources)?);
+    violations.extend(contributing::violations(root)?);
+    violations.extend(faults::violations(&sources));
     violations.extend(words::violations(&sources, &words::WordRules::read(root)?));
     Ok(violations)
 }

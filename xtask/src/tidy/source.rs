@@ -56,6 +56,12 @@ impl SourceFile {
             .filter(move |(number, _)| *number < first_test)
     }
 
+    /// The text that the product is built from.
+    pub(super) fn product_text(&self) -> String {
+        let lines: Vec<_> = self.product_lines().map(|(_, line)| line).collect();
+        lines.join("\n")
+    }
+
     /// Files that hold only tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
     pub(super) fn is_test_file(&self) -> bool {
         self.path

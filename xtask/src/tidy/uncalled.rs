@@ -143,6 +143,20 @@ fn uncalled_items<'a>(
     uncalled
 }
 
+/// The files of the crates of the product that are not for tests, with the names of their crates.
+pub(super) fn product_files(sources: &[SourceFile]) -> Vec<(&str, &SourceFile)> {
+    let test_modules = scan::test_modules(sources);
+    let files = sources.iter().filter_map(|source| {
+        let (name, file) = source.path.strip_prefix("crates/")?.split_once('/')?;
+        let is_product = file.starts_with("src/")
+            && !TEST_CRATES.contains(&name)
+            && !source.is_test_file()
+            && !test_modules.contain(&source.path);
+        is_product.then_some((name, source))
+    });
+    files.collect()
+}
+
 /// Whether the crate in this directory is a part of the product, or a tool that uses it.
 fn is_product(directory: &str) -> bool {
     let name = directory.strip_prefix("crates/");

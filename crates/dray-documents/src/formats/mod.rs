@@ -79,6 +79,8 @@ pub struct FormatFamily {
     pub name: &'static str,
     /// Pages of `docs/documents` that describe the output of its formats.
     pub pages: &'static [&'static str],
+    /// A media type and its extension for each converter of the family. `fuzz/corpus/any_document` has a file of each.
+    pub samples: &'static [(&'static str, &'static str)],
     /// The converter for a media type; `None` if the family does not support it.
     converter: fn(&ConversionHint) -> Option<Converter>,
 }
@@ -87,11 +89,13 @@ impl FormatFamily {
     const fn new(
         name: &'static str,
         pages: &'static [&'static str],
+        samples: &'static [(&'static str, &'static str)],
         converter: fn(&ConversionHint) -> Option<Converter>,
     ) -> Self {
         Self {
             name,
             pages,
+            samples,
             converter,
         }
     }
@@ -99,21 +103,22 @@ impl FormatFamily {
 
 /// Every family of formats. The first that has a converter for a media type reads it.
 pub const FORMAT_FAMILIES: &[FormatFamily] = &[
-    FormatFamily::new("text", &["text"], text::converter),
-    FormatFamily::new("web", &["web"], web::converter),
-    FormatFamily::new("mail", &["mail"], mail::converter),
-    FormatFamily::new("rtf", &["rtf"], rtf::converter),
+    FormatFamily::new("text", &["text"], text::SAMPLES, text::converter),
+    FormatFamily::new("web", &["web"], web::SAMPLES, web::converter),
+    FormatFamily::new("mail", &["mail"], mail::SAMPLES, mail::converter),
+    FormatFamily::new("rtf", &["rtf"], rtf::SAMPLES, rtf::converter),
     FormatFamily::new(
         "office",
         &["doc", "docx", "odf", "ppt", "pptx"],
+        office::SAMPLES,
         office::converter,
     ),
-    FormatFamily::new("sheet", &["sheets"], sheet::converter),
-    FormatFamily::new("book", &["epub"], book::converter),
-    FormatFamily::new("pdf", &["pdf"], pdf::converter),
-    FormatFamily::new("archive", &["zip"], archive::converter),
+    FormatFamily::new("sheet", &["sheets"], sheet::SAMPLES, sheet::converter),
+    FormatFamily::new("book", &["epub"], book::SAMPLES, book::converter),
+    FormatFamily::new("pdf", &["pdf"], pdf::SAMPLES, pdf::converter),
+    FormatFamily::new("archive", &["zip"], archive::SAMPLES, archive::converter),
     // The output for pictures depends on the OCR program: docs/reading.md.
-    FormatFamily::new("picture", &[], picture::converter),
+    FormatFamily::new("picture", &[], picture::SAMPLES, picture::converter),
 ];
 
 /// The converter for a media type; `None` if there is none.
@@ -245,5 +250,44 @@ mod tests {
             .map(|page| (*page).to_owned())
             .collect();
         assert_eq!(listed, names("../../docs/documents"));
+    }
+
+    /// A hint with which each converter is used.
+    fn hint(mime: &str) -> ConversionHint {
+        ConversionHint {
+            mime: mime.to_owned(),
+            ocr: Some(OcrHint::default()),
+            ..ConversionHint::default()
+        }
+    }
+
+    #[test]
+    fn every_family_has_a_sample_of_each_of_its_converters() {
+        for family in FORMAT_FAMILIES {
+            assert!(!family.samples.is_empty(), "{} has no samples", family.name);
+            for (mime, extension) in family.samples {
+                let found = converter(&hint(mime)).unwrap_or_else(|| panic!("{mime}"));
+                let own = (family.converter)(&hint(mime));
+                let own = own.unwrap_or_else(|| panic!("{} does not read {mime}", family.name));
+                assert_eq!(found.name, own.name, "{extension}");
+            }
+        }
+        // Every type that is distinguished by name, each in a line of its own.
+        let names = include_str!("../../../dray-media-type/src/names.rs");
+        let values = names.lines().filter(|line| line.starts_with("pub const "));
+        let types: Vec<&str> = values.filter_map(|line| line.split('"').nth(1)).collect();
+        assert!(types.len() > 40, "{types:?}");
+        for mime in types {
+            for family in FORMAT_FAMILIES {
+                let Some(found) = (family.converter)(&hint(mime)) else {
+                    continue;
+                };
+                let mut samples = family.samples.iter();
+                let has_sample = samples.any(|(mime, _)| {
+                    (family.converter)(&hint(mime)).is_some_and(|own| own.name == found.name)
+                });
+                assert!(has_sample, "{}: no sample of {mime}", family.name);
+            }
+        }
     }
 }

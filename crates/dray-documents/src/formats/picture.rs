@@ -18,6 +18,9 @@ const OCR_MEDIA_TYPES: [&str; 6] = [
     "image/bmp",
 ];
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[("image/png", "png")];
+
 /// The converter of this family for a media type, when the text of pictures is wanted.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let is_requested = hint.ocr.is_some() && OCR_MEDIA_TYPES.contains(&hint.mime.as_str());

@@ -226,31 +226,93 @@ pub(crate) fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
 }
 
 /// The report on a delivery for an agent. The chat is left out: it belongs to the user.
+#[expect(
+    deprecated,
+    reason = "a field without a name here would not be noticed when the contract gets it"
+)]
 pub(crate) fn report_json(report: &v1::DeliveryReport) -> Value {
-    let files: Vec<Value> = report
-        .files
-        .iter()
-        .map(|file| {
-            json!({
-                "name": file.name,
-                "size": file.size,
-                "media_type": file.media_type,
-                "sha256": digest_text(&file.sha256),
-                "state": file.file_state().name(),
-                "route": file.route_name(),
-                "error_kind": file.failure().map_or("", |kind| kind.name()),
-                "error_message": file.error_message,
-            })
-        })
-        .collect();
+    let v1::DeliveryReport {
+        delivery_id,
+        files,
+        success,
+        finished,
+        begun_at_ms,
+        ended_at_ms,
+        notice,
+        cancelled,
+        // The chat, and what the agent itself wrote.
+        session: _,
+        target: _,
+        turn: _,
+        message: _,
+        flags: _,
+        result_json: _,
+        // For operators.
+        waiting_code: _,
+        waiting: _,
+        due_at_ms: _,
+        rounds: _,
+        deadline_ms: _,
+        resend: _,
+        // Of the record alone.
+        steps: _,
+        tenant: _,
+        traceparent: _,
+        writer: _,
+    } = report;
     json!({
-        "delivery_id": report.delivery_id,
-        "finished": report.finished,
-        "success": report.success,
-        "cancelled": report.cancelled,
-        "files": files,
-        "notice": report.notice,
-        "begun_at_ms": report.begun_at_ms,
-        "ended_at_ms": report.ended_at_ms,
+        "delivery_id": delivery_id,
+        "finished": finished,
+        "success": success,
+        "cancelled": cancelled,
+        "files": files.iter().map(file_json).collect::<Vec<_>>(),
+        "notice": notice,
+        "begun_at_ms": begun_at_ms,
+        "ended_at_ms": ended_at_ms,
+    })
+}
+
+#[expect(
+    deprecated,
+    reason = "a field without a name here would not be noticed when the contract gets it"
+)]
+fn file_json(file: &v1::DeliveredFile) -> Value {
+    let v1::DeliveredFile {
+        name,
+        size,
+        media_type,
+        sha256,
+        state_code: _,
+        state: _,
+        route_code: _,
+        route: _,
+        error_code: _,
+        error_kind: _,
+        error_message,
+        // The agent knows its path, and the rest is for operators.
+        path: _,
+        platform_message_id: _,
+        platform_file_id: _,
+        platform_code: _,
+        url_expires_at_ms: _,
+        lossy: _,
+        claim: _,
+        transfer: _,
+        attempts: _,
+        limit: _,
+        preview: _,
+        web_hosts: _,
+        refused_by: _,
+        reported_by: _,
+    } = file;
+    json!({
+        "name": name,
+        "size": size,
+        "media_type": media_type,
+        "sha256": digest_text(sha256),
+        "state": file.file_state().name(),
+        "route": file.route_name(),
+        "error_kind": file.failure().map_or("", |kind| kind.name()),
+        "error_message": error_message,
     })
 }

@@ -3,20 +3,14 @@
 
 use std::sync::Arc;
 
-use dray_service::reload::{ApplySection, ReloadMetrics, RestartSetting, SectionReload};
-use dray_service::{StartError, restart_settings};
+use dray_service::StartError;
+use dray_service::reload::{ApplySection, ReloadMetrics, SectionReload};
 use opentelemetry::metrics::Meter;
 
 use super::parts::LastingParts;
 use crate::config::Config;
 use crate::http::CurrentSurface;
 use crate::turn::SharedParts;
-
-/// Fields that decide the listener, the stores of state, and limits that all requests share.
-const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
-    Config: listen, public_url, tenant, max_chats, drain, approval_timeout, client_state_lifetime, response_lease,
-    reload_interval
-];
 
 /// The instruments of reloads.
 pub(super) fn reload_metrics(meter: &Meter) -> ReloadMetrics {
@@ -43,7 +37,6 @@ impl SurfaceReload {
         SectionReload::new(
             lasting.cx.section.clone(),
             (config, interval),
-            RESTART_SETTINGS,
             reload_metrics(&lasting.cx.meter),
             Self {
                 lasting,

@@ -357,18 +357,9 @@ fn invalid_request(message: &str) -> Fault {
 }
 
 fn fault_response(fault: &Fault) -> Response {
-    let status = match fault.code {
-        FaultCode::InvalidArgument | FaultCode::Unsupported => StatusCode::BAD_REQUEST,
-        FaultCode::NotFound => StatusCode::NOT_FOUND,
-        FaultCode::Denied => StatusCode::FORBIDDEN,
-        FaultCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        FaultCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        FaultCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        FaultCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        FaultCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-    };
+    let status = StatusCode::from_u16(fault.code.http_status());
     json_response(
-        status,
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         &json!({
             "error": { "code": fault.code.as_str(), "detail": fault.detail, "message": fault.message },
         }),

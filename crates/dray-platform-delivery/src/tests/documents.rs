@@ -173,3 +173,22 @@ fn every_platform_of_the_configuration_has_a_page_with_it() {
         }
     }
 }
+
+#[test]
+fn every_page_leads_to_all_options_of_its_accounts() {
+    let account = serde_json::to_value(crate::config::AccountConfig::default()).unwrap();
+    let pages = platform_pages();
+    for options in account.as_object().unwrap().keys() {
+        let platform = options.trim_end_matches("_bridge");
+        let Some(page) = pages.get(platform) else {
+            assert_eq!(options, "tenant", "no page has the name of the options");
+            continue;
+        };
+        let (link, path) = (
+            "(../configuration.md#platform-delivery)",
+            format!("`accounts.*.{options}`"),
+        );
+        assert!(page.contains(link), "{platform}.md");
+        assert!(page.contains(&path), "{platform}.md names no {path}");
+    }
+}

@@ -16,6 +16,7 @@ mod merged;
 pub mod parse;
 mod reference;
 mod report;
+mod restart;
 mod schema;
 mod secrets_dir;
 mod sources;
@@ -33,6 +34,7 @@ pub use former::FormerName;
 pub use loader::{ConfigLoader, LoadedConfig, ValueOrigins};
 pub use reference::configuration_page;
 pub use report::{ConfigReport, ReportEntry};
+pub use restart::RestartSetting;
 pub use schema::SectionSpec;
 pub use sources::{ConfigSources, FieldOverride};
 pub use watch::{SectionChange, SectionReader, SectionWatcher};
@@ -58,6 +60,12 @@ pub trait Section:
     /// Fields that had another name before. The former name still works, with a warning.
     fn former_names() -> &'static [FormerName] {
         &[]
+    }
+
+    /// Fields that apply only at the next start, if a [`SectionReload`](crate::reload::SectionReload) applies changes of
+    /// the others. `None` if every field needs a restart.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        None
     }
 
     /// Prefixes under which every variable has to be a known alias: a typo must not silently remove a limit.

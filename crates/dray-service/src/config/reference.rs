@@ -16,8 +16,16 @@ pub fn configuration_page(sections: &[SectionSpec]) -> String {
         if !about.is_empty() {
             let _ = write!(page, "\n{}\n", one_line(about));
         }
-        page.push_str("\n| key | variable | default | meaning |\n|---|---|---|---|\n");
-        write_rows(&mut page, section, section.root(), "", &section.defaults);
+        page.push_str(
+            "\n| key | variable | default | restart | meaning |\n|---|---|---|---|---|\n",
+        );
+        write_rows(
+            &mut page,
+            section,
+            section.root(),
+            "",
+            Some(&section.defaults),
+        );
         write_aliases(&mut page, section);
     }
     page
@@ -36,34 +44,40 @@ section, such as `DRAY_BIN`, is ignored with a warning. `dray config check` load
 Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every level. Sizes are written
 `64KiB`, `25MiB` or as a number of bytes, durations `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A
 secret can be read from a file: add `_file` to its key or `_FILE` to its variable. In the column `default`, *unset* means
-that there is no value, and *empty* an empty text or list.
+that there is no value, *empty* an empty text or list, and *required* that the table cannot be used without the key.
+
+In a key, `*` stands for each name that you choose, and `[]` for each item of a list. A variable gives the name in capitals, and
+it is read in small letters: `DRAY_PLATFORM_DELIVERY__ACCOUNTS__BOT__TELEGRAM__TOKEN` sets `accounts.bot.telegram.token`. Items of
+lists have no variables of their own: the variable of the list takes JSON. A default after a name or in an item applies when its
+table is set.
 
 `DRAY_SECRETS_DIR` names a directory with one file for each setting. The name of the file is that of the variable, and its
 text is the value, without one line break at its end. Secrets of Kubernetes and Docker that are mounted there are not in
 the environment. Files whose names begin with a dot are skipped.
 
-A change needs a restart, except in five sections, whose services read the file and the directory again while they run:
-`platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)), `sandbox-transfer`
-([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
-([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver`
-([file-resolver.md](file-resolver.md#changing-settings)) and `egress-fetcher`
-([egress.md](egress.md#changing-credentials-and-limits)). When the content of a file with authorities or keys changes that a
-setting of these sections names, the setting counts as changed. The log names changed settings that need a restart. Policy
-files, and certificates and identities of listeners, are read again as their pages say.
+The column `restart` says whether a changed setting needs one. With *no*, the services read the file and the directory again while
+they run, and a change applies to what begins later: `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)),
+`sandbox-transfer` ([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
+([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver` ([file-resolver.md](file-resolver.md#changing-settings)),
+`egress-fetcher` ([egress.md](egress.md#changing-credentials-and-limits)), and the credentials of `bus` and `store`. Values of
+variables and flags are those of the start. When the content of a file with authorities or keys changes that such a setting
+names, the setting counts as changed. The log names changed settings that need a restart. Policy files, and certificates and
+identities of listeners, are read again as their pages say.
 
-Every service reads the credentials of the bus (`bus.nats.user`, `password`, `nkey_seed`, `credentials_file`) and of the store
-(`store.s3.access_key`, `secret_key`, `session_token`, `credentials_expire_at_ms`) again every 2 s. The store gets the new ones
+Every service reads the credentials of the bus and of the store again every 2 s. The store gets the new ones
 with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
 again, too. To change an identity, give the new one to the server first, then to the services. Then remove the old one from the
 server, which ends the connections that use it.
 ";
 
+/// Writes a row for each setting of `node`. `defaults` are the values of its fields while the operator sets none; `None`
+/// for a table that exists only when the operator adds it: then its schema has the defaults.
 fn write_rows(
     page: &mut String,
     section: &SectionSpec,
     node: SchemaNode<'_>,
     prefix: &str,
-    defaults: &Value,
+    defaults: Option<&Value>,
 ) {
     for (name, field) in node.fields() {
         let path = if prefix.is_empty() {
@@ -71,21 +85,63 @@ fn write_rows(
         } else {
             format!("{prefix}.{name}")
         };
-        let default = defaults.get(name).unwrap_or(&Value::Null);
-        // A table that is unset by default has one row: its fields are needed only when it is set.
-        if field.kind() == ValueKind::Fields && !default.is_null() {
-            write_rows(page, section, field, &path, default);
-            continue;
+        let default = match defaults {
+            Some(values) => values.get(name),
+            None => field.default_value(),
+        };
+        let default = default.filter(|value| !value.is_null());
+        let is_table = field.kind() == ValueKind::Fields;
+        // A table that is set by default consists of its fields and has no row.
+        if !is_table || default.is_none() {
+            let is_required = defaults.is_none() && node.requires(name);
+            let default = match default {
+                None if is_required => "required".to_owned(),
+                None => "unset".to_owned(),
+                Some(value) => default_text(value),
+            };
+            write_row(page, section, field, &path, &default);
         }
-        let variable = path.to_ascii_uppercase().replace('.', "__");
-        let _ = writeln!(
-            page,
-            "| `{path}` | `DRAY_{}__{variable}` | {} | {} |",
-            section.variable_part(),
-            default_text(default),
-            field_meaning(field),
-        );
+        if is_table {
+            write_rows(page, section, field, &path, default);
+        } else if let Some((table, path)) = entry_table(field, &path) {
+            write_rows(page, section, table, &path, None);
+        }
     }
+}
+
+fn write_row(
+    page: &mut String,
+    section: &SectionSpec,
+    field: SchemaNode<'_>,
+    path: &str,
+    default: &str,
+) {
+    let variable = if path.contains("[]") {
+        "none".to_owned()
+    } else {
+        let name = path.to_ascii_uppercase().replace('.', "__");
+        format!("`DRAY_{}__{name}`", section.variable_part())
+    };
+    let restart = if section.needs_restart(path) {
+        "yes"
+    } else {
+        "no"
+    };
+    let meaning = field_meaning(field);
+    let _ = writeln!(
+        page,
+        "| `{path}` | {variable} | {default} | {restart} | {meaning} |"
+    );
+}
+
+/// The table that each entry of a map or each item of a list is, with its path: `accounts.*`, `credentials[]`.
+fn entry_table<'a>(field: SchemaNode<'a>, path: &str) -> Option<(SchemaNode<'a>, String)> {
+    let entry = field.values().map(|value| (value, format!("{path}.*")));
+    let (entry, path) = entry.or_else(|| Some((field.items()?, format!("{path}[]"))))?;
+    if entry.kind() == ValueKind::Fields {
+        return Some((entry, path));
+    }
+    entry_table(entry, &path)
 }
 
 fn field_meaning(field: SchemaNode<'_>) -> String {
@@ -102,7 +158,6 @@ fn field_meaning(field: SchemaNode<'_>) -> String {
 
 fn default_text(default: &Value) -> String {
     match default {
-        Value::Null => "unset".to_owned(),
         Value::String(text) if text.is_empty() => "empty".to_owned(),
         Value::Array(items) if items.is_empty() => "empty".to_owned(),
         Value::String(text) => format!("`{text}`"),

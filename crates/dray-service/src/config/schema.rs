@@ -22,6 +22,8 @@ pub struct SectionSpec {
     pub(super) aliases: &'static [VariableAlias],
     pub(super) former_names: &'static [FormerName],
     pub(super) strict_prefixes: &'static [&'static str],
+    /// Fields that apply only at the next start; `None` for all.
+    restart_fields: Option<Vec<&'static str>>,
     /// Reads the values of the section as its type.
     pub(super) read: fn(Value) -> Result<CheckedSection, InvalidValue>,
 }
@@ -63,6 +65,8 @@ impl SectionSpec {
             aliases: S::aliases(),
             former_names: S::former_names(),
             strict_prefixes: S::strict_prefixes(),
+            restart_fields: S::restart_settings()
+                .map(|settings| settings.iter().map(|setting| setting.name).collect()),
             read: |values| {
                 let section: S = serde_path_to_error::deserialize(values).map_err(invalid_value)?;
                 Ok(CheckedSection {
@@ -82,6 +86,17 @@ impl SectionSpec {
     /// The section's part of a variable's name: `EGRESS_FETCHER` for `egress-fetcher`.
     pub(super) fn variable_part(&self) -> String {
         self.name.to_ascii_uppercase().replace('-', "_")
+    }
+
+    /// Whether a changed setting applies only at the next start: the field, or a table that contains it, is listed.
+    pub(super) fn needs_restart(&self, path: &str) -> bool {
+        let Some(fields) = &self.restart_fields else {
+            return true;
+        };
+        fields.iter().any(|field| {
+            let below = path.strip_prefix(field);
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
     }
 
     pub(super) fn root(&self) -> SchemaNode<'_> {
@@ -242,6 +257,17 @@ impl<'a> SchemaNode<'a> {
         of(self.outer)
             .or_else(|| of(self.inner))
             .unwrap_or_default()
+    }
+
+    /// The value of the field in a table that sets other fields only, as the schema has it.
+    pub(super) fn default_value(self) -> Option<&'a Value> {
+        self.outer.get("default")
+    }
+
+    /// Whether a table without this field is invalid.
+    pub(super) fn requires(self, name: &str) -> bool {
+        let required = self.inner.get("required").and_then(Value::as_array);
+        required.is_some_and(|names| names.iter().any(|field| field == name))
     }
 
     pub(super) fn field(self, name: &str) -> Option<SchemaNode<'a>> {

@@ -47,7 +47,7 @@ pub(super) fn with_size_fault(response: http::Response<Body>) -> http::Response<
     if !is_too_large {
         return response;
     }
-    let limit = dray_proto::MESSAGE_LIMIT / 1024;
+    let limit = dray_proto::MAX_MESSAGE_BYTES / 1024;
     let message = format!("The request is larger than the limit of {limit} KiB.");
     let fault = Fault::new(FaultCode::TooLarge, message)
         .detail("message_too_large")

@@ -13,25 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::open::{CommonSections, OpenConnections};
 use crate::StartError;
 use crate::config::LoadedConfig;
-use crate::reload::{
-    ApplySection, DEFAULT_RELOAD_INTERVAL, ReloadMetrics, RestartSetting, SectionReload,
-};
-use crate::restart_settings;
+use crate::reload::{ApplySection, DEFAULT_RELOAD_INTERVAL, ReloadMetrics, SectionReload};
 use crate::settings::{BusMode, BusSection, StoreMode, StoreSection};
-
-/// All fields but `nats.user`, `nats.password`, `nats.nkey_seed` and `nats.credentials_file`. The client reads
-/// certificates for each connection.
-const BUS_RESTART_SETTINGS: &[RestartSetting<BusSection>] = restart_settings![
-    BusSection: mode, wait_for_server, wait_for_topology, nats.servers, nats.name, nats.require_tls, nats.ca_file,
-    nats.client_certificate_file, nats.client_key_file, nats.connect_timeout
-];
-
-/// All fields but `s3.access_key`, `s3.secret_key`, `s3.session_token` and `s3.credentials_expire_at_ms`.
-const STORE_RESTART_SETTINGS: &[RestartSetting<StoreSection>] = restart_settings![
-    StoreSection: mode, wait_for_server, s3.alias, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket, s3.path_style,
-    s3.create_bucket, s3.ca_file, s3.cas_lifetime, s3.origin_lifetime, s3.web_links, s3.stage_lifetime,
-    s3.cache_lifetime, s3.cache_size, s3.concurrency
-];
 
 /// The instruments of the reload of the section `bus`.
 pub(super) fn bus_metrics(meter: &Meter) -> ReloadMetrics {
@@ -54,7 +37,6 @@ pub(super) fn follow(
         let reload = SectionReload::new(
             loaded.reader("bus"),
             (sections.bus.clone(), DEFAULT_RELOAD_INTERVAL),
-            BUS_RESTART_SETTINGS,
             bus_metrics(meter),
             BusCredentials(connections.bus.clone()),
         );
@@ -64,7 +46,6 @@ pub(super) fn follow(
         let reload = SectionReload::new(
             loaded.reader("store"),
             (sections.store.clone(), DEFAULT_RELOAD_INTERVAL),
-            STORE_RESTART_SETTINGS,
             store_metrics(meter),
             StoreCredentials(connections.store.clone()),
         );
@@ -97,8 +78,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::config::Section;
 
-    /// Names of the fields of a section in the notation of [`RestartSetting`], with those of `group` inside it.
+    /// Names of the fields of a section in the notation of [`RestartSetting`](crate::config::RestartSetting), with those of `group` inside it.
     fn fields<S: serde::Serialize>(section: &S, group: &str) -> BTreeSet<String> {
         let value = serde_json::to_value(section).unwrap();
         let outer = value.as_object().unwrap();
@@ -108,8 +90,9 @@ mod tests {
         outer.chain(inner).collect()
     }
 
-    fn names<S>(settings: &[RestartSetting<S>]) -> BTreeSet<String> {
-        settings.iter().map(|setting| setting.name.into()).collect()
+    fn restart_names<S: Section>() -> BTreeSet<String> {
+        let settings = S::restart_settings().unwrap().iter();
+        settings.map(|setting| setting.name.into()).collect()
     }
 
     #[test]
@@ -122,7 +105,7 @@ mod tests {
             "nats.password",
             "nats.user",
         ]);
-        assert_eq!(&bus - &names(BUS_RESTART_SETTINGS), expected);
+        assert_eq!(&bus - &restart_names::<BusSection>(), expected);
         let store = fields(&StoreSection::default(), "s3");
         let expected: BTreeSet<String> = credentials(&[
             "s3.access_key",
@@ -130,6 +113,6 @@ mod tests {
             "s3.secret_key",
             "s3.session_token",
         ]);
-        assert_eq!(&store - &names(STORE_RESTART_SETTINGS), expected);
+        assert_eq!(&store - &restart_names::<StoreSection>(), expected);
     }
 }

@@ -8,7 +8,8 @@ use dray_types::{ByteSize, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigProblem, FormerName, Section};
+use crate::config::{ConfigProblem, FormerName, RestartSetting, Section};
+use crate::restart_settings;
 
 /// How long start-up waits for a server that cannot be reached, unless configured.
 const WAIT_FOR_SERVER: Period = Period::secs(120);
@@ -51,6 +52,15 @@ impl Default for BusSection {
 }
 
 impl Section for BusSection {
+    /// All fields but those of the identity. The client reads certificates for each connection.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<BusSection>] = restart_settings![
+            BusSection: mode, wait_for_server, wait_for_topology, nats.servers, nats.name, nats.require_tls,
+            nats.ca_file, nats.client_certificate_file, nats.client_key_file, nats.connect_timeout
+        ];
+        Some(RESTART_SETTINGS)
+    }
+
     fn validate(&self) -> Vec<ConfigProblem> {
         if self.mode == BusMode::Nats && self.nats.servers.is_empty() {
             return vec![ConfigProblem::new(
@@ -96,6 +106,16 @@ impl Default for StoreSection {
 }
 
 impl Section for StoreSection {
+    /// All fields but those of the credentials.
+    fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
+        const RESTART_SETTINGS: &[RestartSetting<StoreSection>] = restart_settings![
+            StoreSection: mode, wait_for_server, s3.alias, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket,
+            s3.path_style, s3.create_bucket, s3.ca_file, s3.cas_lifetime, s3.origin_lifetime, s3.web_links,
+            s3.stage_lifetime, s3.cache_lifetime, s3.cache_size, s3.concurrency
+        ];
+        Some(RESTART_SETTINGS)
+    }
+
     fn validate(&self) -> Vec<ConfigProblem> {
         match self.mode {
             StoreMode::Embedded => Vec::new(),

@@ -133,7 +133,7 @@ fn install_failure(error: InstallError) -> CommandFailure {
             )
             .into(),
         InstallError::Locked(_) => Fault::new(FaultCode::Unavailable, text)
-            .detail("client_config")
+            .detail("client_config_locked")
             .into(),
         InstallError::NotAFile(_)
         | InstallError::TooLarge(_)

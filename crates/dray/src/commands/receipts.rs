@@ -1,17 +1,19 @@
 //! `dray receipts`: one line for each file, with its outcome.
 
+mod json;
+
 use std::time::Duration;
 
 use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
-use dray_proto::{NamedCode, v1};
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, FileState};
 use dray_types::hex::hex_digits;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
-use crate::commands::{sandbox, shown};
+use crate::commands::shown;
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
@@ -38,7 +40,7 @@ pub(crate) async fn run(
         let page = receipts.console.as_deref();
         let page = page.map(|console| page_url(console, &report.delivery_id));
         if global.json {
-            let mut report = report_json(report);
+            let mut report = json::report_json(report);
             if let (Some(members), Some(page)) = (report.as_object_mut(), page) {
                 members.insert("page".to_owned(), page.into());
             }
@@ -97,37 +99,71 @@ async fn list_reports(
     }
 }
 
-/// One line for each file: time, delivery, state, name, size, target, and the error.
+/// One line for each file: time, delivery, state, name, size, target, and the error. A delivery without files has one
+/// line with its own state.
 pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
     let time = shown::rfc3339_time(report.begun_at_ms);
+    let delivery = &report.delivery_id;
     let target = report
         .target
         .clone()
         .map_or_else(|| "-".to_owned(), target_text);
-    report
-        .files
-        .iter()
-        .map(|file| {
-            let sha256 = hex_digits(&file.sha256);
-            // The size of a file that never arrived is unknown.
-            let size = match file.size {
-                0 if sha256.is_empty() => "-".to_owned(),
-                size => human_size(size),
-            };
-            let mut line = format!(
-                "{time}  {}  {:<17}  {}  {size}  sha256:{}  -> {target}",
-                report.delivery_id,
-                file.file_state().name(),
-                name::shown_text(&file.name, 80),
-                sha256.get(..16).unwrap_or("-"),
-            );
-            for part in file_remarks(file) {
-                line.push_str("  ");
-                line.push_str(&part);
-            }
-            line
-        })
-        .collect()
+    let line = |state: &str, file: &str, remarks: Vec<String>| {
+        let first = format!("{time}  {delivery}  {state:<17}  {file}  -> {target}");
+        std::iter::once(first)
+            .chain(remarks)
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
+    if report.files.is_empty() {
+        let mut remarks: Vec<String> = wait_remark(report).into_iter().collect();
+        if !report.notice.is_empty() {
+            remarks.push(name::shown_text(&report.notice, 500));
+        }
+        return vec![line(delivery_state(report), "no files", remarks)];
+    }
+    let lines = report.files.iter().map(|file| {
+        let sha256 = hex_digits(&file.sha256);
+        // The size of a file that never arrived is unknown.
+        let size = match file.size {
+            0 if sha256.is_empty() => "-".to_owned(),
+            size => human_size(size),
+        };
+        let content = format!(
+            "{}  {size}  sha256:{}",
+            name::shown_text(&file.name, 80),
+            sha256.get(..16).unwrap_or("-"),
+        );
+        let mut remarks = file_remarks(file);
+        if matches!(file.file_state(), FileState::Queued | FileState::Sending) {
+            remarks.extend(wait_remark(report));
+        }
+        if report.cancelled {
+            remarks.push("the delivery was cancelled".to_owned());
+        }
+        line(file.file_state().name(), &content, remarks)
+    });
+    lines.collect()
+}
+
+/// The state of a delivery as a whole.
+fn delivery_state(report: &v1::DeliveryReport) -> &'static str {
+    match (report.finished, report.cancelled) {
+        (true, true) => "cancelled",
+        (true, false) if report.success => "finished",
+        (true, false) => "failed",
+        (false, _) => "running",
+    }
+}
+
+/// Why the delivery waits, and until when; `None` if it does not wait.
+fn wait_remark(report: &v1::DeliveryReport) -> Option<String> {
+    let reason = report.waiting_reason().filter(|_| !report.finished)?;
+    let until = match report.due_at_ms {
+        0 => String::new(),
+        due_at_ms => format!(" until {}", shown::rfc3339_time(due_at_ms)),
+    };
+    Some(format!("waits: {}{until}", reason.name()))
 }
 
 /// Further facts about a file: route, message, expiry, transfer and error.
@@ -202,20 +238,6 @@ fn preview_remark(preview: &v1::PreviewReceipt) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn preview_json(preview: &v1::PreviewReceipt) -> Value {
-    json!({
-        "preview_ids": preview.preview_ids,
-        "expires_at_ms": preview.expires_at_ms,
-        "state": preview.state().name(),
-        "counts_known": preview.counts_known,
-        "opened_count": preview.opened_count,
-        "first_opened_at_ms": preview.first_opened_at_ms,
-        "scanned_count": preview.scanned_count,
-        "first_scanned_at_ms": preview.first_scanned_at_ms,
-        "revoked_at_ms": preview.revoked_at_ms,
-    })
-}
-
 /// A chat in the form in which it is typed.
 pub(crate) fn target_text(target: v1::ChatTarget) -> String {
     let v1::ChatTarget {
@@ -235,51 +257,8 @@ pub(crate) fn target_text(target: v1::ChatTarget) -> String {
     name::shown_text(target.to_string(), 200)
 }
 
-fn report_json(report: &v1::DeliveryReport) -> Value {
-    let files: Vec<_> = report
-        .files
-        .iter()
-        .map(|file| {
-            json!({
-                "path": sandbox::path_text(&file.path),
-                "name": file.name,
-                "size": file.size,
-                "mime": file.media_type,
-                "sha256": hex_digits(&file.sha256),
-                "state": file.file_state().name(),
-                "route": file.route_name(),
-                "platform_message_id": file.platform_message_id,
-                "url_expires_at_ms": file.url_expires_at_ms,
-                "preview": file.preview.as_ref().map(preview_json),
-                "lossy": file.lossy,
-                "attempts": file.attempts,
-                "error_kind": file.failure().map_or("", NamedCode::name),
-                "error_message": file.error_message,
-                "platform_code": file.platform_code,
-                "web_hosts": file.web_hosts,
-                "refused_by": file.refused_by,
-                "reported_by": file.reported_by,
-                "transfer": file.transfer.as_ref().map(sandbox::receipt_json),
-            })
-        })
-        .collect();
-    json!({
-        "delivery_id": report.delivery_id,
-        "session": report.session,
-        "target": report.target.clone().map(target_text),
-        "success": report.success,
-        "finished": report.finished,
-        "begun_at_ms": report.begun_at_ms,
-        "ended_at_ms": report.ended_at_ms,
-        "files": files,
-        "notice": report.notice,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use dray_proto::v1::FileState;
-
     use super::*;
 
     fn report(change: impl FnOnce(&mut v1::DeliveredFile)) -> v1::DeliveryReport {
@@ -355,5 +334,64 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains('\u{1b}'), "{line}");
+    }
+
+    #[test]
+    fn a_waiting_delivery_shows_its_reason() {
+        let mut waiting = report(|file| file.set_file_state(FileState::Queued));
+        waiting.set_waiting_reason(v1::WaitingReason::RateLimited);
+        waiting.due_at_ms = 1_700_000_060_000;
+        let line = report_lines(&waiting).concat();
+        let remark = "  waits: rate_limited until 2023-11-14T22:14:20Z";
+        assert!(line.ends_with(remark), "{line}");
+        let json = json::report_json(&waiting);
+        assert_eq!(json["waiting"], "rate_limited");
+        assert_eq!(json["due_at_ms"], 1_700_000_060_000_u64);
+        // What is shown already does not wait.
+        waiting.files[0].set_file_state(FileState::Delivered);
+        let line = report_lines(&waiting).concat();
+        assert!(!line.contains("waits"), "{line}");
+    }
+
+    #[test]
+    fn a_cancelled_delivery_without_files_has_a_line() {
+        let mut cancelled = report(|_| {});
+        (cancelled.finished, cancelled.cancelled) = (true, true);
+        let line = report_lines(&cancelled).concat();
+        assert!(line.ends_with("  the delivery was cancelled"), "{line}");
+        cancelled.files.clear();
+        assert_eq!(
+            report_lines(&cancelled),
+            ["2023-11-14T22:13:20Z  d1  cancelled          no files  -> telegram:42"]
+        );
+        assert_eq!(json::report_json(&cancelled)["cancelled"], true);
+    }
+
+    #[test]
+    fn a_delivery_whose_files_are_being_copied_has_a_line() {
+        let mut running = report(|_| {});
+        running.files.clear();
+        running.set_waiting_reason(v1::WaitingReason::Queue);
+        let line = report_lines(&running).concat();
+        assert!(
+            line.ends_with("  running            no files  -> telegram:42  waits: queue"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn the_media_type_has_its_name_and_the_former_one() {
+        let mut text = report(|file| "text/csv".clone_into(&mut file.media_type));
+        text.resend = Some(v1::ResendOffer {
+            all: true,
+            may_repeat: false,
+        });
+        let json = json::report_json(&text);
+        let file = &json["files"][0];
+        assert_eq!(
+            (&file["media_type"], &file["mime"]),
+            (&"text/csv".into(), &"text/csv".into())
+        );
+        assert_eq!(json["resend"]["all"], true);
     }
 }

@@ -47,6 +47,15 @@ pub(super) struct UnpackedMember {
     pub(super) input: Cursor<Vec<u8>>,
 }
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    ("application/zip", "zip"),
+    ("application/x-tar", "tar"),
+    ("application/gzip", "gz"),
+    ("application/x-xz", "xz"),
+    ("application/zstd", "zst"),
+];
+
 /// The converter of this family for a media type; it writes the listing.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let name = match hint.mime.as_str() {

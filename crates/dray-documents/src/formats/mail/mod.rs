@@ -11,6 +11,12 @@ pub(super) use eml::write_bodies;
 
 use super::{ConversionHint, Convert, Converter};
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    ("message/rfc822", "eml"),
+    ("application/vnd.ms-outlook", "msg"),
+];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {

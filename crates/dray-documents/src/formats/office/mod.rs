@@ -20,6 +20,23 @@ pub(super) use deck::write_plain_comments;
 
 use super::{ConversionHint, Converter};
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    ("application/msword", "doc"),
+    ("application/vnd.ms-powerpoint", "ppt"),
+    (
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "docx",
+    ),
+    (
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "pptx",
+    ),
+    ("application/vnd.oasis.opendocument.text", "odt"),
+    ("application/vnd.oasis.opendocument.presentation", "odp"),
+    ("application/x-ole-storage", "ole"),
+];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let mime = hint.mime.as_str();

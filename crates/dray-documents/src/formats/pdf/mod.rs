@@ -36,6 +36,9 @@ use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Unit};
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[("application/pdf", "pdf")];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     matches!(hint.mime.as_str(), "application/pdf" | "application/x-pdf").then_some(Converter {

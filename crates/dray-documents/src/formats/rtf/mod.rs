@@ -18,6 +18,9 @@ use crate::container::Input;
 use crate::limits::{Damage, Failure};
 use crate::markdown::Markdown;
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[("application/rtf", "rtf")];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     matches!(

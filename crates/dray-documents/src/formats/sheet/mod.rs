@@ -26,6 +26,20 @@ pub(super) use value::number_text;
 
 use super::{ConversionHint, Converter};
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    (
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "xlsx",
+    ),
+    (
+        "application/vnd.ms-excel.sheet.binary.macroEnabled.12",
+        "xlsb",
+    ),
+    ("application/vnd.ms-excel", "xls"),
+    ("application/vnd.oasis.opendocument.spreadsheet", "ods"),
+];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, super::Convert) = match hint.mime.as_str() {

@@ -29,6 +29,16 @@ const TEXT_APPLICATION_TYPES: &[&str] = &[
 /// Types whose name begins with `text/` and that belong to another family.
 const NON_TEXT_FAMILY_TYPES: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    ("text/plain", "txt"),
+    ("text/markdown", "md"),
+    ("text/csv", "csv"),
+    ("application/json", "json"),
+    ("application/x-ndjson", "jsonl"),
+    ("application/x-ipynb+json", "ipynb"),
+];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {

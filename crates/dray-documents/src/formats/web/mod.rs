@@ -14,6 +14,14 @@ use crate::container::Input;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
+/// One media type for each converter, with its extension.
+pub(super) const SAMPLES: &[(&str, &str)] = &[
+    ("text/html", "html"),
+    ("image/svg+xml", "svg"),
+    ("application/rss+xml", "rss"),
+    ("application/xml", "xml"),
+];
+
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let (name, convert): (_, Convert) = match hint.mime.as_str() {

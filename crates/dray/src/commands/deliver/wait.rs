@@ -33,7 +33,7 @@ pub(super) fn name_delivery(
     match failure {
         CommandFailure::Fault(fault) if fault.is_retryable() => fault.advice(advice).into(),
         CommandFailure::Interrupted(signal) => {
-            let fault = Fault::new(FaultCode::Timeout, interrupted).detail("interrupted");
+            let fault = Fault::new(FaultCode::Unavailable, interrupted).detail("interrupted");
             CommandFailure::from(fault.advice(advice)).report(global.json);
             CommandFailure::Interrupted(signal)
         }
