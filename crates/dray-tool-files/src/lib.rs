@@ -43,6 +43,7 @@ pub mod offload;
 mod outgoing;
 mod resolve;
 mod scope;
+mod sent_files;
 mod services;
 mod session;
 mod single_flight;

@@ -287,6 +287,7 @@ pub(super) async fn open_agent(
     let taken_rounds = inherited.as_ref().map_or(0, |inherited| inherited.rounds);
     let known = inputs.messages.len().saturating_sub(taken_rounds);
     let continued_at = part.continues.then_some(known);
+    files.delivery.note_rounds(&inputs.messages);
     // The get-content pairs must come before the notification (quickapps 11.4).
     add_notices(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
