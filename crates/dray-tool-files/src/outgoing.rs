@@ -150,6 +150,10 @@ impl FileDelivery {
             let reply = services.ask(PeerService::Delivery, &meta, &outcome_request);
             match reply.await {
                 Ok(report) if report.finished => {
+                    if !is_about(&report, &request) {
+                        self.sent.forget(new_paths);
+                        return Err(other_delivery_failure());
+                    }
                     let failed = report.files.iter().filter(|file| has_failed(file));
                     let failed = failed.map(|file| file.path.clone());
                     // An earlier delivery of the turn may have shown the same file.
@@ -333,6 +337,29 @@ fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
         stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
     // A record of an older version may lack the receipt or the claim; the digest is always required.
     file.sha256.len() == 32 && copied && stored
+}
+
+/// Whether a report is about the files of this request, and not about those of an earlier one with the same id.
+fn is_about(report: &v1::DeliveryReport, request: &v1::SendFileRequested) -> bool {
+    let is_stored_content = |file: &v1::DeliveredFile| {
+        let artifacts = request
+            .claims
+            .iter()
+            .filter_map(|claim| claim.artifact.as_ref());
+        let mut digests = artifacts.map(|artifact| &artifact.sha256);
+        file.sha256.is_empty() || digests.any(|digest| *digest == file.sha256)
+    };
+    report.files.iter().all(|file| match file.path.as_slice() {
+        [] => is_stored_content(file),
+        path => request.paths.iter().any(|requested| requested == path),
+    })
+}
+
+fn other_delivery_failure() -> ToolFailure {
+    HandledFailure::new(
+        "These files were not sent: a delivery of other files has the same id. Call the tool again.",
+    )
+    .into()
 }
 
 /// Whether a file did not arrive and will not, so that a tag may send it again.

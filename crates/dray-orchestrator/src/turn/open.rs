@@ -384,6 +384,8 @@ async fn begin_turn(
         // A called agent works on the files and in the sandbox of the conversation.
         opening.session.clone_from(&lineage.session);
         opening.conversation.clone_from(&lineage.conversation);
+        // Equal requests of two calls are not repetitions of one request.
+        opening.turn = session::turn_id(&lineage.turn, &request.request.messages);
     }
     if let Some(inherited) = &entry.inherited {
         opening.session.clone_from(&inherited.session);

@@ -1,6 +1,7 @@
 //! Tests of what is one delivery and what is another, over the rounds, agents and requests of a turn. Fakes answer for
 //! the sandbox and the chat of the session.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_bus::Bus;
@@ -170,4 +171,22 @@ async fn a_file_that_was_sent_before_the_client_s_call_is_not_sent_again_by_a_ta
     let second = ask(&fixture, json!([user("The report?"), kept(&first), result])).await;
     assert!(second.text().contains("Here it is."), "{second:?}");
     assert_eq!(session.paths(), ["/w/report.pdf"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_requests_of_two_calls_of_an_agent_are_two_deliveries() {
+    let agents = json!({"type": "agents", "name": "team", "agents": [{"agent": "second"}]});
+    let call = json!({"call": [{"name": "team_second", "arguments": {"request": "send it"}}]});
+    let rules = json!([
+        {"when": {"model": "second", "tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
+        {"when": {"model": "second"}, "reply": send_file("/w/report.pdf")},
+        {"times": 2, "reply": call},
+        {"reply": {"say": "Done."}},
+    ]);
+    let (fixture, session) = fixture(&manifest(json!([agents])), rules).await;
+    let answer = ask(&fixture, json!([user("Twice.")])).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    let requested = session.requested();
+    let operations: BTreeSet<_> = requested.iter().map(|(operation, _)| operation).collect();
+    assert_eq!((requested.len(), operations.len()), (2, 2), "{requested:?}");
 }
