@@ -26,6 +26,7 @@
 //! assert!(sentence.contains("3 bytes, over the 2-byte file size limit"));
 //! ```
 
+mod argument_links;
 mod ask;
 pub mod catalog;
 pub mod config;
