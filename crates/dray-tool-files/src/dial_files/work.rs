@@ -367,12 +367,14 @@ impl<'a> DialFileCall<'a> {
 
     pub(super) async fn delete(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
-        let deleted = self.drive.delete(&self.files.scope.caller, &url).await;
+        let caller = &self.files.scope.caller;
+        let deleted = self.drive.delete(caller, &url, None).await;
         deleted.map_err(|error| drive_failure("path", error))?;
         Ok(format!("{} is deleted.", self.path_for_model(&url)))
     }
 
-    /// Copies chunk by chunk. A move deletes the source after its copy was stored.
+    /// Copies chunk by chunk. A move deletes the source after its copy was stored, unless it has changed since its state
+    /// was read, which is before it is copied.
     pub(super) async fn copy(&self, moves: bool) -> Result<String, ToolFailure> {
         let (source, target) = (self.file("source")?, self.file("target")?);
         if source == target {
@@ -381,6 +383,12 @@ impl<'a> DialFileCall<'a> {
         let caller = &self.files.scope.caller;
         let failed = |error| drive_failure("source", error);
         let item = self.drive.metadata(caller, &source).await.map_err(failed)?;
+        if moves && item.etag.is_none() {
+            return Err(HandledFailure::new(
+                "The file storage does not report the state of the file, so it cannot be moved safely. Copy it.",
+            )
+            .into());
+        }
         let limit = self.files.scope.services.config.upload_limit.as_u64();
         let bytes = match item.content_length {
             Some(size) if size > limit => return Err(failed(DriveError::TooLarge { size, limit })),
@@ -400,8 +408,13 @@ impl<'a> DialFileCall<'a> {
         if !moves {
             return Ok(format!("{from} is copied to {to}."));
         }
-        match self.drive.delete(caller, &source).await {
+        let etag = item.etag.as_deref();
+        match self.drive.delete(caller, &source, etag).await {
             Ok(()) => Ok(format!("{from} is moved to {to}.")),
+            Err(DriveError::Conflict) => Err(HandledFailure::new(format!(
+                "{from} was copied to {to}, but it has changed since then and was kept."
+            ))
+            .into()),
             // The copy is kept, because deleting the target could lose the only complete file.
             Err(error) => Err(HandledFailure::new(format!(
                 "{from} was copied to {to}, but could not be deleted."

@@ -162,6 +162,23 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_file_that_changes_during_its_move_is_kept() {
+    let (_world, drive, files) = fixture(None).await;
+    let source = format!("{HOME_FOLDER}a.txt");
+    lock(&drive.files).insert(source.clone(), "old".into());
+    lock(&drive.changes_after_download).insert(source.clone(), "new".into());
+    let arguments = json!({"source": "a.txt", "target": "b.txt"});
+    let failure = call(&files, "move", arguments).await.unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "a.txt was copied to b.txt, but it has changed since then and was kept."
+    );
+    let stored = lock(&drive.files);
+    assert_eq!(stored[&source], "new");
+    assert_eq!(stored[&format!("{HOME_FOLDER}b.txt")], "old");
+}
+
+#[tokio::test]
 async fn an_edit_replaces_a_text_that_occurs_once_or_all_occurrences() {
     let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.txt"), "a b a".into());
