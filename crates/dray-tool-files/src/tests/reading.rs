@@ -238,6 +238,46 @@ async fn a_document_is_read_from_any_location_and_its_frame_stays_complete() {
 }
 
 #[tokio::test]
+async fn a_path_below_files_is_one_of_the_sandbox_where_dial_has_no_such_file() {
+    for has_dial in [false, true] {
+        let mut fixture = FilesFixture::new().await;
+        if has_dial {
+            let drive = fixture.drive();
+            lock(&drive.files).insert("files/b/known.pdf".to_owned(), "%PDF".into());
+        }
+        fixture.bind(false).await;
+        fixture.holds("files/b/a.pdf", b"abc", |_| {}).await;
+        let requests = fixture
+            .serve(|_: &v1::ReadAttachmentRequest| {
+                Ok(v1::ReadAttachmentReply {
+                    output: Some(inline("text")),
+                    ..v1::ReadAttachmentReply::default()
+                })
+            })
+            .await;
+        let files = fixture.turn();
+        let source = async |path: &str| {
+            let read = call(&files, "read_attachment", json!({"file_path": path})).await;
+            assert_eq!(read.unwrap().content, "text");
+            let requests = lock(&requests);
+            let source = requests.last().unwrap().1.source.clone().unwrap();
+            source.source.unwrap()
+        };
+        assert!(
+            matches!(source("files/b/a.pdf").await, document_source::Source::Sandbox(place) if place.path == b"files/b/a.pdf")
+        );
+        if has_dial {
+            for path in ["files/b/known.pdf", "files/b/none.pdf"] {
+                assert!(
+                    matches!(source(path).await, document_source::Source::Url(url) if url == path),
+                    "{path}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn content_in_a_message_obeys_the_limit_of_the_read() {
     let fixture = FilesFixture::new().await;
     let read = async |limit| {

@@ -1,12 +1,14 @@
 //! Tools that read: `read_attachment`, `read_files`, `sandbox_fetch_user_file`. The model gets the reader's text
 //! unchanged, including its frame.
 
+use dray_proto::tagged;
 use dray_proto::v1::{self, document_source};
 use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, UrlClass};
 use dray_types::{ByteSize, Claim};
 use serde_json::{Value, json};
 
 use super::super::ask::PeerService;
+use super::super::drive::DriveError;
 use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{required_argument, tool_declaration};
@@ -132,7 +134,11 @@ async fn locate_document(
     if let Some(claim) = claim {
         return Ok((document_source::Source::Claim(claim.into()), String::new()));
     }
-    match files.scope.services.classify(path) {
+    let class = match files.scope.services.classify(path) {
+        UrlClass::Dial if is_sandbox_path(files, path).await => UrlClass::Unsupported,
+        class => class,
+    };
+    match class {
         UrlClass::Dial => {
             let url = files
                 .scope
@@ -167,6 +173,34 @@ async fn locate_document(
              http(s) URL.",
         )),
     }
+}
+
+/// Whether a text that looks like a path of DIAL, `files/…`, is a path of the sandbox: without DIAL, or if only the
+/// sandbox has such a file.
+async fn is_sandbox_path(files: &TurnFiles, path: &str) -> bool {
+    let services = &files.scope.services;
+    let Some(drive) = &services.drive else {
+        return true;
+    };
+    // An absolute URL names DIAL alone.
+    if path.contains("://") {
+        return false;
+    }
+    let Ok(sandbox) = files.session.sandbox().await else {
+        return false;
+    };
+    let url = services.dial_path(path).unwrap_or_default();
+    match drive.metadata(&files.scope.caller, &url).await {
+        Ok(item) if item.is_folder() => {}
+        Err(DriveError::NotFound | DriveError::Denied | DriveError::Invalid) => {}
+        Ok(_) | Err(_) => return false,
+    }
+    let meta = files
+        .scope
+        .meta(services.config.call_timeout.as_duration());
+    let request = tagged::lookup_request(sandbox, path);
+    let found = services.ask(PeerService::Sandbox, &meta, &request).await;
+    found.is_ok()
 }
 
 pub(super) async fn read_files(
