@@ -4,6 +4,7 @@ mod argument_links;
 mod dial_files;
 mod fixture;
 mod keeping;
+mod locating;
 mod names;
 mod offloading;
 mod outgoing;
