@@ -82,7 +82,7 @@ pub fn decode_data_url(url: &str, limit: u64) -> Result<InlineData, InvalidDataU
 }
 
 /// Decodes base64 with or without padding; white space in it is ignored. `None` for other characters.
-pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub fn decode_base64(text: &str) -> Option<Vec<u8>> {
     LENIENT_BASE64
         .decode(without_white_space(text.bytes()))
         .ok()

@@ -72,6 +72,8 @@ pub struct FakeDial {
     pub sign_ins: Mutex<Vec<Vec<String>>>,
     /// Content of the files, by path.
     pub files: Mutex<BTreeMap<String, Bytes>>,
+    /// Content that files get when their next download has begun, by path.
+    pub changes_after_download: Mutex<BTreeMap<String, Bytes>>,
     /// Number of bytes by which the reported length of an upload is too small.
     pub unreported_bytes: Mutex<u64>,
 }
@@ -106,6 +108,7 @@ impl FakeDial {
             sign_in_outcomes: Vec::new(),
             sign_ins: Mutex::default(),
             files: Mutex::default(),
+            changes_after_download: Mutex::default(),
             unreported_bytes: Mutex::default(),
         }
     }
@@ -296,6 +299,9 @@ impl DialPort for FakeDial {
     async fn download(&self, _: &Caller, file: &FileUrl, _: u64) -> Result<ByteStream, Error> {
         // The limit is ignored, because code that reads files has to handle wrong lengths.
         let content = self.content(file)?;
+        if let Some(changed) = lock(&self.changes_after_download).remove(file.as_str()) {
+            lock(&self.files).insert(file.as_str().to_owned(), changed);
+        }
         Ok(stream::iter([Ok(content)]).boxed())
     }
 
@@ -334,8 +340,14 @@ impl DialPort for FakeDial {
         Ok(stored)
     }
 
-    async fn delete(&self, _: &Caller, file: &FileUrl) -> Result<(), Error> {
-        let known = lock(&self.files).remove(file.as_str());
-        known.map(|_| ()).ok_or_else(|| Error::refused(404))
+    async fn delete(&self, _: &Caller, file: &FileUrl, etag: Option<&str>) -> Result<(), Error> {
+        let mut files = lock(&self.files);
+        let known = files.get(file.as_str());
+        let known = known.ok_or_else(|| Error::refused(404))?;
+        if etag.is_some_and(|etag| Sha256Digest::of(known).to_hex() != etag) {
+            return Err(Error::refused(412));
+        }
+        files.remove(file.as_str());
+        Ok(())
     }
 }

@@ -237,10 +237,22 @@ impl DialClient {
         Ok(stored.normalized())
     }
 
-    /// Deletes a file in any state. Never retried.
-    pub async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
-        self.send(self.request(caller, HttpMethod::Delete, &format!("v1/{file}")))
-            .await?;
+    /// Deletes a file, in any state or only in the one with this `etag`. Never retried.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the file is in another state, and the errors of any call.
+    pub async fn delete(
+        &self,
+        caller: &Caller,
+        file: &FileUrl,
+        etag: Option<&str>,
+    ) -> Result<(), Error> {
+        let mut request = self.request(caller, HttpMethod::Delete, &format!("v1/{file}"));
+        if let Some(etag) = etag {
+            request = request.header("if-match", etag);
+        }
+        self.send(request).await?;
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ pub mod signin;
 mod user;
 
 pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
-pub use data_url::{InlineData, InvalidDataUrl, decode_data_url};
+pub use data_url::{InlineData, InvalidDataUrl, decode_base64, decode_data_url};
 pub use error::{Error, ErrorKind};
 pub use inline::{decode_attachment_data, inline_bytes};
 pub use origin::{DialFolder, DialOrigin, FileUrl, InvalidOrigin, UrlClass};

@@ -96,8 +96,13 @@ pub trait DialPort: fmt::Debug + Send + Sync {
         condition: &UploadCondition,
     ) -> Result<FileMetadata, Error>;
 
-    /// Deletes a file in any state, once.
-    async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error>;
+    /// Deletes a file, in any state or only in the one with this `etag`, once.
+    async fn delete(
+        &self,
+        caller: &Caller,
+        file: &FileUrl,
+        etag: Option<&str>,
+    ) -> Result<(), Error>;
 }
 
 // `Self::name` is the client's own method: inherent methods have priority over trait methods.
@@ -194,7 +199,12 @@ impl DialPort for DialClient {
         Self::upload(self, caller, file, media_type, size, body, condition).await
     }
 
-    async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
-        Self::delete(self, caller, file).await
+    async fn delete(
+        &self,
+        caller: &Caller,
+        file: &FileUrl,
+        etag: Option<&str>,
+    ) -> Result<(), Error> {
+        Self::delete(self, caller, file, etag).await
     }
 }

@@ -4,6 +4,7 @@
 //! - [`name`] makes names safe for files, displays, prompts, headers and object keys.
 //! - [`media::extract_with`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
 //! - [`mod@line`] writes the lines that list uploads for an agent.
+//! - [`defang::defang`] and [`escape::escape_path`] make texts and paths of others safe for a model.
 //! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts for people; [`size`] formats sizes.
 //!
 //! The functions do no I/O: to find out which paths exist, they call a closure of the caller. A clean name is not a
@@ -18,6 +19,8 @@
 
 pub mod caption;
 mod chars;
+pub mod defang;
+pub mod escape;
 pub mod line;
 pub mod media;
 pub mod name;

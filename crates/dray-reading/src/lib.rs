@@ -23,7 +23,6 @@
 //! ```
 
 pub mod cache;
-pub mod defang;
 pub mod find;
 pub mod frame;
 pub mod message;
@@ -36,3 +35,5 @@ pub mod request;
 pub mod summary;
 pub mod worker;
 pub mod workspace;
+
+pub use dray_presentation::defang;

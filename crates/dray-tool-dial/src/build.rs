@@ -9,7 +9,8 @@ use dray_agent::manifest::tool::{DeploymentTool, DescribedDeployment};
 use dray_agent::manifest::toolset::DialDeployment;
 use dray_dial::{DialPort, Error, ErrorKind};
 use dray_tool::{
-    CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
+    CallRules, FileIds, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming,
+    timeout,
 };
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
@@ -194,6 +195,7 @@ pub(crate) fn deployment_tool(
                 .or(prefix.timeout_seconds)
                 .and_then(timeout::from_seconds),
             by_reference: vec![attachment::ATTACHMENT_PARAMETER.to_owned()],
+            file_ids: FileIds::Addresses,
             hidden: common.hidden_from_model,
             ..CallRules::default()
         },

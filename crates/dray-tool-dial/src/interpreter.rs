@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use dray_agent::manifest::tool::Common;
 use dray_dial::{DialPort, Error, ErrorKind, InterpreterAction};
 use dray_tool::{
-    CallRules, HandledFailure, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure,
+    CallRules, FileIds, HandledFailure, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure,
     ToolOutput, Turn, timeout,
 };
 use serde_json::{Map, Value, json};
@@ -51,6 +51,7 @@ pub fn new_interpreter(
             display: common.display.clone().unwrap_or_default(),
             timeout: common.timeout_seconds.and_then(timeout::from_seconds),
             by_reference: vec![attachment::ATTACHMENT_PARAMETER.to_owned()],
+            file_ids: FileIds::Addresses,
             hidden: common.hidden_from_model,
             ..CallRules::default()
         },

@@ -18,7 +18,7 @@ use super::storage::STORED_NAME_FIELD;
 use super::stored_names::StoredNames;
 
 /// Largest context that is accepted.
-const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
+pub(super) const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
 /// Number of messages in the context: all of them.
 const ALL_MESSAGES: u64 = 1 << 20;
 /// How the model reads files beyond the limit of one message.
@@ -192,82 +192,6 @@ impl ContextBuilder {
                     None => (None, url),
                 }
             }
-        }
-    }
-
-    /// Replaces ids by fresh URLs in the arguments of a tool that accepts URLs. No request is sent if no argument is an
-    /// id.
-    ///
-    /// # Errors
-    ///
-    /// The reader cannot be reached.
-    pub(super) async fn substitute(
-        &self,
-        mut arguments: Map<String, Value>,
-    ) -> Result<Map<String, Value>, ToolFailure> {
-        arguments
-            .values_mut()
-            .for_each(|value| self.replace_names_by_ids(value));
-        if !self.catalog.has_files() || !arguments.values().any(|value| self.names_a_file(value)) {
-            return Ok(arguments);
-        }
-        let services = &self.scope.services;
-        let bytes = Value::Object(arguments).to_string();
-        let request = v1::SubstituteIdsRequest {
-            catalog: Some(
-                services
-                    .content(self.catalog.json(), "application/json")
-                    .await?,
-            ),
-            arguments: Some(services.content(bytes.into(), "application/json").await?),
-            // 0 means two hours, longer than any call of a tool.
-            link_seconds: 0,
-        };
-        let time = services.config.call_timeout.as_duration();
-        let reply = services
-            .ask(PeerService::Documents, &self.scope.meta(time), &request)
-            .await?;
-        let done = services
-            .read(
-                PeerService::Documents,
-                reply.arguments,
-                MAX_CONTEXT_BYTES,
-                time,
-            )
-            .await?;
-        serde_json::from_slice(&done)
-            .map_err(|_| CallFailure::Malformed(PeerService::Documents).into())
-    }
-
-    /// Replaces the stable name of a file, which the model uses for stored files, by its id. A name that does not
-    /// belong to this conversation is not changed.
-    fn replace_names_by_ids(&self, value: &mut Value) {
-        match value {
-            Value::String(text) if text.starts_with(NAME_PREFIX) => {
-                let Some((sha256, size)) = self.names.checked_name(text) else {
-                    return;
-                };
-                let key = key_of(&sha256, size);
-                if let Some(id) = self.catalog.id_of_key(&key) {
-                    *text = id;
-                }
-            }
-            Value::Array(items) => items
-                .iter_mut()
-                .for_each(|item| self.replace_names_by_ids(item)),
-            Value::Object(members) => members
-                .values_mut()
-                .for_each(|member| self.replace_names_by_ids(member)),
-            _ => {}
-        }
-    }
-
-    fn names_a_file(&self, value: &Value) -> bool {
-        match value {
-            Value::String(text) => self.catalog.entry(text).is_some(),
-            Value::Array(items) => items.iter().any(|item| self.names_a_file(item)),
-            Value::Object(members) => members.values().any(|member| self.names_a_file(member)),
-            _ => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tools for the files of DIAL (quickapps 43.1). Paths are relative to the app's own folder and never leave it. An edit
 //! fails if the file changed since it was read, and no file is overwritten unless that is requested.
 
+mod lines;
 mod path;
 mod search;
 mod work;
@@ -11,7 +12,7 @@ use async_trait::async_trait;
 use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
-use super::scope::time_left;
+use super::scope::{TurnScope, time_left};
 use super::tools::tool_declaration;
 use super::turn::TurnFiles;
 
@@ -85,6 +86,7 @@ impl DialFileToolKind {
                 json!({
                     "path": file,
                     "start": {"type": "integer", "minimum": 1, "description": "First line; 1 by default."},
+                    "start_byte": {"type": "integer", "minimum": 1, "description": "First byte of that line, to read on in a long one; 1 by default."},
                     "count": {"type": "integer", "minimum": 1, "description": "How many lines; 200 by default."},
                 }),
                 &["path"],
@@ -202,6 +204,17 @@ impl Tool for DialFileTool {
             Err(_elapsed) => Err(ToolFailure::TimedOut),
         }
     }
+}
+
+/// The URL of the app's own file at a relative path; `None` if there is none, or the model has no tools over them.
+pub(super) async fn app_file_url(scope: &TurnScope, path: &str) -> Option<String> {
+    let drive = scope.services.drive.as_ref();
+    let drive = drive.filter(|_| scope.reads_drive())?;
+    let relative = path::relative_path(path, false)?;
+    let home = drive.home(&scope.caller).await.ok()?;
+    let url = format!("{home}{relative}");
+    let item = drive.metadata(&scope.caller, &url).await.ok()?;
+    (!item.is_folder()).then_some(url)
 }
 
 /// A number of the arguments; models write it as text as well.

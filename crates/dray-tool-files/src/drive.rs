@@ -146,9 +146,14 @@ impl Drive {
         Ok(upload.await?)
     }
 
-    /// Removes a file regardless of its state.
-    pub(crate) async fn delete(&self, caller: &Caller, url: &str) -> Result<(), DriveError> {
-        Ok(self.0.delete(caller, &file_url(url)?).await?)
+    /// Removes a file, regardless of its state or only in the one with this `etag`.
+    pub(crate) async fn delete(
+        &self,
+        caller: &Caller,
+        url: &str,
+        etag: Option<&str>,
+    ) -> Result<(), DriveError> {
+        Ok(self.0.delete(caller, &file_url(url)?, etag).await?)
     }
 }
 

@@ -26,6 +26,7 @@
 //! assert!(sentence.contains("3 bytes, over the 2-byte file size limit"));
 //! ```
 
+mod argument_links;
 mod ask;
 pub mod catalog;
 pub mod config;
@@ -43,6 +44,7 @@ pub mod offload;
 mod outgoing;
 mod resolve;
 mod scope;
+mod sent_files;
 mod services;
 mod session;
 mod single_flight;

@@ -12,6 +12,7 @@ use dray_types::Claim;
 use super::ask::CallFailure;
 use super::catalog::ConversationCatalog;
 use super::data::refused_data_sentence;
+use super::dial_files::app_file_url;
 use super::drive::DriveError;
 use super::fetched::fetch;
 use super::scope::TurnScope;
@@ -112,10 +113,13 @@ impl FileLoader {
                         .store_bytes(inline.bytes, &inline.media_type, &name);
                 Ok((stored.await?, name))
             }
-            UrlClass::Unsupported => Err(ToolFailure::parameter(
-                parameter,
-                UrlClass::unsupported_sentence(url),
-            )),
+            UrlClass::Unsupported => match app_file_url(&self.scope, url).await {
+                Some(url) => self.downloaded(parameter, &url, limit).await,
+                None => Err(ToolFailure::parameter(
+                    parameter,
+                    UrlClass::unsupported_sentence(url),
+                )),
+            },
         }
     }
 

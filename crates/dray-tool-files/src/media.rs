@@ -78,7 +78,7 @@ impl MediaTagFilter {
         if !files.is_empty() {
             note_real_paths(&self.scope, &self.session, &self.delivery).await;
         }
-        files.retain(|path| !self.delivery.was_sent(path.as_bytes()));
+        files.retain(|path| !self.delivery.sent.has(path.as_bytes()));
         let mut rest = FilteredRest {
             text,
             attachments: Vec::new(),
@@ -156,7 +156,8 @@ impl MediaTagFilter {
 /// path that no longer exists causes no delay.
 async fn note_real_paths(scope: &TurnScope, session: &SessionBinding, delivery: &FileDelivery) {
     let jobs: Vec<_> = delivery
-        .sent_paths()
+        .sent
+        .paths()
         .into_iter()
         .filter_map(|path| String::from_utf8(path).ok())
         .take(MAX_TAGGED_PATHS)
@@ -167,7 +168,7 @@ async fn note_real_paths(scope: &TurnScope, session: &SessionBinding, delivery: 
         .collect()
         .await;
     let real = lookups.into_iter().flatten().filter_map(|(_, real)| real);
-    delivery.note_sent(real.map(String::into_bytes));
+    delivery.sent.note(real.map(String::into_bytes));
 }
 
 /// The real path behind a path; `None` when it does not exist or is not allowed.

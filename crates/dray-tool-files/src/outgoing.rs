@@ -4,11 +4,10 @@
 //! Only proven files count as delivered: size and SHA-256 of the file from the sandbox must equal those of the stored
 //! one.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dray_agent::message::Attachment;
+use dray_agent::message::{Attachment, Message};
 use dray_media_type::kind;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, FileState};
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 use super::ask::PeerService;
 use super::export::copy_out;
 use super::scope::TurnScope;
+use super::sent_files::SentFiles;
 use super::session::SessionBinding;
 use super::storage::{TurnStorage, media_type};
 
@@ -60,9 +60,8 @@ pub struct FileDelivery {
     scope: Arc<TurnScope>,
     session: Arc<SessionBinding>,
     storage: Arc<TurnStorage>,
-    /// Paths that were or are being sent to the user in this turn, both as the model wrote them and as the sandbox
-    /// resolved them.
-    sent: Mutex<BTreeSet<Vec<u8>>>,
+    /// Files that were or are being sent to the user in this turn.
+    pub(super) sent: SentFiles,
 }
 
 impl FileDelivery {
@@ -76,42 +75,18 @@ impl FileDelivery {
             scope,
             session,
             storage,
-            sent: Mutex::default(),
+            sent: SentFiles::default(),
         }
     }
 
-    /// Records paths of an accepted delivery, and returns those that were not recorded before.
-    fn note_accepted(&self, paths: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let new_paths = paths.iter().filter(|path| sent.insert((*path).clone()));
-        new_paths.cloned().collect()
+    /// Records the files that the rounds after the user's last message sent, in an earlier request or by another agent.
+    pub fn note_rounds(&self, messages: &[Message]) {
+        self.sent.note_rounds(messages);
     }
 
-    /// Removes paths whose files did not arrive and will not.
-    fn forget_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        for path in paths {
-            sent.remove(&path);
-        }
-    }
-
-    /// Records paths of files that a person has received.
-    pub(super) fn note_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        // Stored files have no path in the sandbox.
-        sent.extend(paths.into_iter().filter(|path| !path.is_empty()));
-    }
-
-    /// Paths of files that a person has received, or may receive, in this turn.
-    pub(super) fn sent_paths(&self) -> BTreeSet<Vec<u8>> {
-        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.clone()
-    }
-
-    /// Whether a person has received the file at this path in this turn, or may receive it.
-    pub(super) fn was_sent(&self, path: &[u8]) -> bool {
-        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.contains(path)
+    /// Records the files that an earlier agent of the turn sent.
+    pub fn take_over(&self, earlier: &Self) {
+        self.sent.note(earlier.sent.paths());
     }
 
     /// Sends files. `step` identifies the call within the turn, so that a repeated turn does not send a file twice.
@@ -160,25 +135,30 @@ impl FileDelivery {
             .with_operation(operation);
         let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
         // From now on the files may arrive, even if their outcome is never learned.
-        let new_paths = self.note_accepted(&request.paths);
+        let new_paths = self.sent.note_accepted(&request.paths);
         let id = accepted.delivery_id;
         loop {
             // The last wait ends before the timeout of the tool, so that the model gets a result and not a timeout.
             let wait = remaining()
                 .saturating_sub(RESPONSE_GRACE)
                 .min(MAX_OUTCOME_WAIT);
-            let request = v1::DeliveryOutcomeRequest {
+            let outcome_request = v1::DeliveryOutcomeRequest {
                 delivery_id: id.clone(),
                 wait_ms: whole_millis(wait),
             };
             let meta = self.scope.meta((wait + RESPONSE_GRACE).min(remaining()));
-            let reply = services.ask(PeerService::Delivery, &meta, &request);
+            let reply = services.ask(PeerService::Delivery, &meta, &outcome_request);
             match reply.await {
                 Ok(report) if report.finished => {
+                    if !is_about(&report, &request) {
+                        self.sent.forget(new_paths);
+                        return Err(other_delivery_failure());
+                    }
                     let failed = report.files.iter().filter(|file| has_failed(file));
                     let failed = failed.map(|file| file.path.clone());
                     // An earlier delivery of the turn may have shown the same file.
-                    self.forget_sent(failed.filter(|path| new_paths.contains(path)));
+                    self.sent
+                        .forget(failed.filter(|path| new_paths.contains(path)));
                     return self.check_report(&report);
                 }
                 Ok(_) if remaining() > RESPONSE_GRACE => {}
@@ -212,7 +192,7 @@ impl FileDelivery {
             ))
             .into());
         }
-        self.note_sent(
+        self.sent.note(
             report
                 .files
                 .iter()
@@ -247,7 +227,7 @@ impl FileDelivery {
                     let attached = self.attach_claim(&copied.claim, &copied.name, path).await;
                     if attached.is_ok() {
                         // Both spellings are noted: the model may use either in a `MEDIA:` tag later in the turn.
-                        self.note_sent([path.clone(), copied.real_path]);
+                        self.sent.note([path.clone(), copied.real_path]);
                     }
                     attached
                 }
@@ -357,6 +337,29 @@ fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
         stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
     // A record of an older version may lack the receipt or the claim; the digest is always required.
     file.sha256.len() == 32 && copied && stored
+}
+
+/// Whether a report is about the files of this request, and not about those of an earlier one with the same id.
+fn is_about(report: &v1::DeliveryReport, request: &v1::SendFileRequested) -> bool {
+    let is_stored_content = |file: &v1::DeliveredFile| {
+        let artifacts = request
+            .claims
+            .iter()
+            .filter_map(|claim| claim.artifact.as_ref());
+        let mut digests = artifacts.map(|artifact| &artifact.sha256);
+        file.sha256.is_empty() || digests.any(|digest| *digest == file.sha256)
+    };
+    report.files.iter().all(|file| match file.path.as_slice() {
+        [] => is_stored_content(file),
+        path => request.paths.iter().any(|requested| requested == path),
+    })
+}
+
+fn other_delivery_failure() -> ToolFailure {
+    HandledFailure::new(
+        "These files were not sent: a delivery of other files has the same id. Call the tool again.",
+    )
+    .into()
 }
 
 /// Whether a file did not arrive and will not, so that a tag may send it again.

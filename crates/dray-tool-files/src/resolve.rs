@@ -92,6 +92,10 @@ impl ArgumentResolver for ReferenceResolver<'_> {
     ) -> Result<Map<String, Value>, ToolFailure> {
         self.context.substitute(arguments).await
     }
+
+    fn replace_ids_by_addresses(&self, argument: &mut Value) {
+        self.context.replace_ids_by_addresses(argument);
+    }
 }
 
 fn garbled_reply_failure() -> ToolFailure {

@@ -18,6 +18,7 @@ use dray_tool::{
 use serde_json::{Value, json};
 
 use super::turn::TurnFiles;
+pub(super) use send_file::SEND_FILE_TOOL;
 
 /// The tools of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use dray_agent::manifest::call::{AttachmentRules, Fallback};
 use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp};
 use dray_dial::signin::SignIn;
 use dray_tool::{
-    CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
+    CallRules, FileIds, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming,
+    timeout,
 };
 use futures_util::future::join_all;
 
@@ -291,7 +292,7 @@ fn set_tools(
                 .timeout_seconds
                 .and_then(timeout::from_seconds),
             by_reference: files,
-            takes_links: true,
+            file_ids: FileIds::Links,
             hidden: shared.hidden.iter().any(|name| *name == offered.name),
             ..CallRules::default()
         };

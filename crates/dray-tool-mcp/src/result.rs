@@ -1,11 +1,11 @@
 //! The result of a call (quickapps 27.3): texts for the model, and files stored where the client can fetch them.
-//! Content that is not supported is replaced by a sentence for the model.
+//! Content that is not supported, and a file that cannot be read or stored, is replaced by a sentence for the model: the
+//! tool has run, so the call is not reported as failed.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::Attachment;
+use dray_dial::decode_base64;
 use dray_tool::{FileStorage, HandledFailure, ToolFailure, ToolOutput, matching};
 use dray_types::terminal::printable_text;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
@@ -17,6 +17,9 @@ const MAX_LINKED_RESOURCES: usize = 16;
 
 /// Most files of one result, those behind links included.
 const MAX_RESULT_FILES: usize = 64;
+
+/// Files that cannot be stored, after which no more are tried: each may take the store's whole timeout.
+const MAX_STORE_FAILURES: usize = 3;
 
 /// Names for files of one call.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ struct ResultFiles<'a> {
     attachments: Vec<Attachment>,
     /// Number of files above the limit, which are not stored.
     omitted: usize,
+    /// Number of files that could not be stored.
+    lost: usize,
 }
 
 impl ResultFiles<'_> {
@@ -55,26 +60,44 @@ impl ResultFiles<'_> {
     }
 
     /// Stores a file of a supported type. Only stored files get a name, so that the numbers have no gaps.
-    async fn add(&mut self, media_type: &str, bytes: Bytes) -> Result<(), ToolFailure> {
+    async fn add(&mut self, media_type: &str, bytes: Bytes) {
         if !self.has_room() {
             self.omitted += 1;
-            return Ok(());
+            return;
         }
-        let name = self.names.next(media_type);
-        let mut attachment = self.storage.keep(&name, media_type, bytes).await?;
-        attachment.kind.get_or_insert_with(|| media_type.to_owned());
-        self.attachments.push(attachment);
-        Ok(())
+        if self.lost >= MAX_STORE_FAILURES {
+            self.lost += 1;
+            return;
+        }
+        let (name, size) = (self.names.next(media_type), bytes.len());
+        match self.storage.keep(&name, media_type, bytes).await {
+            Ok(mut attachment) => {
+                attachment.kind.get_or_insert_with(|| media_type.to_owned());
+                self.attachments.push(attachment);
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, media_type, size, "a file of an MCP server cannot be stored");
+                self.names.count -= 1;
+                self.lost += 1;
+            }
+        }
     }
 
-    /// The sentence for the model about the files that are not stored.
-    fn omission(&self) -> Option<String> {
-        let omitted = self.omitted;
-        (omitted > 0).then(|| {
+    /// Sentences for the model about the files that are not stored.
+    fn notices(&self) -> impl Iterator<Item = String> {
+        let (omitted, lost) = (self.omitted, self.lost);
+        let omitted = (omitted > 0).then(|| {
             format!(
                 "(The tool also returned {omitted} further files. A result has at most {MAX_RESULT_FILES}.)"
             )
-        })
+        });
+        let lost = (lost > 0).then(|| {
+            format!(
+                "(The tool also returned files, of which {lost} could not be stored. The tool has run: do not call it again \
+                 only for them.)"
+            )
+        });
+        omitted.into_iter().chain(lost)
     }
 }
 
@@ -93,17 +116,18 @@ pub(crate) async fn result_output(
         storage,
         attachments: Vec::new(),
         omitted: 0,
+        lost: 0,
     };
-    let mut links_left = match result.is_error {
-        Some(true) => 0,
-        _ => MAX_LINKED_RESOURCES,
-    };
+    let is_error = result.is_error == Some(true);
+    let mut links_left = if is_error { 0 } else { MAX_LINKED_RESOURCES };
     for block in result.content {
-        match read_block(block, &tool)? {
+        match read_block(block) {
             ResultBlock::Text(text) => texts.push(text),
             ResultBlock::File(media_type, bytes) => {
-                if is_supported(rules, &media_type) {
-                    files.add(&media_type, bytes).await?;
+                if is_error {
+                    // A failure has no files.
+                } else if is_supported(rules, &media_type) {
+                    files.add(&media_type, bytes).await;
                 } else {
                     texts.push(format!(
                         "(The tool also returned {media_type} content, which this agent does not take.)"
@@ -115,15 +139,14 @@ pub(crate) async fn result_output(
                 let is_read =
                     links_left > 0 && files.has_room() && is_readable(&link, rules, server);
                 links_left -= usize::from(is_read);
-                for (media_type, bytes) in linked_files(&link, &tool, is_read, server).await {
+                for (media_type, bytes) in linked_files(&link, is_read, server).await {
                     if is_supported(rules, &media_type) {
-                        files.add(&media_type, bytes).await?;
+                        files.add(&media_type, bytes).await;
                     }
                 }
             }
         }
     }
-    texts.extend(files.omission());
     let mut kind = "text/plain";
     // Servers repeat structured content as text for older clients (MCP 2025-06-18).
     if texts.is_empty()
@@ -132,8 +155,12 @@ pub(crate) async fn result_output(
         kind = "application/json";
         texts.push(structured.to_string());
     }
+    for notice in files.notices() {
+        kind = "text/plain";
+        texts.push(notice);
+    }
     let content = texts.join("\n\n");
-    if result.is_error == Some(true) {
+    if is_error {
         return Err(failed_call(content, &tool));
     }
     Ok(ToolOutput {
@@ -176,7 +203,6 @@ fn is_readable(link: &Resource, rules: &AttachmentRules, server: &ServerTarget) 
 /// The contents of a linked resource with their types; none when it cannot be read, since the call itself succeeded.
 async fn linked_files(
     link: &Resource,
-    tool: &str,
     is_read: bool,
     server: &ServerTarget,
 ) -> Vec<(String, Bytes)> {
@@ -190,12 +216,10 @@ async fn linked_files(
             return Vec::new();
         }
     };
-    let blocks = contents
-        .into_iter()
-        .map(|resource| read_resource(resource, tool));
+    let blocks = contents.into_iter().map(read_resource);
     let files = blocks.filter_map(|block| match block {
-        Ok(ResultBlock::File(media_type, bytes)) => Some((media_type, bytes)),
-        _ => None,
+        ResultBlock::File(media_type, bytes) => Some((media_type, bytes)),
+        ResultBlock::Text(_) | ResultBlock::Link(_) => None,
     });
     files.collect()
 }
@@ -206,48 +230,44 @@ enum ResultBlock {
     Link(Box<Resource>),
 }
 
-fn read_block(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
+fn read_block(block: ContentBlock) -> ResultBlock {
     match block {
-        ContentBlock::Text(text) => Ok(ResultBlock::Text(text.text)),
-        ContentBlock::Image(image) => decode_file(image.mime_type, &image.data, tool),
-        ContentBlock::Audio(audio) => decode_file(audio.mime_type, &audio.data, tool),
-        ContentBlock::Resource(embedded) => read_resource(embedded.resource, tool),
-        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Link(Box::new(link))),
-        _ => Ok(ResultBlock::Text(
-            "(The tool also returned content of an unknown form.)".to_owned(),
-        )),
+        ContentBlock::Text(text) => ResultBlock::Text(text.text),
+        ContentBlock::Image(image) => decode_file(image.mime_type, &image.data),
+        ContentBlock::Audio(audio) => decode_file(audio.mime_type, &audio.data),
+        ContentBlock::Resource(embedded) => read_resource(embedded.resource),
+        ContentBlock::ResourceLink(link) => ResultBlock::Link(Box::new(link)),
+        _ => ResultBlock::Text("(The tool also returned content of an unknown form.)".to_owned()),
     }
 }
 
-fn read_resource(contents: ResourceContents, tool: &str) -> Result<ResultBlock, ToolFailure> {
+fn read_resource(contents: ResourceContents) -> ResultBlock {
     match contents {
         ResourceContents::TextResourceContents {
             mime_type, text, ..
         } => {
             // The server decides whether a resource has a type (MCP).
             let media_type = mime_type.unwrap_or_else(|| "text/plain".to_owned());
-            Ok(ResultBlock::File(media_type, text.into()))
+            ResultBlock::File(media_type, text.into())
         }
         ResourceContents::BlobResourceContents {
             mime_type, blob, ..
         } => {
             let unknown = || "application/octet-stream".to_owned();
-            decode_file(mime_type.unwrap_or_else(unknown), &blob, tool)
+            decode_file(mime_type.unwrap_or_else(unknown), &blob)
         }
-        _ => Ok(ResultBlock::Text(
-            "(The tool also returned a resource of an unknown form.)".to_owned(),
-        )),
+        _ => {
+            ResultBlock::Text("(The tool also returned a resource of an unknown form.)".to_owned())
+        }
     }
 }
 
-fn decode_file(media_type: String, data: &str, tool: &str) -> Result<ResultBlock, ToolFailure> {
-    match BASE64_STANDARD.decode(data.trim()) {
-        Ok(bytes) => Ok(ResultBlock::File(media_type, bytes.into())),
-        Err(error) => Err(HandledFailure::new(format!(
-            "Error calling MCP tool '{tool}': a file of its answer is not base64"
-        ))
-        .because(error)
-        .into()),
+fn decode_file(media_type: String, data: &str) -> ResultBlock {
+    match decode_base64(data) {
+        Some(bytes) => ResultBlock::File(media_type, bytes.into()),
+        None => ResultBlock::Text(format!(
+            "(The tool also returned a file of type {media_type} whose content is not base64.)"
+        )),
     }
 }
 

@@ -14,5 +14,6 @@ mod oauth;
 mod pool;
 mod program;
 mod python;
+mod results;
 mod support;
 mod workload;

@@ -144,26 +144,72 @@ fn fill_address(
         .map_err(|key| HandledFailure::new(format!("Missing required URL parameter: {key}")))?;
     // Authors may write dots, but values must not add any (path traversal).
     if place::dot_segments(&url) > place::dot_segments(template) {
-        let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
         let reason = "a part of the path must not be `.` or `..`";
-        return Err(ToolFailure::parameter(name, reason));
+        return Err(ToolFailure::parameter(
+            dotted_arguments(template, path, &url),
+            reason,
+        ));
     }
     Ok(url)
+}
+
+/// The names of the arguments whose values add dot segments to this address, alone or together.
+fn dotted_arguments(template: &str, path: &[(&ArgumentSlot, Option<String>)], url: &str) -> String {
+    let adds_dots = |changed: &ArgumentSlot| {
+        let value = |key: &str| {
+            let (_, text) = path.iter().find(|(slot, _)| slot.key == key)?;
+            Some(if key == changed.key {
+                Some("x")
+            } else {
+                text.as_deref()
+            })
+        };
+        place::fill_template(template, value)
+            .is_ok_and(|other| place::dot_segments(&other) < place::dot_segments(url))
+    };
+    let slots = path.iter().map(|(slot, _)| slot);
+    let names: Vec<_> = slots
+        .filter(|slot| adds_dots(slot))
+        .map(|slot| slot.argument.as_str())
+        .collect();
+    names.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_value_adds_no_dots_to_a_path_that_has_some() {
-        let slot = ArgumentSlot {
-            argument: "name".to_owned(),
+    fn path_slot(name: &str) -> ArgumentSlot {
+        ArgumentSlot {
+            argument: name.to_owned(),
             location: ParameterLocation::Url,
-            key: "name".to_owned(),
+            key: name.to_owned(),
             constant: None,
             default: None,
+        }
+    }
+
+    #[test]
+    fn dots_are_reported_under_the_names_of_the_arguments_that_have_them() {
+        let slots = ["tenant", "name", "ending"].map(path_slot);
+        let reported = |template: &str, values: [&str; 3]| {
+            let values = values.map(|value| Some(value.to_owned()));
+            let path: Vec<_> = slots.iter().zip(values).collect();
+            match fill_address(template, &path) {
+                Err(ToolFailure::Parameter { name, .. }) => name,
+                other => panic!("{other:?}"),
+            }
         };
+        let separate = "https://h.example/{tenant}/{name}/{ending}";
+        assert_eq!(reported(separate, ["acme", "..", "x"]), "name");
+        assert_eq!(reported(separate, [".", "x", ".."]), "tenant, ending");
+        let joined = "https://h.example/{tenant}/{name}{ending}";
+        assert_eq!(reported(joined, ["acme", ".", "."]), "name, ending");
+    }
+
+    #[test]
+    fn a_value_adds_no_dots_to_a_path_that_has_some() {
+        let slot = path_slot("name");
         let fill = |template: &str, value: &str| {
             fill_address(template, &[(&slot, Some(value.to_owned()))])
         };

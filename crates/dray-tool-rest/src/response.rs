@@ -95,13 +95,12 @@ impl ResponseRules {
         let attachment = match storage.keep(&title, &kind, bytes.clone()).await {
             Ok(stored) => stored,
             Err(error) => {
-                tracing::warn!(error = %error, size = bytes.len(), "could not store the response of a tool");
-                inline_attachment(&bytes, text.as_deref()).ok_or_else(|| {
-                    let size = bytes.len();
-                    failure::of_answer(&format!(
-                        "The answer is a file of type {kind} with {size} bytes, and it could not be stored."
-                    ))
-                })?
+                let size = bytes.len();
+                tracing::warn!(%error, size, "could not store the response of a tool");
+                match inline_attachment(&bytes, text.as_deref()) {
+                    Some(attachment) => attachment,
+                    None => return too_large_output(text, &kind, size, content_type),
+                }
             }
         };
         // The storage may have chosen another name, so that no file is overwritten.
@@ -153,6 +152,21 @@ fn inline_attachment(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
     Some(Attachment {
         data: Some(data),
         ..Attachment::default()
+    })
+}
+
+/// The result for a large response that cannot be stored. The request was made, so a text is not a failure.
+fn too_large_output(
+    text: Option<String>,
+    kind: &str,
+    size: usize,
+    content_type: &str,
+) -> Result<ToolOutput, ToolFailure> {
+    let output = text.map(|text| ToolOutput::text(text, content_type));
+    output.ok_or_else(|| {
+        failure::of_answer(&format!(
+            "The request was made. Its answer is a file of type {kind} with {size} bytes, which could not be stored."
+        ))
     })
 }
 

@@ -8,8 +8,8 @@ use dray_agent::manifest::tool::RestEndpoint;
 use dray_agent::manifest::toolset::{ClientIdSecret, RestApi, RestAuthorization};
 use dray_http::{HttpClient, HttpResponse};
 use dray_tool::{
-    CallRules, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, naming,
-    timeout,
+    CallRules, FileIds, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
+    naming, timeout,
 };
 use dray_types::Secret;
 use tokio::time::Instant;
@@ -130,7 +130,7 @@ fn call_rules(set: &RestApi, endpoint: &RestEndpoint) -> CallRules {
         display: common.display.clone().unwrap_or_default(),
         parameters: displays.collect(),
         timeout: seconds.and_then(timeout::from_seconds),
-        takes_links: true,
+        file_ids: FileIds::Links,
         hidden: common.hidden_from_model,
         ..CallRules::default()
     }

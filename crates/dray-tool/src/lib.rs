@@ -54,5 +54,5 @@ pub use question::{
 pub use resolve::ArgumentResolver;
 pub use sink::{ClientGone, EventSink, StageWriter};
 pub use storage::{FileStorage, UrlClass};
-pub use tool::{CallRules, StageStyle, Tool, ToolCall, ToolDeclaration};
+pub use tool::{CallRules, FileIds, StageStyle, Tool, ToolCall, ToolDeclaration};
 pub use turn::Turn;

@@ -22,13 +22,17 @@ pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
     ) -> Result<Map<String, Value>, ToolFailure>;
 
     /// Returns the arguments with a link in place of each text that is, as a whole, the id of a file of the
-    /// conversation (agent-file-context 15).
+    /// conversation (agent-file-context 15), or the stable name of a stored file.
     ///
     /// # Errors
     ///
-    /// The service that makes links cannot be reached.
+    /// The service that makes links cannot be reached, or a file has no link that others can open.
     async fn replace_ids(
         &self,
         arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure>;
+
+    /// Replaces the ids of files in an argument, a text or a list of texts, by the addresses of these files: for a tool
+    /// that gets them through the storage of the turn.
+    fn replace_ids_by_addresses(&self, argument: &mut Value);
 }

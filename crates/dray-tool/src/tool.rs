@@ -59,6 +59,18 @@ pub enum StageStyle {
     Own,
 }
 
+/// What a tool gets in place of the id of a file of the conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileIds {
+    /// The id: the tool accepts ids.
+    #[default]
+    Kept,
+    /// In arguments that take references, the address of the file, which the tool gets through the storage of the turn.
+    Addresses,
+    /// In arguments that take references the address of the file, in others a link that is valid for a while.
+    Links,
+}
+
 /// Rules for the calls of a tool.
 #[derive(Clone, Debug, Default)]
 pub struct CallRules {
@@ -80,9 +92,8 @@ pub struct CallRules {
     pub timeout: Option<Duration>,
     /// Arguments that take references to files and never content: `file:…::` before them is always removed.
     pub by_reference: Vec<String>,
-    /// Whether the tool gets a link in place of each argument that is the id of a file of the conversation. Tools that
-    /// accept ids themselves do not.
-    pub takes_links: bool,
+    /// What the tool gets in place of an argument that is the id of a file of the conversation.
+    pub file_ids: FileIds,
     /// Whether only hooks may call the tool, which is hidden from models.
     pub hidden: bool,
 }

@@ -36,7 +36,12 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-jwt", &["dray-types"]),
     (
         "dray-reading",
-        &["dray-types", "dray-documents", "dray-http"],
+        &[
+            "dray-types",
+            "dray-documents",
+            "dray-presentation",
+            "dray-http",
+        ],
     ),
     ("dray-proto", &["dray-types"]),
     ("dray-bus", &["dray-types", "dray-proto"]),

@@ -38,7 +38,9 @@ async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option
         ),
         (
             "/v1/files/b/a",
-            core.delete(me, &file).await.map_or_else(status, |()| None),
+            core.delete(me, &file, None)
+                .await
+                .map_or_else(status, |()| None),
         ),
         (
             "/v1/files/b/f/n",
@@ -130,7 +132,7 @@ async fn reads_are_tried_three_times_and_writes_once() {
     fake_server.inject_fault("/v1/files/b/a", Some(ApiFault::Status(503)));
     assert_eq!(core.bucket(&me).await.unwrap_err().status, Some(503));
     assert_eq!(
-        core.delete(&me, &file("files/b/a"))
+        core.delete(&me, &file("files/b/a"), None)
             .await
             .unwrap_err()
             .status,

@@ -95,8 +95,14 @@ async fn a_download_returns_the_uploaded_bytes_and_metadata() {
         (download.length, download.etag.clone()),
         (Some(3), stored.etag)
     );
+    let etag = download.etag.clone();
     assert_eq!(download.bytes().await.unwrap(), "one");
-    core.delete(&me, &file("files/b/ä b.txt")).await.unwrap();
+    let stored_file = file("files/b/ä b.txt");
+    let other_state = core.delete(&me, &stored_file, Some("other")).await;
+    assert_eq!(other_state.unwrap_err().kind, ErrorKind::Conflict);
+    core.delete(&me, &stored_file, etag.as_deref())
+        .await
+        .unwrap();
     assert_eq!(fake_server.file("b/ä b.txt"), None);
     let requests = fake_server.received_requests();
     assert!(

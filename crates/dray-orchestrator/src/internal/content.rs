@@ -6,7 +6,7 @@ use dray_agent::manifest::Context;
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_tool::{
-    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, UrlClass,
+    CallRules, FileIds, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, UrlClass,
 };
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -68,6 +68,7 @@ impl GetContent {
                     ..AttachmentRules::default()
                 },
                 by_reference: vec![URL_ARGUMENT.to_owned(), URL_ARGUMENT_ALIAS.to_owned()],
+                file_ids: FileIds::Addresses,
                 ..super::call_rules("Get file content", false)
             },
             contexts: contexts.to_vec(),

@@ -44,6 +44,9 @@ pub(super) struct AgentLineage {
     pub(super) session: String,
     /// Conversation to which names of files are bound.
     pub(super) conversation: String,
+    /// The turn of the calling agent, and of each call that led to it, so that two calls with the same request are two
+    /// turns.
+    pub(super) turn: String,
     /// Budgets of the calling agent.
     pub(super) budget: Arc<TurnBudget>,
     /// The turn of the calling agent.
@@ -90,6 +93,7 @@ pub(super) fn agent_calls(
             names,
             session: opening.session.clone(),
             conversation: opening.conversation.clone(),
+            turn: opening.turn.clone(),
             budget: Arc::clone(budget),
             parent: report.as_parent(TurnCause::Call),
             trace: report.trace(),
@@ -233,7 +237,7 @@ impl Tool for AgentTool {
             });
         }
         let (sink, events) = EventSink::new();
-        let running = self.run(message, sink);
+        let running = self.run(&call.id, message, sink);
         let (ended, answer) = tokio::join!(running, collect_answer(events, &call.stage));
         let usage = ended.map_err(|failure| {
             let text = format!("The agent '{}' failed: {}", self.agent, failure.message);
@@ -250,9 +254,10 @@ impl Tool for AgentTool {
 }
 
 impl AgentTool {
-    /// One turn of the agent. The sink ends with it.
+    /// One turn of the agent, for the call with this id. The sink ends with it.
     async fn run(
         &self,
+        call_id: &str,
         message: Message,
         sink: EventSink,
     ) -> Result<Vec<ModelUsage>, dray_agent::failure::RequestFailure> {
@@ -277,7 +282,8 @@ impl AgentTool {
         let engine = AgentEngine {
             parts: Arc::clone(&calls.parts),
         };
-        let lineage = calls.lineage.clone();
+        let mut lineage = calls.lineage.clone();
+        lineage.turn = format!("{}\n{call_id}", lineage.turn);
         let ended = engine.turn(checked, &sink, Some(lineage)).await?;
         Ok(ended.per_model)
     }

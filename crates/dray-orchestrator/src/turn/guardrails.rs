@@ -115,6 +115,8 @@ impl ArgumentResolver for NoReferences {
     ) -> Result<Map<String, Value>, ToolFailure> {
         Ok(arguments)
     }
+
+    fn replace_ids_by_addresses(&self, _argument: &mut Value) {}
 }
 
 /// The content that guardrails judge.

@@ -146,7 +146,7 @@ impl ModelCaller<'_> {
         let span = self
             .telemetry
             .chat_span(&self.model.deployment, parameters, &outgoing);
-        let exchange = self.exchange(chat, body, speech, sink, tally);
+        let exchange = self.exchange(chat, (messages, body), speech, sink, tally);
         let answered = exchange.instrument(span.clone()).await;
         let elapsed = started_at.elapsed();
         let ended = answered.as_ref().map_err(CallError::kind);
@@ -162,11 +162,11 @@ impl ModelCaller<'_> {
         Ok(answer)
     }
 
-    /// Sends a request to the model, and forwards the answer while it arrives.
+    /// Sends these messages, as the body of a request, to the model, and forwards the answer while it arrives.
     async fn exchange(
         &self,
         chat: &ChatClient,
-        body: Bytes,
+        (messages, body): (&[Message], Bytes),
         speech: &mut TextRelay,
         sink: &EventSink,
         tally: &mut TurnTally,
@@ -213,7 +213,7 @@ impl ModelCaller<'_> {
             }
         }
         let bytes = relay.received_bytes();
-        let answer = relay.finish().await?;
+        let answer = relay.finish(messages).await?;
         self.settle(charge, &answer.usage, bytes, tally).await;
         Ok(answer)
     }

@@ -288,6 +288,7 @@ pub(super) async fn open_agent(
     let taken_rounds = inherited.as_ref().map_or(0, |inherited| inherited.rounds);
     let known = inputs.messages.len().saturating_sub(taken_rounds);
     let continued_at = part.continues.then_some(known);
+    files.delivery.note_rounds(&inputs.messages);
     // The get-content pairs must come before the notification (quickapps 11.4).
     add_notices(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
@@ -384,6 +385,8 @@ async fn begin_turn(
         // A called agent works on the files and in the sandbox of the conversation.
         opening.session.clone_from(&lineage.session);
         opening.conversation.clone_from(&lineage.conversation);
+        // Equal requests of two calls are not repetitions of one request.
+        opening.turn = session::turn_id(&lineage.turn, &request.request.messages);
     }
     if let Some(inherited) = &entry.inherited {
         opening.session.clone_from(&inherited.session);

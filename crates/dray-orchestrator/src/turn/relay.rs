@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus};
-use dray_agent::message::{Attachment, FunctionCall, ToolCall};
+use dray_agent::message::{Attachment, FunctionCall, Message, ToolCall};
 use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
 use serde_json::{Map, Value};
@@ -177,11 +177,11 @@ impl<'a> AnswerRelay<'a> {
         Ok(())
     }
 
-    /// The complete answer, after its last chunk.
-    pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
+    /// The complete answer to these messages, after its last chunk.
+    pub(super) async fn finish(mut self, messages: &[Message]) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
         let is_cut_off = self.answer.reason == Some(FinishReason::Length);
-        self.answer.calls = with_call_ids(self.calls, is_cut_off);
+        self.answer.calls = with_call_ids(self.calls, is_cut_off, messages);
         // Some services end an answer of text with this reason. A client would look for calls, and find none.
         if self.answer.calls.is_empty() && self.answer.reason == Some(FinishReason::ToolCalls) {
             self.answer.reason = Some(FinishReason::Stop);
@@ -345,12 +345,22 @@ fn empty_call() -> ToolCall {
     }
 }
 
-/// The calls in the order of their numbers, each with a separate id, by which results name the call. With `is_cut_off`,
-/// the model's limit ended the last one.
-fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolCall> {
+/// The calls in the order of their numbers, each with an id that no other call of the conversation has: results name
+/// calls by it, and so do deliveries, which happen once for each id. With `is_cut_off`, the model's limit ended the last
+/// one.
+fn with_call_ids(
+    mut calls: Vec<(u32, ToolCall)>,
+    is_cut_off: bool,
+    messages: &[Message],
+) -> Vec<ToolCall> {
+    if calls.is_empty() {
+        return Vec::new();
+    }
     // The sort is stable: calls that share a number stay in their order of arrival.
     calls.sort_by_key(|(index, _)| *index);
-    let mut known = HashSet::new();
+    // Some services number the calls of each answer from zero.
+    let earlier = messages.iter().flat_map(Message::calls);
+    let mut known: HashSet<String> = earlier.map(|call| call.id.clone()).collect();
     let mut identified = Vec::with_capacity(calls.len());
     let last = calls.len().saturating_sub(1);
     for (position, (_, mut call)) in calls.into_iter().enumerate() {
@@ -361,17 +371,26 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolC
             "{}".clone_into(&mut call.function.arguments);
         }
         if call.id.is_empty() || known.contains(&call.id) {
-            // The id is a digest and not random: equal answers give equal bytes (quickapps 44.4 R16).
-            let text = format!(
-                "{position}\n{}\n{}",
-                call.function.name, call.function.arguments
-            );
-            call.id = format!("call_{}", digest_prefix(&text, 24));
+            call.id = unused_id(position, &call.function, &known);
         }
         known.insert(call.id.clone());
         identified.push(call);
     }
     identified
+}
+
+/// An id for a call without one. It is a digest and not random: equal answers to equal messages give equal bytes
+/// (quickapps 44.4 R16).
+fn unused_id(position: usize, function: &FunctionCall, known: &HashSet<String>) -> String {
+    let mut text = format!("{position}\n{}\n{}", function.name, function.arguments);
+    loop {
+        let id = format!("call_{}", digest_prefix(&text, 24));
+        if !known.contains(&id) {
+            return id;
+        }
+        // An earlier round has the same call.
+        text = id;
+    }
 }
 
 const fn stage_status(end: StageEnd) -> StageStatus {

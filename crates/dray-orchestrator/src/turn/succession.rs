@@ -39,6 +39,8 @@ impl OpenTurn {
                 next.resumed = self.resumed.take();
                 let uploads = next.session.files.uploads();
                 uploads.take_over(&self.session.files.uploads());
+                let delivery = &next.session.files.delivery;
+                delivery.take_over(&self.session.files.delivery);
                 if let Some(interpreter) = self.session.turn.interpreter() {
                     next.session.turn.set_interpreter(interpreter);
                 }

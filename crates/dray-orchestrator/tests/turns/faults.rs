@@ -291,6 +291,46 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
     );
 }
 
+/// The ids of the calls of a turn with equal calls in two rounds, with this id from the model.
+async fn ids_of_equal_calls(dial: &crate::dial::DialFixture, id: &str) -> (String, String) {
+    let call = json!({"index": 0, "id": id, "type": "function",
+        "function": {"name": "shop_a", "arguments": "{\"q\": \"1\"}"}});
+    for _ in 0..2 {
+        dial.core.chat(
+            "lead",
+            vec![
+                json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}),
+                json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+            ],
+        );
+    }
+    dial.core.chat("lead", crate::dial::text_chunks("Done."));
+    let rounds = crate::tools::rounds(&dial.send_text("x").await);
+    let id_of = |round: usize| {
+        let id = &rounds[round]["tool_calls"][0]["id"];
+        assert_eq!(&rounds[round + 1]["tool_call_id"], id, "{rounds:?}");
+        id.as_str().unwrap().to_owned()
+    };
+    (id_of(0), id_of(2))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_calls_of_two_rounds_have_different_ids_which_a_repeated_turn_has_again() {
+    let endpoint = FakeEndpoint::start().await;
+    let set = rest(&endpoint.url(), &["a"]);
+    let origins = vec![endpoint.url()];
+    let dial = crate::dial::DialFixture::with_origins(&manifest(json!([set])), origins).await;
+    for id in ["", "call_0"] {
+        let ids = ids_of_equal_calls(&dial, id).await;
+        assert!(!ids.0.is_empty() && !ids.1.is_empty());
+        assert_ne!(ids.0, ids.1, "{id}");
+        if !id.is_empty() {
+            assert_eq!(ids.0, id);
+        }
+        assert_eq!(ids_of_equal_calls(&dial, id).await, ids);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_parts_have_different_ids_is_one_call() {
     let endpoint = FakeEndpoint::start().await;

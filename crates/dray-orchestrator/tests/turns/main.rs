@@ -13,6 +13,7 @@ mod citations;
 mod client_tools;
 mod context;
 mod deletions;
+mod deliveries;
 mod dial;
 mod duplicates;
 mod fallbacks;

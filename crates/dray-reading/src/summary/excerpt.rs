@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 
+use dray_presentation::defang::defang;
+
 /// Most headings in the outline.
 const MAX_HEADINGS: usize = 200;
 /// Longest heading in it, in characters.
 const MAX_HEADING_CHARACTERS: usize = 200;
 
-/// The outline, then the first 60 % of the budget, a note about the omitted part, and the last 20 %.
+/// The outline of at most 20 % of the budget, then the first 60 %, a note about the omitted part, and the last 20 %.
 ///
-/// `budget` is in bytes; the cuts are between characters and, where possible, between lines.
+/// `budget` is in bytes; the cuts are between characters and, where possible, between lines. The text was defanged and so
+/// is the excerpt, because a cut can separate a joiner from the letters that need it.
 pub fn excerpt(markdown: &str, budget: usize) -> String {
     // Beginning and end have 80 % of the budget together; the rest is for the outline.
     if markdown.len() <= budget / 5 * 4 {
@@ -22,7 +25,7 @@ pub fn excerpt(markdown: &str, budget: usize) -> String {
     let head = markdown.get(..head_end).unwrap_or_default();
     let tail = markdown.get(tail_start..).unwrap_or_default();
     let left_out = tail_start - head_end;
-    let mut out = outline(markdown);
+    let mut out = outline(markdown, budget / 5);
     out.push_str(head.trim_end());
     if left_out > 0 {
         out.push_str("\n\n_(");
@@ -31,10 +34,11 @@ pub fn excerpt(markdown: &str, budget: usize) -> String {
     }
     out.push_str(tail.trim_matches('\n'));
     out.push('\n');
-    out
+    defang(&out)
 }
 
-fn outline(markdown: &str) -> String {
+/// The headings, as far as they fit into the limit, and the number of the others.
+fn outline(markdown: &str, max_bytes: usize) -> String {
     let mut fenced = false;
     let headings: Vec<String> = markdown
         .lines()
@@ -52,19 +56,20 @@ fn outline(markdown: &str) -> String {
     if headings.is_empty() {
         return String::new();
     }
-    let mut out = headings.iter().take(MAX_HEADINGS).fold(
-        String::from("Outline:\n\n"),
-        |mut out, heading| {
-            let marks = heading.len() - heading.trim_start_matches('#').len();
-            out.push_str(&"  ".repeat(marks.saturating_sub(1)));
-            out.push_str("- ");
-            out.push_str(heading.trim_start_matches('#').trim());
-            out.push('\n');
-            out
-        },
-    );
-    if headings.len() > MAX_HEADINGS {
-        let more = headings.len() - MAX_HEADINGS;
+    let mut out = String::from("Outline:\n\n");
+    let mut shown = 0;
+    for heading in headings.iter().take(MAX_HEADINGS) {
+        let text = heading.trim_start_matches('#');
+        let indent = "  ".repeat((heading.len() - text.len()).saturating_sub(1));
+        let line = format!("{indent}- {}\n", text.trim());
+        if out.len() + line.len() > max_bytes {
+            break;
+        }
+        out.push_str(&line);
+        shown += 1;
+    }
+    let more = headings.len() - shown;
+    if more > 0 {
         let _ = writeln!(out, "- _({more} more headings)_");
     }
     out.push('\n');

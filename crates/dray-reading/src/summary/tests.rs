@@ -295,6 +295,37 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
     assert!(excerpt(&long, 1_000).contains("_(192"));
 }
 
+#[test]
+fn many_headings_do_not_exceed_the_budget_and_the_rest_is_counted() {
+    for (heading, budget) in [("x", 100_000), ("漢", 100_000), ("x", 2_000), ("漢", 200)] {
+        let text = format!("# {}\n\n", heading.repeat(198)).repeat(1_000);
+        let excerpt_text = excerpt(&text, budget);
+        assert!(excerpt_text.len() <= budget + 200, "{}", excerpt_text.len());
+        let outline = excerpt_text.split("\n\n# ").next().unwrap();
+        let shown = outline.matches("\n- ").count() - 1;
+        let more = format!("\n- _({} more headings)_", 1_000 - shown);
+        assert!(outline.contains(&more), "{shown}: {outline}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn an_excerpt_is_within_its_budget_and_hides_nothing(
+        lines in proptest::collection::vec(proptest::sample::select(vec![
+            "# heading", "### क\u{94D}\u{200D}ष क\u{94D}\u{200D}ष", "👩\u{200D}👩\u{200D}👧", "text of a line", "```", "",
+            "❤\u{FE0F}❤\u{FE0F}❤\u{FE0F}",
+        ]), 0..200),
+        budget in 0_usize..2_000,
+    ) {
+        use dray_presentation::defang::defang;
+
+        let text = defang(&lines.join("\n"));
+        let excerpt_text = excerpt(&text, budget);
+        proptest::prop_assert!(excerpt_text.len() <= budget + 200);
+        proptest::prop_assert_eq!(defang(&excerpt_text), excerpt_text);
+    }
+}
+
 #[tokio::test]
 async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() {
     type SeenRequests = Vec<(String, Option<String>, serde_json::Value)>;

@@ -326,8 +326,12 @@ async fn put_file(
 
 fn delete_file(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {
     let mut state = lock_state(state);
+    let expected = headers.get(IF_MATCH).and_then(|value| value.to_str().ok());
+    let current = state.files.get(path).map(|file| file.etag.as_str());
+    let has_changed = expected.is_some_and(|expected| current != Some(expected));
     match check_access(&state, headers, path, true) {
         Err(code) => status_response(code),
+        Ok(()) if has_changed => status_response(412),
         Ok(()) if state.files.remove(path).is_some() => status_response(200),
         Ok(()) => status_response(404),
     }

@@ -1,7 +1,5 @@
 //! The implementation of the tools for the files of DIAL.
 
-use std::fmt::Write as _;
-
 use bytes::BytesMut;
 use dray_dial::files::{FileMetadata, UploadCondition};
 use dray_presentation::size;
@@ -12,6 +10,7 @@ use super::super::drive::{Drive, DriveError, UploadBody};
 use super::super::storage::{drive_failure, storage_failure};
 use super::super::tools::{is_on, required_argument};
 use super::super::turn::{TurnFiles, text_argument};
+use super::lines::{LineRange, numbered_lines};
 use super::search::{SkippedFiles, search_result, text_of_bytes};
 use super::{number_argument, path};
 
@@ -19,8 +18,6 @@ use super::{number_argument, path};
 const MAX_TEXT_BYTES: u64 = 4 << 20;
 /// Lines that are read when the model gives no number.
 const DEFAULT_LINES: usize = 200;
-/// Most bytes of lines in one result.
-const MAX_ANSWER_BYTES: usize = 48 * 1024;
 /// Most folders of DIAL that one search examines.
 const MAX_SEARCHED_FOLDERS: usize = 200;
 /// Most files that one search examines.
@@ -101,42 +98,13 @@ impl<'a> DialFileCall<'a> {
 
     pub(super) async fn read_lines(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
-        let (start, count) = (
-            number_argument(self.call, "start", 1)?,
-            number_argument(self.call, "count", DEFAULT_LINES)?,
-        );
+        let range = LineRange {
+            start: number_argument(self.call, "start", 1)?,
+            start_byte: number_argument(self.call, "start_byte", 1)?,
+            count: number_argument(self.call, "count", DEFAULT_LINES)?,
+        };
         let (content, _) = self.text_of("path", &url).await?;
-        // The lines are counted as models count: a line feed at the end begins no further line.
-        let all = content.lines().count();
-        if start > all {
-            return Ok(format!("The file has {all} lines."));
-        }
-        let mut text = String::new();
-        let mut next = start;
-        for (index, line) in content.lines().enumerate().skip(start - 1).take(count) {
-            // The first line is always returned, so that a call makes progress; a long one is cut and says so.
-            if text.len() + line.len() > MAX_ANSWER_BYTES && index + 1 > start {
-                break;
-            }
-            let (shown, rest) = line.split_at(line.floor_char_boundary(MAX_ANSWER_BYTES));
-            let _ = writeln!(text, "{}\t{shown}", index + 1);
-            if !rest.is_empty() {
-                let _ = writeln!(
-                    text,
-                    "Line {} has {} more bytes, which are not shown; read_attachment with a range of bytes reads them.",
-                    index + 1,
-                    rest.len()
-                );
-            }
-            next = index + 2;
-        }
-        if next <= all {
-            let _ = writeln!(
-                text,
-                "The file has {all} lines; continue with start {next}."
-            );
-        }
-        Ok(text)
+        Ok(numbered_lines(&content, range))
     }
 
     pub(super) async fn search(&self) -> Result<String, ToolFailure> {
@@ -367,12 +335,14 @@ impl<'a> DialFileCall<'a> {
 
     pub(super) async fn delete(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
-        let deleted = self.drive.delete(&self.files.scope.caller, &url).await;
+        let caller = &self.files.scope.caller;
+        let deleted = self.drive.delete(caller, &url, None).await;
         deleted.map_err(|error| drive_failure("path", error))?;
         Ok(format!("{} is deleted.", self.path_for_model(&url)))
     }
 
-    /// Copies chunk by chunk. A move deletes the source after its copy was stored.
+    /// Copies chunk by chunk. A move deletes the source after its copy was stored, unless it has changed since its state
+    /// was read, which is before it is copied.
     pub(super) async fn copy(&self, moves: bool) -> Result<String, ToolFailure> {
         let (source, target) = (self.file("source")?, self.file("target")?);
         if source == target {
@@ -381,6 +351,12 @@ impl<'a> DialFileCall<'a> {
         let caller = &self.files.scope.caller;
         let failed = |error| drive_failure("source", error);
         let item = self.drive.metadata(caller, &source).await.map_err(failed)?;
+        if moves && item.etag.is_none() {
+            return Err(HandledFailure::new(
+                "The file storage does not report the state of the file, so it cannot be moved safely. Copy it.",
+            )
+            .into());
+        }
         let limit = self.files.scope.services.config.upload_limit.as_u64();
         let bytes = match item.content_length {
             Some(size) if size > limit => return Err(failed(DriveError::TooLarge { size, limit })),
@@ -400,8 +376,13 @@ impl<'a> DialFileCall<'a> {
         if !moves {
             return Ok(format!("{from} is copied to {to}."));
         }
-        match self.drive.delete(caller, &source).await {
+        let etag = item.etag.as_deref();
+        match self.drive.delete(caller, &source, etag).await {
             Ok(()) => Ok(format!("{from} is moved to {to}.")),
+            Err(DriveError::Conflict) => Err(HandledFailure::new(format!(
+                "{from} was copied to {to}, but it has changed since then and was kept."
+            ))
+            .into()),
             // The copy is kept, because deleting the target could lose the only complete file.
             Err(error) => Err(HandledFailure::new(format!(
                 "{from} was copied to {to}, but could not be deleted."

@@ -162,6 +162,23 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_file_that_changes_during_its_move_is_kept() {
+    let (_world, drive, files) = fixture(None).await;
+    let source = format!("{HOME_FOLDER}a.txt");
+    lock(&drive.files).insert(source.clone(), "old".into());
+    lock(&drive.changes_after_download).insert(source.clone(), "new".into());
+    let arguments = json!({"source": "a.txt", "target": "b.txt"});
+    let failure = call(&files, "move", arguments).await.unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "a.txt was copied to b.txt, but it has changed since then and was kept."
+    );
+    let stored = lock(&drive.files);
+    assert_eq!(stored[&source], "new");
+    assert_eq!(stored[&format!("{HOME_FOLDER}b.txt")], "old");
+}
+
+#[tokio::test]
 async fn an_edit_replaces_a_text_that_occurs_once_or_all_occurrences() {
     let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.txt"), "a b a".into());
@@ -275,9 +292,14 @@ async fn a_line_that_is_cut_says_how_much_is_missing() {
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.json"), content.into());
     let lines = call(&files, "read_lines", json!({"path": "a.json"})).await;
     let lines = lines.unwrap();
-    let end = "\nLine 1 has 12288 more bytes, which are not shown; read_attachment with a range of bytes reads them.\n\
-               The file has 2 lines; continue with start 2.\n";
+    let end = "\nLine 1 of 2 has 12288 more bytes; continue with start 1 and start_byte 49153.\n";
     assert!(lines.ends_with(end), "{:?}", lines.get(48 * 1024..));
+    let arguments = json!({"path": "a.json", "start": 1, "start_byte": 49153});
+    let rest = call(&files, "read_lines", arguments).await.unwrap();
+    assert_eq!(rest, format!("1\t{}\n2\tlast\n", &long[49152..]));
+    let arguments = json!({"path": "a.json", "start": 2, "start_byte": 9});
+    let beyond = call(&files, "read_lines", arguments).await.unwrap();
+    assert_eq!(beyond, "Line 2 has 4 bytes.\n");
 }
 
 #[tokio::test]

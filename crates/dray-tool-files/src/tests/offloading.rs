@@ -4,7 +4,7 @@ use dray_agent::manifest::feature::{DialFiles, Features, Offload};
 use dray_proto::v1::{self, document_source};
 use serde_json::json;
 
-use super::fixture::{FilesFixture, call, lock};
+use super::fixture::{FilesFixture, call, lock, run};
 use super::reading::inline;
 use crate::{Config, TurnStart};
 
@@ -65,6 +65,35 @@ async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
         off.offloader().offload("t", "text/plain", &text).await,
         None
     );
+}
+
+#[tokio::test]
+async fn a_large_result_of_one_line_is_read_back_by_following_the_advice() {
+    let mut fixture = FilesFixture::new().await;
+    fixture.drive();
+    let files = fixture.opened(offloading(None));
+    let result = json!({"text": "é".repeat(60_000)}).to_string();
+    let offloader = files.offloader();
+    let offloaded = offloader.offload("t", "application/json", &result).await;
+    let notice = offloaded.unwrap().notice;
+    let (_, location) = notice.split_once(" is kept as ").unwrap();
+    let (path, advice) = location.split_once("; read parts of it with ").unwrap();
+    let tool_name = advice.split('.').next().unwrap();
+    let tools = crate::dial_files::offered_tools(&files);
+    let tool = tools
+        .iter()
+        .find(|tool| tool.declaration().name == tool_name);
+    let (mut read, mut arguments) = (String::new(), json!({ "path": path }));
+    loop {
+        let output = run(tool.unwrap(), &files, arguments).await.unwrap();
+        let mut lines = output.content.lines();
+        read.push_str(lines.next().unwrap().strip_prefix("1\t").unwrap());
+        let Some(advice) = lines.next() else { break };
+        let (_, next) = advice.split_once("continue with start ").unwrap();
+        let (start, byte) = next.split_once(" and start_byte ").unwrap();
+        arguments = json!({"path": path, "start": start, "start_byte": byte.trim_end_matches('.')});
+    }
+    assert!(read == result, "{} of {} bytes", read.len(), result.len());
 }
 
 #[tokio::test]

@@ -171,6 +171,22 @@ async fn a_delivery_without_a_digest_is_not_reported_as_delivered() {
 }
 
 #[tokio::test]
+async fn the_outcome_of_other_files_is_no_success_of_these() {
+    let mut fixture = FilesFixture::new().await;
+    fixture.bind(true).await;
+    serve_platform(&mut fixture, |id| delivered_report(id, PDF_BYTES)).await;
+    let files = fixture.turn();
+    let failure = call(&files, "send_file", json!({"path": "/w/b.pdf"}))
+        .await
+        .unwrap_err();
+    assert!(
+        failure.to_string().starts_with("These files were not sent"),
+        "{failure}"
+    );
+    assert!(!files.delivery.sent.has(b"/w/b.pdf"));
+}
+
+#[tokio::test]
 async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
     let mut fixture = FilesFixture::with(Config {
         call_timeout: Period::secs(2),

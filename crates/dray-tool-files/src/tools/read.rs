@@ -1,12 +1,15 @@
 //! Tools that read: `read_attachment`, `read_files`, `sandbox_fetch_user_file`. The model gets the reader's text
 //! unchanged, including its frame.
 
+use dray_proto::tagged;
 use dray_proto::v1::{self, document_source};
 use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, UrlClass};
 use dray_types::{ByteSize, Claim};
 use serde_json::{Value, json};
 
 use super::super::ask::PeerService;
+use super::super::dial_files::app_file_url;
+use super::super::drive::DriveError;
 use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{required_argument, tool_declaration};
@@ -132,7 +135,11 @@ async fn locate_document(
     if let Some(claim) = claim {
         return Ok((document_source::Source::Claim(claim.into()), String::new()));
     }
-    match files.scope.services.classify(path) {
+    let class = match files.scope.services.classify(path) {
+        UrlClass::Dial if is_sandbox_path(files, path).await => UrlClass::Unsupported,
+        class => class,
+    };
+    match class {
         UrlClass::Dial => {
             let url = files
                 .scope
@@ -154,19 +161,68 @@ async fn locate_document(
                 .await?;
             Ok((document_source::Source::Claim(claim.into()), name))
         }
-        UrlClass::Unsupported if files.session.has_sandbox().await => {
-            let location = v1::SandboxPath {
-                sandbox: Some(files.session.sandbox().await?),
-                path: path.as_bytes().to_vec(),
-            };
-            Ok((document_source::Source::Sandbox(location), String::new()))
-        }
-        UrlClass::Unsupported => Err(ToolFailure::parameter(
+        UrlClass::Unsupported => locate_path(files, path).await,
+    }
+}
+
+/// Finds a document by a path of the sandbox or, if only these have it, of the app's own files in DIAL.
+async fn locate_path(
+    files: &TurnFiles,
+    path: &str,
+) -> Result<(document_source::Source, String), ToolFailure> {
+    let has_sandbox = files.session.has_sandbox().await;
+    let may_be_in_drive =
+        files.scope.reads_drive() && !(has_sandbox && is_in_sandbox(files, path).await);
+    if may_be_in_drive && let Some(url) = app_file_url(&files.scope, path).await {
+        return Ok((document_source::Source::Url(url), String::new()));
+    }
+    if !has_sandbox {
+        return Err(ToolFailure::parameter(
             "file_path",
             "The file does not exist in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
              http(s) URL.",
-        )),
+        ));
     }
+    let location = v1::SandboxPath {
+        sandbox: Some(files.session.sandbox().await?),
+        path: path.as_bytes().to_vec(),
+    };
+    Ok((document_source::Source::Sandbox(location), String::new()))
+}
+
+/// Whether the sandbox of the session has a file at this path.
+async fn is_in_sandbox(files: &TurnFiles, path: &str) -> bool {
+    let Ok(sandbox) = files.session.sandbox().await else {
+        return false;
+    };
+    let services = &files.scope.services;
+    let meta = files.scope.meta(services.config.call_timeout.as_duration());
+    let request = tagged::lookup_request(sandbox, path);
+    let found = services.ask(PeerService::Sandbox, &meta, &request).await;
+    found.is_ok()
+}
+
+/// Whether a text that looks like a path of DIAL, `files/…`, is a path of the sandbox: without DIAL, or if only the
+/// sandbox has such a file.
+async fn is_sandbox_path(files: &TurnFiles, path: &str) -> bool {
+    let services = &files.scope.services;
+    let Some(drive) = &services.drive else {
+        return true;
+    };
+    // An absolute URL names DIAL alone.
+    if path.contains("://") {
+        return false;
+    }
+    if !files.session.has_sandbox().await {
+        return false;
+    }
+    let url = services.dial_path(path).unwrap_or_default();
+    match drive.metadata(&files.scope.caller, &url).await {
+        Ok(item) if item.is_folder() => {}
+        Err(DriveError::NotFound | DriveError::Denied | DriveError::Invalid) => {}
+        Ok(_) | Err(_) => return false,
+    }
+    is_in_sandbox(files, path).await
 }
 
 pub(super) async fn read_files(

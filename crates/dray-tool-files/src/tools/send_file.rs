@@ -10,12 +10,14 @@ use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{is_on, text_list, tool_declaration};
 
+/// Name of the tool.
+pub(in super::super) const SEND_FILE_TOOL: &str = "send_file";
 /// Most files of one call.
 const MAX_FILES: usize = 50;
 
 pub(super) fn send_file_declaration() -> ToolDeclaration {
     tool_declaration(
-        "send_file",
+        SEND_FILE_TOOL,
         "Sends files to the user: into their chat where there is one, otherwise as attachments of the answer. The result says \
          of each file whether it was really delivered. Calling it again sends again.",
         &json!({

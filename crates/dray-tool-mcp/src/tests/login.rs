@@ -227,7 +227,7 @@ async fn files_of_all_parameters_are_granted_with_one_call() {
     let core = core(&server, Vec::new());
     let tool = named(&connect_one(&core, &caller(None)).await, "t_echo0");
     assert_eq!(tool.rules().by_reference, ["one", "many"]);
-    assert!(tool.rules().takes_links);
+    assert_eq!(tool.rules().file_ids, dray_tool::FileIds::Links);
     let arguments = json!({
         "one": "files/b/a%20b.pdf",
         "many": [format!("{}/v1/files/b/c.pdf", server.shared().url()), "files/b/a%20b.pdf"],

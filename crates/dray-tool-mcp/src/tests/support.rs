@@ -96,6 +96,15 @@ pub(super) async fn call_as(
     storage: &Arc<MemoryStorage>,
 ) -> Result<ToolOutput, ToolFailure> {
     let storage: Arc<dyn FileStorage> = Arc::<MemoryStorage>::clone(storage);
+    call_with(tool, arguments, caller, storage).await
+}
+
+pub(super) async fn call_with(
+    tool: &Arc<dyn Tool>,
+    arguments: Value,
+    caller: Caller,
+    storage: Arc<dyn FileStorage>,
+) -> Result<ToolOutput, ToolFailure> {
     let turn = Turn::new(caller, "session", Vec::new(), storage, 1 << 20);
     let arguments = arguments.as_object().unwrap().clone();
     let call = ToolCall {
@@ -139,6 +148,8 @@ pub(super) enum FakeAction {
     Blocks(usize),
     /// A result of this many pictures.
     Pictures(usize),
+    /// This result.
+    Result(Value),
     /// An error with this message.
     Message(String),
     /// This many questions to the user, and then a result.
@@ -424,6 +435,7 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
         | FakeAction::Responses
         | FakeAction::Blocks(_)
         | FakeAction::Pictures(_)) => Ok(repeated_reply(&act, id)),
+        FakeAction::Result(result) => json(json!({"jsonrpc": "2.0", "id": id, "result": result})),
         FakeAction::Message(message) => {
             let error = json!({"code": 1, "message": message});
             json(json!({"jsonrpc": "2.0", "id": id, "error": error}))

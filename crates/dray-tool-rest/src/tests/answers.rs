@@ -106,6 +106,7 @@ async fn a_small_file_that_cannot_be_stored_is_in_the_message() {
         FakeAction::Bytes(200, "image/png", PNG_BYTES.to_vec()),
         FakeAction::Bytes(200, "text/plain", b"abcd".to_vec()),
         FakeAction::Bytes(200, "image/png", big),
+        FakeAction::Bytes(200, "text/plain", vec![b'a'; 300 << 10]),
     ])
     .await;
     fixture.storage = Arc::new(MemoryStorage {
@@ -120,8 +121,11 @@ async fn a_small_file_that_cannot_be_stored_is_in_the_message() {
     );
     let ran = get_as(&fixture, rules.clone()).await;
     assert_eq!(files(&ran)[0].data.as_deref(), Some("abcd"));
+    let ran = get_as(&fixture, rules.clone()).await;
+    assert!(ran.failed && text(&ran).contains("307200 bytes, which could not be stored"));
+    assert!(text(&ran).contains("The request was made."));
     let ran = get_as(&fixture, rules).await;
-    assert!(ran.failed && text(&ran).contains("307200 bytes, and it could not be stored"));
+    assert_eq!((ran.failed, text(&ran).len()), (false, 300 << 10));
     assert!(!fixture.stage_text().contains("iVBOR"));
     let events = fixture.events.lock().unwrap();
     assert!(

@@ -128,6 +128,8 @@ impl ArgumentResolver for FixedResolver {
     ) -> Result<Map<String, Value>, ToolFailure> {
         Ok(arguments)
     }
+
+    fn replace_ids_by_addresses(&self, _: &mut Value) {}
 }
 
 /// Everything that a call needs.

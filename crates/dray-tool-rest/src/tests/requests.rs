@@ -274,7 +274,7 @@ async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
     let built = fixture.build(set.clone());
     let rules = built.tools[0].rules();
     assert_eq!(rules.timeout.unwrap().as_secs(), 60);
-    assert!(rules.takes_links);
+    assert_eq!(rules.file_ids, dray_tool::FileIds::Links);
     set["tools"][0]["timeout_seconds"] = json!(0.2);
     let ran = fixture.call(set, json!({})).await.unwrap();
     assert!(ran.failed);

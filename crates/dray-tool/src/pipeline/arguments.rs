@@ -3,7 +3,7 @@
 use dray_types::reference::{FileReference, ParsedReference};
 use serde_json::{Map, Value};
 
-use crate::{ArgumentResolver, CallRules, ToolFailure};
+use crate::{ArgumentResolver, CallRules, FileIds, ToolFailure};
 
 /// Prefixes that are removed from arguments that accept only a reference, never its content.
 const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
@@ -37,7 +37,7 @@ const fn json_kind(value: &Value) -> &'static str {
 }
 
 /// The arguments as the tool gets them: references replaced by content, or by bare references for arguments that accept
-/// only those, and ids of files by links for a tool that takes links.
+/// only those, and ids of files by addresses or links for a tool that takes these.
 pub(super) async fn resolve_arguments(
     tool: &str,
     written: &Map<String, Value>,
@@ -50,12 +50,16 @@ pub(super) async fn resolve_arguments(
     for (name, value) in written {
         if is_bare(name) {
             // The content of these references is not loaded: the tool itself uses the address (quickapps 25.1).
-            bare.insert(name.clone(), strip_references(value));
+            let mut value = strip_references(value);
+            if rules.file_ids != FileIds::Kept {
+                resolver.replace_ids_by_addresses(&mut value);
+            }
+            bare.insert(name.clone(), value);
         } else {
             content.insert(name.clone(), value.clone());
         }
     }
-    if rules.takes_links {
+    if rules.file_ids == FileIds::Links {
         // Before the references: content of a file that happens to be an id stays as it is.
         content = resolver.replace_ids(content).await?;
     }

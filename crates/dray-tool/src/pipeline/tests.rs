@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fakes::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
-use crate::{CallRules, HandledFailure, StageStyle};
+use crate::{CallRules, FileIds, HandledFailure, StageStyle};
 
 /// The outcome of a call, and what the client received.
 struct CallResult {
@@ -405,6 +405,21 @@ async fn arguments_that_accept_references_never_accept_content() {
 }
 
 #[tokio::test]
+async fn a_tool_that_takes_files_gets_addresses_in_place_of_ids() {
+    let tool = FakeTool::named("look").rules(CallRules {
+        file_ids: FileIds::Addresses,
+        by_reference: vec!["urls".to_owned()],
+        ..rules(json!({}))
+    });
+    let tool = tool.says("done");
+    let written = r#"{"urls": ["file:url::a1-0", "files/B/c"], "q": ["a1-0"]}"#;
+    call_with(&tool, written, StageLevel::Info, &FakeResolver::default()).await;
+    let arguments = Value::Object(tool.calls.lock().unwrap()[0].arguments.clone());
+    let expected = json!({"urls": ["files/B/a", "files/B/c"], "q": ["a1-0"]});
+    assert_eq!(arguments, expected);
+}
+
+#[tokio::test]
 async fn a_tool_that_takes_links_gets_them_in_place_of_ids_and_the_stage_shows_the_id() {
     let written = r#"{"doc": "a1-0", "content": "file:text::files/B/a", "own": "a1-0"}"#;
     let resolve = FakeResolver {
@@ -412,9 +427,10 @@ async fn a_tool_that_takes_links_gets_them_in_place_of_ids_and_the_stage_shows_t
         text: "a1-0",
         ..FakeResolver::default()
     };
-    for (takes_links, doc) in [(true, "https://files.example/a"), (false, "a1-0")] {
+    let link = "https://files.example/a";
+    for (file_ids, doc) in [(FileIds::Links, link), (FileIds::Kept, "a1-0")] {
         let tool = FakeTool::named("look").rules(CallRules {
-            takes_links,
+            file_ids,
             by_reference: vec!["own".to_owned()],
             ..rules(json!({}))
         });
@@ -433,7 +449,7 @@ async fn a_tool_that_takes_links_gets_them_in_place_of_ids_and_the_stage_shows_t
 #[tokio::test]
 async fn a_call_whose_links_cannot_be_made_fails_without_a_call_of_the_tool() {
     let tool = FakeTool::named("look").rules(CallRules {
-        takes_links: true,
+        file_ids: FileIds::Links,
         ..rules(json!({}))
     });
     let tool = tool.says("done");
