@@ -221,6 +221,7 @@ impl UploadCall<'_> {
         }
         // `creation` alone announces the upload; only the length decides when it is complete.
         request.completes = None;
+        request.defers_length = is_deferred;
         let has_body = headers.contains_key(header::CONTENT_TYPE);
         let body = if has_body { body } else { Body::empty() };
         let ticket = self.service.find_usable(self.secret).await?;
