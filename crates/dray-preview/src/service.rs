@@ -21,7 +21,7 @@ use crate::config::PreviewConfig;
 use crate::error::PreviewError;
 use crate::location::Location;
 use crate::metrics::PreviewMetrics;
-use crate::records::{PreviewRecordStore, open_preview, remove_ended};
+use crate::records::{PreviewRecordStore, has_room, open_preview, remove_ended};
 use crate::source::{OpenSandbox, PreviewSource};
 use crate::token::{PreviewKey, PreviewToken};
 use crate::visitor::PreviewVisitor;
@@ -153,9 +153,9 @@ impl PreviewService {
         let is_delivered = !preview.delivery_id.is_empty();
         let max_open = system.config.max_open_of(is_delivered);
         let add = |records: &mut v1::PreviewRecords| {
-            remove_ended(records, now_ms);
             let open = records.records.iter();
             let open = open.filter_map(|record| open_preview(record, now_ms));
+            let all_open = open.clone().count();
             let open = open.filter(|open| open.delivery_id.is_empty() != is_delivered);
             if open.count() >= max_open as usize {
                 return Err(PreviewError::TooMany(max_open));
@@ -163,6 +163,12 @@ impl PreviewService {
             meta.tenant.as_str().clone_into(&mut records.tenant);
             records.sandbox = Some(request.sandbox.clone());
             records.records.push(record.clone());
+            remove_ended(records, now_ms);
+            if !has_room(records, now_ms) {
+                return Err(PreviewError::TooMany(
+                    u32::try_from(all_open).unwrap_or(u32::MAX),
+                ));
+            }
             Ok(())
         };
         // The record decides about the quota, also between concurrent callers, so it is written before the event: a
@@ -383,6 +389,7 @@ impl PreviewService {
             return Ok(());
         }
         let record_first = |records: &mut v1::PreviewRecords| {
+            remove_ended(records, now_ms);
             let previews = records
                 .records
                 .iter_mut()

@@ -200,6 +200,70 @@ async fn links_of_deliveries_have_a_quota_of_their_own() {
 }
 
 #[tokio::test]
+async fn links_of_a_busy_session_can_still_be_opened_and_revoked() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("busy");
+    let directory = format!("{}/{}", "d".repeat(150), "e".repeat(150));
+    std::fs::create_dir_all(root.join(&directory)).unwrap();
+    std::fs::write(root.join(&directory).join("a.txt"), "shown").unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let request = |number: u32| v1::CreatePreviewRequest {
+        sandbox: Some(session("s1")),
+        path: format!("{directory}/a.txt").into_bytes(),
+        delivery_id: format!("d-{number}"),
+        ..v1::CreatePreviewRequest::default()
+    };
+    for number in 0..170 {
+        let created = fixture.ask(&request(number)).await;
+        let link = Link::new(created.unwrap_or_else(|fault| panic!("{number}: {fault:?}")));
+        assert_eq!(link.get("v", "a.txt").await.status, 200, "{number}");
+        let revoke = v1::RevokePreviewRequest {
+            sandbox: Some(session("s1")),
+            preview_id: link.preview.preview_id.clone(),
+        };
+        fixture.ask(&revoke).await.unwrap();
+        assert_eq!(link.get("v", "a.txt").await.status, 404, "{number}");
+    }
+    // The counts of an ended link stay for its receipt.
+    let ended = fixture.ask(&list_of("d-160")).await.unwrap().previews;
+    assert_eq!(ended[0].opened_count, 1, "{ended:?}");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn open_links_with_long_paths_are_refused_before_their_record_is_full() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("long");
+    let directory = ["f".repeat(250).as_str(); 10].join("/");
+    std::fs::create_dir_all(root.join(&directory)).unwrap();
+    std::fs::write(root.join(&directory).join("a.txt"), "shown").unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let mut links = Vec::new();
+    let refused = loop {
+        let request = v1::CreatePreviewRequest {
+            sandbox: Some(session("s1")),
+            path: format!("{directory}/a.txt").into_bytes(),
+            delivery_id: format!("d-{}", links.len()),
+            ..v1::CreatePreviewRequest::default()
+        };
+        match fixture.ask(&request).await {
+            Ok(created) => links.push(Link::new(created)),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(refused.detail, "too_many_previews");
+    for link in links {
+        assert_eq!(link.get("v", "a.txt").await.status, 200);
+        let revoke = v1::RevokePreviewRequest {
+            sandbox: Some(session("s1")),
+            preview_id: link.preview.preview_id.clone(),
+        };
+        fixture.ask(&revoke).await.unwrap();
+    }
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn files_that_the_policy_refuses_are_not_previewed() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("policy");
