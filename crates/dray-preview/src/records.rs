@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
-use dray_proto::v1;
+use dray_proto::v1::{self, PreviewAction};
 use prost::Message as _;
 
 use crate::error::PreviewError;
@@ -95,21 +95,43 @@ pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v
     is_open.then_some(preview)
 }
 
-/// Removes ended previews. Those of deliveries are kept for their receipts, which are read later, without their paths and
+/// The id of a preview; empty for a damaged record.
+pub(crate) fn id_of(record: &v1::PreviewRecord) -> &str {
+    record
+        .preview
+        .as_ref()
+        .map_or("", |preview| preview.preview_id.as_str())
+}
+
+/// Whether the audit event of an action is not stored yet.
+pub(crate) fn is_unreported(record: &v1::PreviewRecord, action: PreviewAction) -> bool {
+    record.unreported.contains(&action.into())
+}
+
+/// Marks the audit event of an action as not stored yet.
+pub(crate) fn add_unreported(record: &mut v1::PreviewRecord, action: PreviewAction) {
+    if !is_unreported(record, action) {
+        record.unreported.push(action.into());
+    }
+}
+
+/// Removes ended previews, except revoked ones whose event is not stored yet. Those of deliveries are kept for their receipts, which are read later, without their paths and
 /// handles, which no receipt has. The oldest of them are removed when the record is too large.
 pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
     let retention_ms = whole_millis(DELIVERY_RETENTION);
-    let is_of_receipt = |record: &v1::PreviewRecord| {
+    let is_kept = |record: &v1::PreviewRecord| {
         record.preview.as_ref().is_some_and(|preview| {
-            !preview.delivery_id.is_empty()
-                && now_ms.saturating_sub(preview.created_at_ms) < retention_ms
+            let is_needed =
+                !preview.delivery_id.is_empty() || is_unreported(record, PreviewAction::Revoked);
+            is_needed && now_ms.saturating_sub(preview.created_at_ms) < retention_ms
         })
     };
     records
         .records
-        .retain(|record| open_preview(record, now_ms).is_some() || is_of_receipt(record));
+        .retain(|record| open_preview(record, now_ms).is_some() || is_kept(record));
     for record in &mut records.records {
-        if open_preview(record, now_ms).is_none() {
+        if open_preview(record, now_ms).is_none() && !is_unreported(record, PreviewAction::Revoked)
+        {
             remove_place(record);
         }
     }
