@@ -320,16 +320,49 @@ impl TicketService {
         Ok(())
     }
 
+    /// Writes a changed record of a ticket whose lease this request holds, or held before the change. A renewal of the
+    /// lease that was written although it failed changed nothing else, so its revision is taken over.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Self::save`], and like [`Self::load`] when the changed record cannot be read.
+    pub(crate) async fn save_as_holder(
+        &self,
+        ticket: &mut LoadedTicket,
+        holder: Option<&str>,
+    ) -> Result<(), TicketProblem> {
+        match self.save(ticket).await {
+            Err(TicketProblem::Superseded) => {}
+            saved => return saved,
+        }
+        let stored = self.load(&ticket.key).await?;
+        if holder.is_none() || stored.record.holder() != holder {
+            return Err(TicketProblem::Superseded);
+        }
+        ticket.revision = stored.revision;
+        self.save(ticket).await
+    }
+
     /// Changes a ticket to a final state, removes its segments, and releases its reservation.
     pub(crate) async fn end(
         &self,
+        ticket: LoadedTicket,
+        state: TicketState,
+    ) -> Result<LoadedTicket, TicketProblem> {
+        self.end_as_holder(ticket, state, None).await
+    }
+
+    /// Like [`Self::end`], for the request with this lease.
+    pub(crate) async fn end_as_holder(
+        &self,
         mut ticket: LoadedTicket,
         state: TicketState,
+        holder: Option<&str>,
     ) -> Result<LoadedTicket, TicketProblem> {
         let segments = std::mem::take(&mut ticket.record.segments);
         ticket.record.state = state;
         ticket.record.lease = None;
-        self.save(&mut ticket).await?;
+        self.save_as_holder(&mut ticket, holder).await?;
         self.remove_segments(&ticket.record, &segments).await;
         self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;
