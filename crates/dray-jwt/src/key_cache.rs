@@ -37,7 +37,7 @@ pub trait KeySource: fmt::Debug + Send + Sync + 'static {
 /// The reason why a token has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
-    /// The authorization server has no such key.
+    /// The authorization server has no such key, by its newest response.
     Unknown,
     /// The keys are not available, so the token cannot be verified.
     Unavailable,
@@ -48,6 +48,8 @@ struct CachedKeys {
     keys: Arc<KeySet>,
     fetched_at_ms: Option<u64>,
     attempted_at_ms: Option<u64>,
+    /// Whether the newest fetch that ended failed.
+    has_failed: bool,
 }
 
 /// The keys, and how they are fetched.
@@ -105,7 +107,9 @@ impl KeyCache {
         }
         match state.find_cached_key(id, algorithm) {
             Some(key) => Ok(key),
-            None if state.is_older_than(REFRESH_AFTER) => Err(KeyError::Unavailable),
+            None if state.has_failed() || state.is_older_than(REFRESH_AFTER) => {
+                Err(KeyError::Unavailable)
+            }
             None => Err(KeyError::Unknown),
         }
     }
@@ -129,6 +133,10 @@ impl KeyState {
         let now = self.clock.now_ms();
         let fetched = self.cached().fetched_at_ms;
         fetched.is_none_or(|time| now.saturating_sub(time) >= whole_millis(age))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.cached().has_failed
     }
 
     fn find_cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
@@ -161,8 +169,10 @@ impl KeyState {
                 let mut cached = self.cached();
                 cached.keys = Arc::new(keys);
                 cached.fetched_at_ms = Some(started_ms);
+                cached.has_failed = false;
             }
             Err(error) => {
+                self.cached().has_failed = true;
                 tracing::warn!(%error, "the keys of the authorization server are not renewed");
             }
         }

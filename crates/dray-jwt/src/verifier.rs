@@ -258,6 +258,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_unknown_key_is_not_judged_by_the_keys_before_a_failed_fetch() {
+        let (old, new) = (SigningKey::generate_curve(), SigningKey::generate_curve());
+        let fixture = VerifierFixture::new(&[("old", &old)]);
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = "<html>".to_owned();
+        fixture.clock.advance(Duration::from_mins(1));
+        for _ in 0..2 {
+            let refused = fixture.verify(&token(&new, "new")).await;
+            assert_eq!(refused, Err(TokenError::KeysUnavailable));
+        }
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = key_set(&[("new", &new)]);
+        fixture.clock.advance(Duration::from_secs(30));
+        assert!(fixture.verify(&token(&new, "new")).await.is_ok());
+        let unknown = TokenError::Invalid("the key of the token is not known");
+        assert_eq!(fixture.verify(&token(&new, "invented")).await, Err(unknown));
+        assert_eq!(fixture.loads(), 3);
+    }
+
+    #[tokio::test]
     async fn a_token_does_not_wait_for_a_key_set_that_was_just_refused() {
         let key = SigningKey::generate_curve();
         let fixture = VerifierFixture::new(&[("c", &key)]);
