@@ -278,6 +278,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn keys_are_fetched_again_after_the_clock_was_set_back() {
+        let (old, new) = (SigningKey::generate_curve(), SigningKey::generate_curve());
+        let fixture = VerifierFixture::new(&[("old", &old)]);
+        // The machine boots with its clock ahead, within the lifetime of the tokens of this test.
+        fixture.clock.set(START_MS + 5 * 60_000);
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = key_set(&[("new", &new)]);
+        fixture.clock.set(START_MS);
+        fixture.clock.advance(Duration::from_secs(30));
+        assert!(fixture.verify(&token(&new, "new")).await.is_ok());
+        assert!(fixture.verify(&token(&old, "old")).await.is_err());
+    }
+
+    #[tokio::test]
     async fn a_token_does_not_wait_for_a_key_set_that_was_just_refused() {
         let key = SigningKey::generate_curve();
         let fixture = VerifierFixture::new(&[("c", &key)]);
