@@ -93,7 +93,9 @@ impl TicketService {
             saved_ms: self.inner.clock.now_ms(),
             active,
         };
-        match receiver.receive_body(body).await {
+        let received = receiver.receive_body(body).await;
+        receiver.active.end_receiving();
+        match received {
             Ok(()) => receiver.close_body().await,
             Err(problem) => Err(receiver.fail(problem).await),
         }
