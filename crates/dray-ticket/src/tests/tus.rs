@@ -139,8 +139,17 @@ async fn creation_announces_the_length_and_returns_the_same_url() {
         .await;
     assert_eq!(created.status, 201, "{created:?}");
     assert!(created.field("location").unwrap().ends_with(&url));
-    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
-    assert_eq!(fixture.send(&part, b"abc").await.status, 204);
+    // An hour after the start of the clock of tests, 1,800,000,000 s.
+    let expiry = Some("Fri, 15 Jan 2027 09:00:00 GMT");
+    assert_eq!(created.field("upload-expires"), expiry);
+    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset:");
+    let first = fixture.send(&format!("{part} 0"), b"ab").await;
+    assert_eq!((first.status, first.field("upload-expires")), (204, expiry));
+    let head = format!("HEAD {url}\r\n{TUS_HEADER}");
+    let state = fixture.send_empty(&head).await;
+    assert_eq!(state.field("upload-expires"), expiry);
+    let last = fixture.send(&format!("{part} 2"), b"c").await;
+    assert_eq!((last.status, last.field("upload-expires")), (204, None));
     assert!(fixture.is_stored(b"abc").await);
 }
 
