@@ -18,14 +18,13 @@ use crate::issue::{IssuedTicket, TicketRequest};
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
 use crate::record::{SegmentRecord, StoredContent, TicketDirection, TicketRecord, TicketState};
-use crate::records::{RecordError, TicketRecords};
-use crate::usage::PrincipalUsage;
+use crate::records::TicketRecords;
 use crate::web_files::WebFilePolicy;
 
 /// Random bytes of a URL.
 const SECRET_BYTES: usize = 32;
 /// Attempts to change a record that others change too.
-const MAX_CHANGE_ATTEMPTS: u32 = 16;
+pub(crate) const MAX_CHANGE_ATTEMPTS: u32 = 16;
 
 /// The operator's limits on lifetime, size and number of tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,12 +179,21 @@ impl TicketService {
             pinned: request.pinned,
             direct: None,
         };
-        inner.records.put(&key, encode_json(&record), 0).await?;
-        self.record_action(&key, &record, TicketAction::Issued)
+        let mut ticket = LoadedTicket {
+            key,
+            record,
+            revision: 0,
+        };
+        if let Err(problem) = self.save(&mut ticket).await {
+            // The record may have been written, but its URL is lost.
+            self.settle_usage(&ticket).await;
+            return Err(problem);
+        }
+        self.record_action(&ticket.key, &ticket.record, TicketAction::Issued)
             .await;
         Ok(IssuedTicket {
             secret,
-            key,
+            key: ticket.key,
             direction: request.direction,
             expires_at_ms,
             max_bytes: request.max_bytes,
@@ -380,44 +388,6 @@ impl TicketService {
         Ok(ticket)
     }
 
-    /// Counts the bytes that moved, instead of those that the ticket reserved.
-    pub(crate) async fn settle_usage(&self, ticket: &LoadedTicket) {
-        let record = &ticket.record;
-        let moved = match record.direction {
-            TicketDirection::Upload => record.content.as_ref().map_or(0, |content| content.size),
-            TicketDirection::Download => record.sent_bytes,
-        };
-        self.change_usage_of(record, |usage| {
-            usage.settle(&ticket.key, record.created_at_ms, moved);
-        })
-        .await;
-    }
-
-    /// Counts the bytes that a download has sent so far. They count even when the download is never completed, or its
-    /// ticket ended meanwhile.
-    pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
-        let record = &ticket.record;
-        self.change_usage_of(record, |usage| {
-            usage.count_sent(&ticket.key, record.created_at_ms, record.sent_bytes);
-        })
-        .await;
-    }
-
-    async fn change_usage_of(&self, record: &TicketRecord, change: impl Fn(&mut PrincipalUsage)) {
-        let (Ok(tenant), Ok(session)) = (record.tenant.parse(), record.session.parse()) else {
-            return;
-        };
-        let usage_key = Principal { tenant, session }.usage_key();
-        let changed = self.change_usage(&usage_key, |usage| {
-            change(usage);
-            Ok(())
-        });
-        // The reservation ends with the ticket's time in any case.
-        if let Err(problem) = changed.await {
-            tracing::warn!(%problem, "could not count the bytes of a ticket");
-        }
-    }
-
     /// Removes parts that were sent directly to the store, bypassing this process.
     pub(crate) async fn discard_direct(&self, record: &TicketRecord) {
         if let Some(direct) = &record.direct {
@@ -436,30 +406,6 @@ impl TicketService {
                 tracing::warn!(%error, "could not remove a segment of an upload");
             }
         }
-    }
-
-    async fn change_usage(
-        &self,
-        key: &str,
-        change: impl Fn(&mut PrincipalUsage) -> Result<(), TicketProblem>,
-    ) -> Result<(), TicketProblem> {
-        let records = &self.inner.records;
-        for _ in 0..MAX_CHANGE_ATTEMPTS {
-            let (mut usage, revision) = match records.get(key).await? {
-                Some((value, revision)) => (
-                    serde_json::from_slice(&value).map_err(|_| TicketProblem::Unavailable)?,
-                    revision,
-                ),
-                None => (PrincipalUsage::default(), 0),
-            };
-            change(&mut usage)?;
-            match records.put(key, encode_json(&usage), revision).await {
-                Ok(_) => return Ok(()),
-                Err(RecordError::Stale) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(TicketProblem::Unavailable)
     }
 }
 
@@ -480,7 +426,7 @@ fn cleaned_name(given: &str) -> String {
     name::clean_name(given)
 }
 
-fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
+pub(crate) fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
     // This never fails: the types have no maps with other keys than strings.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
