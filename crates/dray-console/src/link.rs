@@ -19,8 +19,9 @@ pub const LINK_KEY_PURPOSE: &str = "log in to the console";
 /// How long a link can be used.
 pub const LINK_LIFETIME: Duration = Duration::from_mins(10);
 
-/// How far in the future a link may be issued, because the clocks of two machines differ.
-const CLOCK_SKEW: Duration = Duration::from_mins(1);
+/// How far ahead the clock of the machine that made a link may be. Such a link works when the clock of the console has
+/// reached its time.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 /// Used links that are remembered until they expire.
 const MAX_USED_LINKS: usize = 1024;
 /// Longest text of a link's token, in bytes; the tenant takes at most 64 of them.
@@ -42,6 +43,11 @@ pub(crate) enum LinkError {
     Invalid,
     #[error("This login link is older than 10 minutes, or older than this console.")]
     Expired,
+    #[error(
+        "The clock of the machine that made this login link is ahead of this console. Open the link again in {seconds} \
+         seconds."
+    )]
+    Early { seconds: u64 },
     #[error("This login link was used before. A link works once.")]
     Used,
     #[error("This console does not let anyone act; make a link with the role `look`.")]
@@ -140,12 +146,19 @@ impl LinkVerifier {
         if link.tenant != self.tenant {
             return Err(LinkError::Invalid);
         }
-        let skew_ms = whole_millis(CLOCK_SKEW);
+        let early_ms = link.issued_ms.saturating_sub(now_ms);
         let expires_ms = link.issued_ms.saturating_add(whole_millis(LINK_LIFETIME));
         // A restarted console does not know which links were used, so it refuses links from before its start.
         let is_older = link.issued_ms < self.started_ms;
-        if now_ms > expires_ms || is_older || link.issued_ms > now_ms.saturating_add(skew_ms) {
+        let is_far_ahead = early_ms > whole_millis(MAX_CLOCK_SKEW);
+        if now_ms > expires_ms || is_older || is_far_ahead {
             return Err(LinkError::Expired);
+        }
+        // A used link must be from before any later start, or it would work again after one.
+        if early_ms > 0 {
+            return Err(LinkError::Early {
+                seconds: early_ms.div_ceil(1000),
+            });
         }
         // The role is checked after the age, so that only the holder of a link that could work learns about roles.
         if link.role > self.highest_role {
@@ -204,6 +217,22 @@ mod tests {
         assert_eq!(verifier.redeem(&earlier, START_MS), Err(LinkError::Expired));
         let future = token_at(ConsoleRole::Look, START_MS + 10 * 60_000);
         assert_eq!(verifier.redeem(&future, START_MS), Err(LinkError::Expired));
+    }
+
+    #[test]
+    fn a_used_link_of_a_clock_that_is_ahead_does_not_work_after_a_restart() {
+        let issued_ms = START_MS + 50_000;
+        let token = token_at(ConsoleRole::Act, issued_ms);
+        let before = verifier(ConsoleRole::Act);
+        assert_eq!(
+            before.redeem(&token, START_MS + 500),
+            Err(LinkError::Early { seconds: 50 })
+        );
+        assert_eq!(before.redeem(&token, issued_ms), Ok(ConsoleRole::Act));
+        let started_ms = issued_ms + 1;
+        let after =
+            LinkVerifier::new(LINK_KEY, &TenantId::default(), ConsoleRole::Act, started_ms);
+        assert_eq!(after.redeem(&token, started_ms), Err(LinkError::Expired));
     }
 
     #[test]
