@@ -1,6 +1,6 @@
 //! Login links: single-use URLs that a person opens to get a session.
 //!
-//! A link is signed with a key that is derived from the credentials of the store, so that `dray console link` can make
+//! A link is signed with a key that is derived from the configuration of the store, so that `dray console link` can make
 //! a link for a console that runs elsewhere.
 
 use std::collections::HashMap;
@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_store::DerivedKeys;
 use dray_types::{TenantId, whole_millis};
 use ring::hmac;
 
 use crate::settings::ConsoleRole;
 
-/// Purpose of the key of login links, for [`dray_store::Store::derive_key`].
+/// Purpose of the key of login links, for [`dray_store::Store::derive_keys`].
 pub const LINK_KEY_PURPOSE: &str = "log in to the console";
 /// How long a link can be used.
 pub const LINK_LIFETIME: Duration = Duration::from_mins(10);
@@ -115,7 +116,7 @@ fn signing_key(key: &[u8; 32]) -> hmac::Key {
 
 /// Verifies login links, and accepts each of them once.
 pub(crate) struct LinkVerifier {
-    key: [u8; 32],
+    keys: DerivedKeys,
     tenant: String,
     highest_role: ConsoleRole,
     started_ms: u64,
@@ -125,13 +126,13 @@ pub(crate) struct LinkVerifier {
 
 impl LinkVerifier {
     pub(crate) fn new(
-        key: [u8; 32],
+        keys: DerivedKeys,
         tenant: &TenantId,
         highest_role: ConsoleRole,
         started_ms: u64,
     ) -> Self {
         Self {
-            key,
+            keys,
             tenant: tenant.token(),
             highest_role,
             started_ms,
@@ -141,7 +142,9 @@ impl LinkVerifier {
 
     /// Verifies a link and marks it as used, so that it is refused from then on.
     pub(crate) fn redeem(&self, token: &str, now_ms: u64) -> Result<ConsoleRole, LinkError> {
-        let link = LoginLink::read(token, &self.key).ok_or(LinkError::Invalid)?;
+        let mut keys = self.keys.accepted();
+        let link = keys.find_map(|key| LoginLink::read(token, key));
+        let link = link.ok_or(LinkError::Invalid)?;
         // Consoles of several tenants may share the credentials of one store.
         if link.tenant != self.tenant {
             return Err(LinkError::Invalid);
@@ -183,7 +186,12 @@ mod tests {
     const START_MS: u64 = 1_800_000_000_000;
 
     fn verifier(highest_role: ConsoleRole) -> LinkVerifier {
-        LinkVerifier::new(LINK_KEY, &TenantId::default(), highest_role, START_MS)
+        LinkVerifier::new(
+            LINK_KEY.into(),
+            &TenantId::default(),
+            highest_role,
+            START_MS,
+        )
     }
 
     fn token_at(role: ConsoleRole, now_ms: u64) -> String {
@@ -230,8 +238,12 @@ mod tests {
         );
         assert_eq!(before.redeem(&token, issued_ms), Ok(ConsoleRole::Act));
         let started_ms = issued_ms + 1;
-        let after =
-            LinkVerifier::new(LINK_KEY, &TenantId::default(), ConsoleRole::Act, started_ms);
+        let after = LinkVerifier::new(
+            LINK_KEY.into(),
+            &TenantId::default(),
+            ConsoleRole::Act,
+            started_ms,
+        );
         assert_eq!(after.redeem(&token, started_ms), Err(LinkError::Expired));
     }
 

@@ -28,7 +28,7 @@ const BUS_RESTART_SETTINGS: &[RestartSetting<BusSection>] = restart_settings![
 
 /// All fields but `s3.access_key`, `s3.secret_key`, `s3.session_token` and `s3.credentials_expire_at_ms`.
 const STORE_RESTART_SETTINGS: &[RestartSetting<StoreSection>] = restart_settings![
-    StoreSection: mode, wait_for_server, s3.alias, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket, s3.path_style,
+    StoreSection: mode, wait_for_server, s3.alias, s3.derivation_key, s3.previous_derivation_key, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket, s3.path_style,
     s3.create_bucket, s3.ca_file, s3.cas_lifetime, s3.origin_lifetime, s3.web_links, s3.stage_lifetime,
     s3.cache_lifetime, s3.cache_size, s3.concurrency
 ];
@@ -86,7 +86,13 @@ impl ApplySection<BusSection> for BusCredentials {
 struct StoreCredentials(Store);
 
 impl ApplySection<StoreSection> for StoreCredentials {
-    fn apply(&mut self, _: &StoreSection, later: &StoreSection) -> Result<(), StartError> {
+    fn apply(&mut self, earlier: &StoreSection, later: &StoreSection) -> Result<(), StartError> {
+        if later.s3.derivation_key.is_empty() && earlier.s3.secret_key != later.s3.secret_key {
+            tracing::warn!(
+                "keys that are derived from `store.s3.secret_key` stay those of the start until a restart; set \
+                 `store.s3.derivation_key`, so that replicas with other credentials share them"
+            );
+        }
         self.0.replace_credentials((&later.s3).into());
         Ok(())
     }
