@@ -111,7 +111,6 @@ impl Bus {
         meta: &Meta,
         audit: &A,
     ) -> Result<PublishReceipt, PublishError> {
-        let subject = audit_subject::<A>(&meta.tenant);
         // This is the only id with a random part: equal audit events are separate facts and must not be merged. Retries
         // of one publish keep the id.
         let step = format!(
@@ -120,7 +119,31 @@ impl Bus {
             A::PAST_PARTICIPLE,
             rand::random::<u128>()
         );
-        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
+        self.publish_audit_step(meta, audit, &step).await
+    }
+
+    /// Publishes an audit event that several processes may publish: under one operation, one of them is stored within
+    /// the duplicate window of the stream, half an hour.
+    ///
+    /// # Errors
+    /// See [`PublishError`].
+    pub async fn publish_audit_once<A: Audit>(
+        &self,
+        meta: &Meta,
+        audit: &A,
+    ) -> Result<PublishReceipt, PublishError> {
+        let step = format!("{}.{}", A::AREA, A::PAST_PARTICIPLE);
+        self.publish_audit_step(meta, audit, &step).await
+    }
+
+    async fn publish_audit_step<A: Audit>(
+        &self,
+        meta: &Meta,
+        audit: &A,
+        step: &str,
+    ) -> Result<PublishReceipt, PublishError> {
+        let subject = audit_subject::<A>(&meta.tenant);
+        let id = ids::message_id(&meta.tenant.token(), &meta.operation, step, 0);
         self.publish_encoded(
             AUDIT_STREAM,
             meta,

@@ -1,6 +1,6 @@
 //! Login links: single-use URLs that a person opens to get a session.
 //!
-//! A link is signed with a key that is derived from the credentials of the store, so that `dray console link` can make
+//! A link is signed with a key that is derived from the configuration of the store, so that `dray console link` can make
 //! a link for a console that runs elsewhere.
 
 use std::collections::HashMap;
@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_store::DerivedKeys;
 use dray_types::{TenantId, whole_millis};
 use ring::hmac;
 
 use crate::settings::ConsoleRole;
 
-/// Purpose of the key of login links, for [`dray_store::Store::derive_key`].
+/// Purpose of the key of login links, for [`dray_store::Store::derive_keys`].
 pub const LINK_KEY_PURPOSE: &str = "log in to the console";
 /// How long a link can be used.
 pub const LINK_LIFETIME: Duration = Duration::from_mins(10);
 
-/// How far in the future a link may be issued, because the clocks of two machines differ.
-const CLOCK_SKEW: Duration = Duration::from_mins(1);
+/// How far ahead the clock of the machine that made a link may be. Such a link works when the clock of the console has
+/// reached its time.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 /// Used links that are remembered until they expire.
 const MAX_USED_LINKS: usize = 1024;
 /// Longest text of a link's token, in bytes; the tenant takes at most 64 of them.
@@ -42,6 +44,11 @@ pub(crate) enum LinkError {
     Invalid,
     #[error("This login link is older than 10 minutes, or older than this console.")]
     Expired,
+    #[error(
+        "The clock of the machine that made this login link is ahead of this console. Open the link again in {seconds} \
+         seconds."
+    )]
+    Early { seconds: u64 },
     #[error("This login link was used before. A link works once.")]
     Used,
     #[error("This console does not let anyone act; make a link with the role `look`.")]
@@ -109,7 +116,7 @@ fn signing_key(key: &[u8; 32]) -> hmac::Key {
 
 /// Verifies login links, and accepts each of them once.
 pub(crate) struct LinkVerifier {
-    key: [u8; 32],
+    keys: DerivedKeys,
     tenant: String,
     highest_role: ConsoleRole,
     started_ms: u64,
@@ -119,13 +126,13 @@ pub(crate) struct LinkVerifier {
 
 impl LinkVerifier {
     pub(crate) fn new(
-        key: [u8; 32],
+        keys: DerivedKeys,
         tenant: &TenantId,
         highest_role: ConsoleRole,
         started_ms: u64,
     ) -> Self {
         Self {
-            key,
+            keys,
             tenant: tenant.token(),
             highest_role,
             started_ms,
@@ -135,17 +142,26 @@ impl LinkVerifier {
 
     /// Verifies a link and marks it as used, so that it is refused from then on.
     pub(crate) fn redeem(&self, token: &str, now_ms: u64) -> Result<ConsoleRole, LinkError> {
-        let link = LoginLink::read(token, &self.key).ok_or(LinkError::Invalid)?;
+        let mut keys = self.keys.accepted();
+        let link = keys.find_map(|key| LoginLink::read(token, key));
+        let link = link.ok_or(LinkError::Invalid)?;
         // Consoles of several tenants may share the credentials of one store.
         if link.tenant != self.tenant {
             return Err(LinkError::Invalid);
         }
-        let skew_ms = whole_millis(CLOCK_SKEW);
+        let early_ms = link.issued_ms.saturating_sub(now_ms);
         let expires_ms = link.issued_ms.saturating_add(whole_millis(LINK_LIFETIME));
         // A restarted console does not know which links were used, so it refuses links from before its start.
         let is_older = link.issued_ms < self.started_ms;
-        if now_ms > expires_ms || is_older || link.issued_ms > now_ms.saturating_add(skew_ms) {
+        let is_far_ahead = early_ms > whole_millis(MAX_CLOCK_SKEW);
+        if now_ms > expires_ms || is_older || is_far_ahead {
             return Err(LinkError::Expired);
+        }
+        // A used link must be from before any later start, or it would work again after one.
+        if early_ms > 0 {
+            return Err(LinkError::Early {
+                seconds: early_ms.div_ceil(1000),
+            });
         }
         // The role is checked after the age, so that only the holder of a link that could work learns about roles.
         if link.role > self.highest_role {
@@ -170,7 +186,12 @@ mod tests {
     const START_MS: u64 = 1_800_000_000_000;
 
     fn verifier(highest_role: ConsoleRole) -> LinkVerifier {
-        LinkVerifier::new(LINK_KEY, &TenantId::default(), highest_role, START_MS)
+        LinkVerifier::new(
+            LINK_KEY.into(),
+            &TenantId::default(),
+            highest_role,
+            START_MS,
+        )
     }
 
     fn token_at(role: ConsoleRole, now_ms: u64) -> String {
@@ -204,6 +225,26 @@ mod tests {
         assert_eq!(verifier.redeem(&earlier, START_MS), Err(LinkError::Expired));
         let future = token_at(ConsoleRole::Look, START_MS + 10 * 60_000);
         assert_eq!(verifier.redeem(&future, START_MS), Err(LinkError::Expired));
+    }
+
+    #[test]
+    fn a_used_link_of_a_clock_that_is_ahead_does_not_work_after_a_restart() {
+        let issued_ms = START_MS + 50_000;
+        let token = token_at(ConsoleRole::Act, issued_ms);
+        let before = verifier(ConsoleRole::Act);
+        assert_eq!(
+            before.redeem(&token, START_MS + 500),
+            Err(LinkError::Early { seconds: 50 })
+        );
+        assert_eq!(before.redeem(&token, issued_ms), Ok(ConsoleRole::Act));
+        let started_ms = issued_ms + 1;
+        let after = LinkVerifier::new(
+            LINK_KEY.into(),
+            &TenantId::default(),
+            ConsoleRole::Act,
+            started_ms,
+        );
+        assert_eq!(after.redeem(&token, started_ms), Err(LinkError::Expired));
     }
 
     #[test]

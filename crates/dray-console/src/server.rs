@@ -144,7 +144,7 @@ impl ConsoleServer {
     pub fn login_url(&self, system: &ConsoleSystem) -> String {
         let role = self.settings.highest_role;
         let link = LoginLink::new(&system.tenant, role, self.clock.now_ms());
-        link.url(&self.base_url(), &system.link_key)
+        link.url(&self.base_url(), system.link_keys.current())
     }
 
     /// Serves pages until `stop` is cancelled. Pages that are still sent after 3 s are cut off.
@@ -182,7 +182,7 @@ impl ConsoleServer {
             cookie: ConsoleCookie::for_session(self.address.port(), is_secure),
             base_url,
             sessions: SessionStore::default(),
-            links: LinkVerifier::new(system.link_key, &system.tenant, role, self.started_ms),
+            links: LinkVerifier::new(system.link_keys, &system.tenant, role, self.started_ms),
             oidc: self.oidc,
             bus: system.bus,
             store: system.store,

@@ -15,6 +15,8 @@ use crate::settings::ConsoleRole;
 const IDLE_TIMEOUT: Duration = Duration::from_hours(2);
 /// A session ends after this time in any case.
 const MAX_AGE: Duration = Duration::from_hours(12);
+/// How far the clock may be set back without ending sessions.
+const MAX_CLOCK_STEP: Duration = Duration::from_mins(1);
 /// Most open sessions; a new session replaces the one that was idle longest.
 const MAX_SESSIONS: usize = 64;
 /// Size of the secret of forms, in bytes.
@@ -97,7 +99,9 @@ impl SessionEntry {
     fn is_open(&self, now_ms: u64) -> bool {
         let idle_ms = now_ms.saturating_sub(self.used_ms);
         let age_ms = now_ms.saturating_sub(self.begun_ms);
-        idle_ms <= whole_millis(IDLE_TIMEOUT) && age_ms <= whole_millis(MAX_AGE)
+        // After the clock was set back, a session from the time ahead would live longer by this step.
+        let is_ahead = self.used_ms > now_ms.saturating_add(whole_millis(MAX_CLOCK_STEP));
+        idle_ms <= whole_millis(IDLE_TIMEOUT) && age_ms <= whole_millis(MAX_AGE) && !is_ahead
     }
 }
 
@@ -226,6 +230,16 @@ mod tests {
             sessions.find(&secret, RequestOrigin::Person, START_MS + 3 * hour_ms),
             None
         );
+    }
+
+    #[test]
+    fn a_session_ends_when_the_clock_is_set_back_by_more_than_a_minute() {
+        let sessions = SessionStore::default();
+        let (secret, _) = sessions.begin(ConsoleRole::Act, None, START_MS);
+        for (step_ms, is_open) in [(60_000, true), (61_000, false)] {
+            let found = sessions.find(&secret, RequestOrigin::OpenPage, START_MS - step_ms);
+            assert_eq!(found.is_some(), is_open, "{step_ms}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use dray_bus::Bus;
-use dray_store::Store;
+use dray_store::{DerivedKeys, Store};
 use dray_types::{Secret, TenantId};
 
 use crate::oidc::OidcSettings;
@@ -91,9 +91,9 @@ pub struct ConsoleSystem {
     pub agents: Option<AgentEndpoint>,
     /// Reads the egress policy in the bucket of the bus; without it, pages show no revision.
     pub policy_bucket: Option<Arc<dyn PolicyBucketReader>>,
-    /// Key of `LoginLink`s, from [`dray_store::Store::derive_key`] with
+    /// Keys of `LoginLink`s, from [`dray_store::Store::derive_keys`] with
     /// [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
-    pub link_key: [u8; 32],
+    pub link_keys: DerivedKeys,
 }
 
 impl fmt::Debug for ConsoleSystem {

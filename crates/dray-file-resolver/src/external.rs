@@ -38,6 +38,7 @@ pub async fn fetch_external(
         size_limit_bytes: fetch.limit.as_u64(),
         tool_timeout_ms: fetch.tool_timeout_ms,
         sink: v1::Sink::Unspecified.into(),
+        revalidate: false,
     };
     // The fetcher itself retries; a repeated call would multiply its attempts.
     match bus.call_once(&fetch.meta, &request).await {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dray_types::{Clock, whole_millis};
+use dray_types::{Clock, TimeMark};
 use futures_util::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ pub trait KeySource: fmt::Debug + Send + Sync + 'static {
 /// The reason why a token has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
-    /// The authorization server has no such key.
+    /// The authorization server has no such key, by its newest response.
     Unknown,
     /// The keys are not available, so the token cannot be verified.
     Unavailable,
@@ -46,8 +46,10 @@ pub(crate) enum KeyError {
 #[derive(Debug, Default)]
 struct CachedKeys {
     keys: Arc<KeySet>,
-    fetched_at_ms: Option<u64>,
-    attempted_at_ms: Option<u64>,
+    fetched: Option<TimeMark>,
+    attempted: Option<TimeMark>,
+    /// Whether the newest fetch that ended failed.
+    has_failed: bool,
 }
 
 /// The keys, and how they are fetched.
@@ -105,7 +107,9 @@ impl KeyCache {
         }
         match state.find_cached_key(id, algorithm) {
             Some(key) => Ok(key),
-            None if state.is_older_than(REFRESH_AFTER) => Err(KeyError::Unavailable),
+            None if state.has_failed() || state.is_older_than(REFRESH_AFTER) => {
+                Err(KeyError::Unavailable)
+            }
             None => Err(KeyError::Unknown),
         }
     }
@@ -126,9 +130,12 @@ impl KeyState {
     }
 
     fn is_older_than(&self, age: Duration) -> bool {
-        let now = self.clock.now_ms();
-        let fetched = self.cached().fetched_at_ms;
-        fetched.is_none_or(|time| now.saturating_sub(time) >= whole_millis(age))
+        let fetched = self.cached().fetched;
+        fetched.is_none_or(|mark| self.clock.age(mark) >= age)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.cached().has_failed
     }
 
     fn find_cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
@@ -141,28 +148,29 @@ impl KeyState {
 
     /// Returns whether enough time has passed since the last fetch began. If so, records that a fetch begins now.
     fn record_fetch_if_due(&self) -> bool {
-        let now = self.clock.now_ms();
         let mut cached = self.cached();
         let is_due = cached
-            .attempted_at_ms
-            .is_none_or(|time| now.saturating_sub(time) >= whole_millis(MIN_FETCH_INTERVAL));
+            .attempted
+            .is_none_or(|mark| self.clock.age(mark) >= MIN_FETCH_INTERVAL);
         if is_due {
-            cached.attempted_at_ms = Some(now);
+            cached.attempted = Some(self.clock.mark());
         }
         is_due
     }
 
     async fn refresh(&self) {
-        let started_ms = self.clock.now_ms();
+        let started = self.clock.mark();
         let loaded = self.source.load_keys().await;
         let parsed = loaded.map_err(RefreshError::Source);
         match parsed.and_then(|text| Ok(KeySet::parse(&text)?)) {
             Ok(keys) => {
                 let mut cached = self.cached();
                 cached.keys = Arc::new(keys);
-                cached.fetched_at_ms = Some(started_ms);
+                cached.fetched = Some(started);
+                cached.has_failed = false;
             }
             Err(error) => {
+                self.cached().has_failed = true;
                 tracing::warn!(%error, "the keys of the authorization server are not renewed");
             }
         }

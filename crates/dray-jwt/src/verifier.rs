@@ -258,6 +258,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_unknown_key_is_not_judged_by_the_keys_before_a_failed_fetch() {
+        let (old, new) = (SigningKey::generate_curve(), SigningKey::generate_curve());
+        let fixture = VerifierFixture::new(&[("old", &old)]);
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = "<html>".to_owned();
+        fixture.clock.advance(Duration::from_mins(1));
+        for _ in 0..2 {
+            let refused = fixture.verify(&token(&new, "new")).await;
+            assert_eq!(refused, Err(TokenError::KeysUnavailable));
+        }
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = key_set(&[("new", &new)]);
+        fixture.clock.advance(Duration::from_secs(30));
+        assert!(fixture.verify(&token(&new, "new")).await.is_ok());
+        let unknown = TokenError::Invalid("the key of the token is not known");
+        assert_eq!(fixture.verify(&token(&new, "invented")).await, Err(unknown));
+        assert_eq!(fixture.loads(), 3);
+    }
+
+    #[tokio::test]
+    async fn keys_are_fetched_again_after_the_clock_was_set_back() {
+        let (old, new) = (SigningKey::generate_curve(), SigningKey::generate_curve());
+        let fixture = VerifierFixture::new(&[("old", &old)]);
+        // The machine boots with its clock ahead, within the lifetime of the tokens of this test.
+        fixture.clock.set(START_MS + 5 * 60_000);
+        assert!(fixture.verify(&token(&old, "old")).await.is_ok());
+        *fixture.source.text.lock().unwrap() = key_set(&[("new", &new)]);
+        fixture.clock.set(START_MS);
+        fixture.clock.advance(Duration::from_secs(30));
+        assert!(fixture.verify(&token(&new, "new")).await.is_ok());
+        assert!(fixture.verify(&token(&old, "old")).await.is_err());
+    }
+
+    #[tokio::test]
     async fn a_token_does_not_wait_for_a_key_set_that_was_just_refused() {
         let key = SigningKey::generate_curve();
         let fixture = VerifierFixture::new(&[("c", &key)]);

@@ -94,7 +94,8 @@ impl fmt::Debug for StoredSignIns {
 impl StoredSignIns {
     /// Sign-ins in these records. `base_url` is where browsers reach this service.
     pub(crate) fn new(records: CallerRecords, base_url: &str) -> Self {
-        let seal = RecordSeal::new(&records.store().derive_key("sign-ins at MCP servers"));
+        let keys = records.store().derive_keys("sign-ins at MCP servers");
+        let seal = RecordSeal::new(&keys);
         Self {
             records,
             seal,

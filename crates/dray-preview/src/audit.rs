@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_bus::{Bus, Meta};
+use dray_bus::{Bus, Meta, PublishError, PublishReceipt};
 use dray_proto::v1::{self, PreviewAction};
 use dray_types::{Clock, Deadline, Fault};
 
@@ -34,16 +34,40 @@ impl PreviewAuditor {
         action: PreviewAction,
         preview: &v1::Preview,
     ) -> Result<(), PreviewError> {
-        let mut audit = v1::PreviewAudit {
-            preview: Some(preview.clone()),
-            ..v1::PreviewAudit::default()
-        };
-        audit.set_action(action);
-        let deadline = Deadline::after(self.clock.now_ms(), AUDIT_TIMEOUT);
-        let meta = meta.clone().with_deadline(deadline);
-        let published = self.bus.publish_audit(&meta, &audit).await;
-        published
-            .map(|_| ())
-            .map_err(|error| PreviewError::Audit(Box::new(Fault::from(error))))
+        let meta = self.limited(meta);
+        let audit = audit(action, preview);
+        stored(self.bus.publish_audit(&meta, &audit).await)
     }
+
+    /// Like [`Self::record`]; of several calls under one operation, the first event is stored.
+    pub(crate) async fn record_once(
+        &self,
+        meta: &Meta,
+        action: PreviewAction,
+        preview: &v1::Preview,
+    ) -> Result<(), PreviewError> {
+        let meta = self.limited(meta);
+        let audit = audit(action, preview);
+        stored(self.bus.publish_audit_once(&meta, &audit).await)
+    }
+
+    fn limited(&self, meta: &Meta) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), AUDIT_TIMEOUT);
+        meta.clone().with_deadline(deadline)
+    }
+}
+
+fn audit(action: PreviewAction, preview: &v1::Preview) -> v1::PreviewAudit {
+    let mut audit = v1::PreviewAudit {
+        preview: Some(preview.clone()),
+        ..v1::PreviewAudit::default()
+    };
+    audit.set_action(action);
+    audit
+}
+
+fn stored(published: Result<PublishReceipt, PublishError>) -> Result<(), PreviewError> {
+    published
+        .map(|_| ())
+        .map_err(|error| PreviewError::Audit(Box::new(Fault::from(error))))
 }

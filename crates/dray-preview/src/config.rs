@@ -27,9 +27,10 @@ pub struct PreviewConfig {
     /// Longest lifetime of a link. Default `12h`.
     pub max_lifetime: Period,
     /// Most open previews of one session, or of one sandbox by address, 1 to 12. Links that deliveries sent into a chat
-    /// do not count. Default 8.
+    /// do not count. Links with long paths may reach the size of their record, 56 KiB, before. Default 8.
     pub max_open: u32,
-    /// Most open links of one session that deliveries sent into a chat: 1 to 32. Default 32.
+    /// Most open links of one session that deliveries sent into a chat: 1 to 32. Links with long paths may reach the size
+    /// of their record, 56 KiB, before. Default 32.
     pub max_open_delivered: u32,
     /// Most entries of a directory that is sent as a ZIP, at most 100000. If `max_tree_entries` is larger, it applies
     /// instead. Each entry needs about 500 bytes of memory while its archive is sent. Default 20000.
@@ -38,7 +39,7 @@ pub struct PreviewConfig {
 
 /// Limit for [`PreviewConfig::max_open`]: a record with this many previews, each with the longest path, fits a message.
 pub(crate) const MAX_OPEN_PREVIEWS: u32 = 12;
-/// Limit for [`PreviewConfig::max_open_delivered`], for the same reason.
+/// Limit for [`PreviewConfig::max_open_delivered`]. With paths of up to 800 bytes, a record with this many fits too.
 const MAX_OPEN_DELIVERED_PREVIEWS: u32 = 32;
 /// Limit for [`PreviewConfig::max_archive_entries`].
 const MAX_ARCHIVE_ENTRIES: usize = 100_000;

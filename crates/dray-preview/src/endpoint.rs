@@ -168,7 +168,7 @@ async fn serve_preview(
     let view = SandboxView::open(service, &token, &found, location).await?;
     // Only a GET counts: a program that checks whether the link works sends HEAD. Only the viewer page counts, and not
     // the resources that it loads, unless no page was viewed before them.
-    let is_view = area == UrlArea::Viewer || found.is_unopened();
+    let is_view = area == UrlArea::Viewer || found.is_unopened() || found.has_unreported;
     if *method == Method::GET && is_view {
         service
             .record_view(&found, PreviewVisitor::of(headers))

@@ -49,6 +49,7 @@ mod service;
 mod source;
 mod token;
 mod view;
+mod view_count;
 mod viewer;
 mod visitor;
 

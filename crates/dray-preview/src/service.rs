@@ -12,7 +12,7 @@ use dray_sandbox::{FileKind, Handle, SandboxPath};
 use dray_sandbox_tree as tree;
 use dray_store::Store;
 use dray_transfer_engine::policy::expand;
-use dray_types::{Clock, Deadline, TenantId, whole_millis};
+use dray_types::{Clock, TenantId, whole_millis};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -21,10 +21,11 @@ use crate::config::PreviewConfig;
 use crate::error::PreviewError;
 use crate::location::Location;
 use crate::metrics::PreviewMetrics;
-use crate::records::{PreviewRecordStore, open_preview, remove_ended};
+use crate::records::{
+    PreviewRecordStore, add_unreported, has_room, id_of, is_unreported, open_preview, remove_ended,
+};
 use crate::source::{OpenSandbox, PreviewSource};
 use crate::token::{PreviewKey, PreviewToken};
-use crate::visitor::PreviewVisitor;
 
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 16;
@@ -34,10 +35,6 @@ const OPEN_SANDBOX_TTL: Duration = Duration::from_secs(10);
 const MAX_CACHED_SANDBOXES: usize = 64;
 /// Longest id of a delivery.
 const MAX_DELIVERY_ID_BYTES: usize = 128;
-/// Views within this time count once: reloads, and the parts of one page.
-const VIEW_INTERVAL_MS: u64 = 10_000;
-/// Longest time for the audit event of a first view.
-const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most responses that this process sends concurrently, for all links.
 const MAX_RESPONSES: usize = 256;
 /// Documents that this process renders concurrently; others wait.
@@ -73,8 +70,8 @@ pub struct PreviewSystem {
 #[derive(Debug)]
 pub(crate) struct ServiceParts {
     pub(crate) system: PreviewSystem,
-    records: PreviewRecordStore,
-    auditor: PreviewAuditor,
+    pub(crate) records: PreviewRecordStore,
+    pub(crate) auditor: PreviewAuditor,
     /// Open sandboxes by preview, each with the instant at which it is opened again.
     opened: Mutex<HashMap<String, (OpenSandbox, Instant)>>,
     pub(crate) responses: Arc<Semaphore>,
@@ -102,8 +99,10 @@ pub struct NewPreview {
 pub(crate) struct FoundPreview {
     pub(crate) preview: v1::Preview,
     pub(crate) tenant: TenantId,
+    /// Whether an audit event of the preview is not stored yet.
+    pub(crate) has_unreported: bool,
     sandbox: v1::SandboxRef,
-    key: PreviewKey,
+    pub(crate) key: PreviewKey,
 }
 
 impl PreviewService {
@@ -149,13 +148,14 @@ impl PreviewService {
         let record = v1::PreviewRecord {
             preview: Some(preview.clone()),
             secret_sha256: token.secret_sha256().as_bytes().to_vec(),
+            ..v1::PreviewRecord::default()
         };
         let is_delivered = !preview.delivery_id.is_empty();
         let max_open = system.config.max_open_of(is_delivered);
         let add = |records: &mut v1::PreviewRecords| {
-            remove_ended(records, now_ms);
             let open = records.records.iter();
             let open = open.filter_map(|record| open_preview(record, now_ms));
+            let all_open = open.clone().count();
             let open = open.filter(|open| open.delivery_id.is_empty() != is_delivered);
             if open.count() >= max_open as usize {
                 return Err(PreviewError::TooMany(max_open));
@@ -163,6 +163,12 @@ impl PreviewService {
             meta.tenant.as_str().clone_into(&mut records.tenant);
             records.sandbox = Some(request.sandbox.clone());
             records.records.push(record.clone());
+            remove_ended(records, now_ms);
+            if !has_room(records, now_ms) {
+                return Err(PreviewError::TooMany(
+                    u32::try_from(all_open).unwrap_or(u32::MAX),
+                ));
+            }
             Ok(())
         };
         // The record decides about the quota, also between concurrent callers, so it is written before the event: a
@@ -189,10 +195,7 @@ impl PreviewService {
     /// quota until it ends.
     async fn withdraw(&self, key: PreviewKey, preview_id: &str) {
         let remove = |records: &mut v1::PreviewRecords| {
-            records.records.retain(|record| {
-                let preview = record.preview.as_ref();
-                preview.is_none_or(|preview| preview.preview_id != preview_id)
-            });
+            records.records.retain(|record| id_of(record) != preview_id);
             Ok(())
         };
         if let Err(error) = self.inner.records.change(key, remove).await {
@@ -276,6 +279,7 @@ impl PreviewService {
     /// # Errors
     ///
     /// [`PreviewError::Unknown`], also for a preview of another tenant; failures of the records or of the audit event.
+    /// After [`PreviewError::Audit`] the preview has ended, and another call reports it.
     pub async fn revoke(
         &self,
         meta: &Meta,
@@ -285,21 +289,21 @@ impl PreviewService {
         let key = key_of(&meta.tenant, sandbox)?;
         let now_ms = self.inner.system.clock.now_ms();
         let mark_revoked = |records: &mut v1::PreviewRecords| {
-            remove_ended(records, now_ms);
-            let has_id = |record: &v1::PreviewRecord| {
-                open_preview(record, now_ms).is_some_and(|open| open.preview_id == preview_id)
+            let can_be_revoked = |record: &&mut v1::PreviewRecord| {
+                // After a failed audit event, the same call reports the revocation.
+                let is_open = open_preview(record, now_ms).is_some();
+                (is_open || is_unreported(record, PreviewAction::Revoked))
+                    && id_of(record) == preview_id
             };
-            let position = records.records.iter().position(has_id);
-            let position = position.ok_or(PreviewError::Unknown)?;
-            let preview = records.records.get_mut(position);
-            let preview = preview.and_then(|record| record.preview.as_mut());
-            let preview = preview.ok_or(PreviewError::Unknown)?;
-            preview.revoked_at_ms = now_ms;
-            let revoked = preview.clone();
-            // The receipt of a delivery says that its link was revoked.
-            if revoked.delivery_id.is_empty() {
-                records.records.remove(position);
+            let record = records.records.iter_mut().find(can_be_revoked);
+            let record = record.ok_or(PreviewError::Unknown)?;
+            add_unreported(record, PreviewAction::Revoked);
+            let preview = record.preview.as_mut().ok_or(PreviewError::Unknown)?;
+            if preview.revoked_at_ms == 0 {
+                preview.revoked_at_ms = now_ms;
             }
+            let revoked = preview.clone();
+            remove_ended(records, now_ms);
             Ok(revoked)
         };
         let revoked = self.inner.records.change(key, mark_revoked).await?;
@@ -313,6 +317,8 @@ impl PreviewService {
             .auditor
             .record(meta, PreviewAction::Revoked, &revoked)
             .await?;
+        self.clear_unreported(key, preview_id, PreviewAction::Revoked)
+            .await;
         Ok(revoked)
     }
 
@@ -328,6 +334,7 @@ impl PreviewService {
         let record = records.records.iter().find(|record| token.opens(record));
         let preview = record.and_then(|record| open_preview(record, now_ms));
         let preview = preview.ok_or(PreviewError::Unknown)?.clone();
+        let has_unreported = record.is_some_and(|record| !record.unreported.is_empty());
         if !system.config.admits_host(&preview.preview_id, host) {
             return Err(PreviewError::Unknown);
         }
@@ -337,6 +344,7 @@ impl PreviewService {
         Ok(FoundPreview {
             preview,
             tenant,
+            has_unreported,
             sandbox,
             key: token.key(),
         })
@@ -371,84 +379,12 @@ impl PreviewService {
         self.cached().remove(&id);
     }
 
-    /// Counts a view, and records the first one of a person and of a scanner. If the audit event of a first view cannot
-    /// be stored, the preview is not shown.
-    pub(crate) async fn record_view(
-        &self,
-        found: &FoundPreview,
-        visitor: PreviewVisitor,
-    ) -> Result<(), PreviewError> {
-        let now_ms = self.inner.system.clock.now_ms();
-        if is_counted(&found.preview, visitor, now_ms) {
-            return Ok(());
-        }
-        let record_first = |records: &mut v1::PreviewRecords| {
-            let previews = records
-                .records
-                .iter_mut()
-                .filter_map(|record| record.preview.as_mut());
-            let mut own = previews.filter(|preview| preview.preview_id == found.preview.preview_id);
-            let preview = own.next().ok_or(PreviewError::Unknown)?;
-            Ok(count_view(preview, visitor, now_ms).then(|| preview.clone()))
-        };
-        // Of two concurrent views, one writes the record and the event.
-        let Some(first) = self.inner.records.change(found.key, record_first).await? else {
-            return Ok(());
-        };
-        let action = match visitor {
-            PreviewVisitor::Person => PreviewAction::Opened,
-            PreviewVisitor::Scanner => PreviewAction::Scanned,
-        };
-        self.inner.system.metrics.changed(action.name());
-        let meta = Meta::new(
-            found.tenant.clone(),
-            Deadline::after(now_ms, OPENED_TIMEOUT),
-        );
-        self.inner.auditor.record(&meta, action, &first).await
-    }
-
     fn cached(&self) -> std::sync::MutexGuard<'_, HashMap<String, (OpenSandbox, Instant)>> {
         self.inner
             .opened
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a view within [`VIEW_INTERVAL_MS`] before this one was counted.
-fn is_counted(preview: &v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
-    let last_ms = match visitor {
-        PreviewVisitor::Person => preview.last_opened_at_ms,
-        PreviewVisitor::Scanner => preview.last_scanned_at_ms,
-    };
-    last_ms > 0 && now_ms.saturating_sub(last_ms) < VIEW_INTERVAL_MS
-}
-
-/// Counts a view. Returns whether it is the first one of this kind of visitor.
-fn count_view(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
-    if is_counted(preview, visitor, now_ms) {
-        return false;
-    }
-    let (first_ms, last_ms, count) = match visitor {
-        PreviewVisitor::Person => (
-            &mut preview.opened_at_ms,
-            &mut preview.last_opened_at_ms,
-            &mut preview.opened_count,
-        ),
-        PreviewVisitor::Scanner => (
-            &mut preview.scanned_at_ms,
-            &mut preview.last_scanned_at_ms,
-            &mut preview.scanned_count,
-        ),
-    };
-    *count = count.saturating_add(1);
-    *last_ms = now_ms;
-    // 0 means never: no view happens at the Unix epoch.
-    let is_first = *first_ms == 0;
-    if is_first {
-        *first_ms = now_ms;
-    }
-    is_first
 }
 
 impl FoundPreview {

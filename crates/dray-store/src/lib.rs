@@ -34,6 +34,7 @@ mod chunks;
 mod client;
 mod commit;
 mod credentials;
+mod derived_keys;
 pub mod embedded;
 mod error;
 mod finished;
@@ -58,6 +59,7 @@ mod tests;
 
 pub use cache::{CachedObject, cache_key};
 pub use credentials::StoreCredentials;
+pub use derived_keys::DerivedKeys;
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
 pub use finished::{FinishedObject, FinishedPage, MAX_PAGE_OBJECTS};
 pub use link::{MAX_LIFETIME, MIN_LIFETIME, PresignedLink};

@@ -26,6 +26,14 @@ pub struct StoreOptions {
     pub access_key: Secret,
     /// Secret of the access key. Required with mode `s3`.
     pub secret_key: Secret,
+    /// Secret from which the services derive keys that all of their replicas must share: for turns that wait, sign-ins,
+    /// names of files, login links, and the key of the tickets' endpoint. At least 32 characters, the same in all
+    /// processes. Empty: `secret_key` at the start of the process, so that processes that started before and after a
+    /// change of the credentials do not accept what the others made. Set it where credentials are temporary or rotated.
+    pub derivation_key: Secret,
+    /// The former `derivation_key` during its change, or the `secret_key` from before there was one. What was made with it is
+    /// still accepted; new things are made with the current one. Empty: none.
+    pub previous_derivation_key: Secret,
     /// Session token of temporary credentials. Empty for permanent ones.
     pub session_token: Secret,
     /// Unix milliseconds at which temporary credentials end; presigned URLs end a minute before. 0 for permanent
@@ -73,6 +81,9 @@ pub struct OptionProblem {
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// Fewest bytes of [`StoreOptions::derivation_key`].
+const MIN_DERIVATION_KEY_BYTES: usize = 32;
+
 /// As long as dead letters are kept (messaging-reliability 3.1) and one more day (K-6).
 const SHORTEST_CAS_LIFETIME: Period = Period::secs(15 * DAY_SECONDS);
 
@@ -86,6 +97,8 @@ impl Default for StoreOptions {
             bucket: "drayage".to_owned(),
             access_key: Secret::default(),
             secret_key: Secret::default(),
+            derivation_key: Secret::default(),
+            previous_derivation_key: Secret::default(),
             session_token: Secret::default(),
             credentials_expire_at_ms: 0,
             path_style: true,
@@ -133,6 +146,12 @@ impl StoreOptions {
         ] {
             require(!key.is_empty(), field, "must not be empty");
         }
+        require(
+            self.derivation_key.is_empty()
+                || self.derivation_key.expose().len() >= MIN_DERIVATION_KEY_BYTES,
+            "derivation_key",
+            "must have at least 32 characters",
+        );
         require(
             self.endpoint.is_empty() || is_origin(&self.endpoint),
             "endpoint",

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::client::{IDLE_TIMEOUT, RESPONSE_HEAD_TIMEOUT, S3Clients};
 use crate::credentials::{SharedCredentials, StoreCredentials};
+use crate::derived_keys::DerivedKeys;
 use crate::embedded::EmbeddedS3;
 use crate::error::{OpenError, PutError, ReadError};
 use crate::options::StoreOptions;
@@ -219,13 +220,11 @@ impl Store {
         commit::claim_stored(&self.inner, tenant, sha256, label).await
     }
 
-    /// Derives a key for `purpose` from the secret access key: it is the same in all replicas of a service and after
-    /// restarts, as long as the credentials are the same. Another purpose results in an unrelated key.
-    pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
-        let secret = self.inner.options.secret_key.expose();
-        // The length comes first, so that two pairs of purpose and secret never give the same text.
-        let material = format!("dray derived key\0{}\0{purpose}\0{secret}", purpose.len());
-        *Sha256Digest::of(material.as_bytes()).as_bytes()
+    /// Derives the keys of a purpose from `derivation_key`, or from the secret access key at the start where that is empty:
+    /// they are the same in all replicas of a service and after restarts, as long as this secret is the same. Another
+    /// purpose results in unrelated keys.
+    pub fn derive_keys(&self, purpose: &str) -> DerivedKeys {
+        self.inner.options.derive_keys(purpose)
     }
 
     /// Requests a fixed key to check that the store responds and accepts the credentials (messaging-reliability 16).

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use dray_store::ArtifactLabel;
+use dray_store::{ArtifactLabel, DerivedKeys};
 use dray_types::Sha256Digest;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -199,10 +199,10 @@ pub(crate) fn check_key(state: &EndpointState, headers: &HeaderMap) -> Result<()
     let sent = fields::field(headers, header::AUTHORIZATION.as_str());
     let key = sent.and_then(|sent| sent.strip_prefix("Bearer "));
     // Digests are compared, so that the time of a comparison reveals nothing about the key.
-    let is_key = state.issue_key.is_some_and(|expected| {
-        let expected = Sha256::digest(key_text(&expected));
-        key.is_some_and(|key| Sha256::digest(key.trim()) == expected)
-    });
+    let sent = key.map(|key| Sha256::digest(key.trim()));
+    let accepted = state.issue_keys.iter().flat_map(DerivedKeys::accepted);
+    let mut accepted = accepted.map(|key| Sha256::digest(key_text(key)));
+    let is_key = sent.is_some_and(|sent| accepted.any(|expected| expected == sent));
     if is_key {
         Ok(())
     } else {

@@ -113,10 +113,12 @@ impl TicketService {
         if ticket.record.is_leased(now_ms) {
             return Err(TicketProblem::InUse);
         }
-        ticket.record.lease = Some(TicketLease {
+        let lease = TicketLease {
             finishing: true,
             ..receive::new_lease(now_ms)
-        });
+        };
+        let holder = lease.holder.clone();
+        ticket.record.lease = Some(lease);
         match self.save(&mut ticket).await {
             Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
             other => other?,
@@ -126,7 +128,8 @@ impl TicketService {
         match self.run_leased(&mut ticket, call).await {
             Ok(receipt) => {
                 ticket.record.receipt = Some(receipt);
-                let ended = self.end(ticket, TicketState::Complete).await?;
+                let state = TicketState::Complete;
+                let ended = self.end_as_holder(ticket, state, Some(&holder)).await?;
                 Ok(ended.record)
             }
             Err(fault) => {
@@ -135,7 +138,7 @@ impl TicketService {
                 // The lease is released immediately, so that the client can retry without waiting for the end of the
                 // lease.
                 ticket.record.lease = None;
-                self.save(&mut ticket).await?;
+                self.save_as_holder(&mut ticket, Some(&holder)).await?;
                 Err(problem)
             }
         }
@@ -148,6 +151,7 @@ impl TicketService {
         work: impl Future<Output = T>,
     ) -> T {
         tokio::pin!(work);
+        let holder = ticket.record.holder().map(str::to_owned);
         loop {
             let renewal = tokio::time::sleep(receive::LEASE_RENEWAL_INTERVAL);
             tokio::select! {
@@ -155,7 +159,8 @@ impl TicketService {
                 () = renewal => {
                     let now_ms = self.inner.clock.now_ms();
                     receive::renew_lease(&mut ticket.record, now_ms);
-                    if let Err(problem) = self.save(ticket).await {
+                    let renewed = self.save_as_holder(ticket, holder.as_deref()).await;
+                    if let Err(problem) = renewed {
                         // The work continues: because of the operation id, a second call by another process counts as
                         // the same call.
                         tracing::warn!(%problem, "could not renew the lease of an upload");

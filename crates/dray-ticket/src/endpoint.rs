@@ -10,6 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use dray_http_server::{ConnectionLimits, with_text_paths};
+use dray_store::DerivedKeys;
 use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -52,8 +53,8 @@ pub enum EndpointError {
 pub(crate) struct EndpointState {
     pub(crate) service: TicketService,
     pub(crate) base_url: Arc<str>,
-    /// Key of [`crate::api`]; without one no tickets are made over HTTP.
-    pub(crate) issue_key: Option<[u8; 32]>,
+    /// Keys of [`crate::api`]; without them no tickets are made over HTTP.
+    pub(crate) issue_keys: Option<DerivedKeys>,
 }
 
 impl TicketEndpoint {
@@ -82,11 +83,11 @@ impl TicketEndpoint {
     }
 
     /// Serves until `stop` is cancelled; running requests then have ten seconds to end. What they transferred is
-    /// recorded. `issue_key` lets its holder make tickets with `POST /tickets`.
+    /// recorded. `issue_keys` let their holders make tickets with `POST /tickets`.
     pub async fn serve(
         self,
         service: TicketService,
-        issue_key: Option<[u8; 32]>,
+        issue_keys: Option<DerivedKeys>,
         stop: CancellationToken,
     ) {
         let tasks = service.inner.tasks.clone();
@@ -94,7 +95,7 @@ impl TicketEndpoint {
         let state = EndpointState {
             service: service.clone(),
             base_url: self.base_url.into(),
-            issue_key,
+            issue_keys,
         };
         let router = Router::new()
             .route("/t/{secret}", any(serve_ticket))

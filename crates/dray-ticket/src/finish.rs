@@ -47,12 +47,13 @@ impl TicketService {
         if ticket.record.state == TicketState::Stored {
             return self.deliver(ticket).await;
         }
-        let now_ms = self.inner.clock.now_ms();
-        // Two requests may find all bytes complete; only one of them gets the lease.
-        ticket.record.lease = Some(TicketLease {
+        let lease = TicketLease {
             finishing: true,
-            ..receive::new_lease(now_ms)
-        });
+            ..receive::new_lease(self.inner.clock.now_ms())
+        };
+        let holder = lease.holder.clone();
+        // Two requests may find all bytes complete; only one of them gets the lease.
+        ticket.record.lease = Some(lease);
         self.save(&mut ticket).await?;
         match self.make_artifact_leased(&mut ticket).await {
             Ok(MadeContent { claim, size }) => {
@@ -65,10 +66,11 @@ impl TicketService {
                     name: artifact.name,
                 });
                 if ticket.record.destination.is_none() {
-                    let ended = self.end(ticket, TicketState::Complete).await?;
+                    let state = TicketState::Complete;
+                    let ended = self.end_as_holder(ticket, state, Some(&holder)).await?;
                     return Ok(ended.record);
                 }
-                let ticket = self.mark_stored(ticket).await?;
+                let ticket = self.mark_stored(ticket, &holder).await?;
                 self.deliver(ticket).await
             }
             Err(
@@ -79,11 +81,12 @@ impl TicketService {
             ) => {
                 // The cause may be temporary, so a later request can finish the upload.
                 ticket.record.lease = None;
-                self.save(&mut ticket).await?;
+                self.save_as_holder(&mut ticket, Some(&holder)).await?;
                 Err(problem)
             }
             Err(problem) => {
-                self.end(ticket, TicketState::Failed).await?;
+                let state = TicketState::Failed;
+                self.end_as_holder(ticket, state, Some(&holder)).await?;
                 Err(problem)
             }
         }
@@ -112,11 +115,15 @@ impl TicketService {
     }
 
     /// Records that the content is stored, so that a restart does not lose it, and drops the segments.
-    async fn mark_stored(&self, mut ticket: LoadedTicket) -> Result<LoadedTicket, TicketProblem> {
+    async fn mark_stored(
+        &self,
+        mut ticket: LoadedTicket,
+        holder: &str,
+    ) -> Result<LoadedTicket, TicketProblem> {
         let segments = std::mem::take(&mut ticket.record.segments);
         ticket.record.state = TicketState::Stored;
         ticket.record.lease = None;
-        self.save(&mut ticket).await?;
+        self.save_as_holder(&mut ticket, Some(holder)).await?;
         self.remove_segments(&ticket.record, &segments).await;
         self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;

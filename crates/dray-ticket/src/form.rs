@@ -52,6 +52,7 @@ fn file_request(field: &Field<'static>) -> Result<UploadRequest, TicketProblem> 
         start: UploadStart::Whole,
         completes: Some(true),
         length: None,
+        defers_length: false,
         body_sha256: None,
         checksum: None,
         whole_sha256: None,

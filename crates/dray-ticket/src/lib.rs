@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod accounting;
 mod active;
 mod api;
 mod audit;

@@ -43,6 +43,8 @@ pub(crate) struct UploadRequest {
     pub(crate) completes: Option<bool>,
     /// Length of the complete content.
     pub(crate) length: Option<u64>,
+    /// Whether the sender announces the length later (tus 1.0, creation-defer-length).
+    pub(crate) defers_length: bool,
     /// Digest of this body (`Content-Digest`).
     pub(crate) body_sha256: Option<Sha256Digest>,
     /// Checksum of this body (`Upload-Checksum` of tus).
@@ -82,6 +84,7 @@ impl UploadRequest {
             start: UploadStart::Whole,
             completes: Some(true),
             length: None,
+            defers_length: false,
             body_sha256: fields::digest_field(headers, "content-digest")?,
             checksum: UploadChecksum::read(headers)?,
             whole_sha256: fields::digest_field(headers, "repr-digest")?,

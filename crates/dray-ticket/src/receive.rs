@@ -18,7 +18,7 @@ use crate::checksum::ChecksumHasher;
 use crate::download::DOWNLOAD_METHODS;
 use crate::fields;
 use crate::problem::TicketProblem;
-use crate::protocol::{UploadRequest, UploadStart};
+use crate::protocol::{UploadProtocol, UploadRequest, UploadStart};
 use crate::record::{
     MAX_SEGMENTS, SegmentRecord, TicketDirection, TicketLease, TicketRecord, TicketState,
 };
@@ -93,7 +93,9 @@ impl TicketService {
             saved_ms: self.inner.clock.now_ms(),
             active,
         };
-        match receiver.receive_body(body).await {
+        let received = receiver.receive_body(body).await;
+        receiver.active.end_receiving();
+        match received {
             Ok(()) => receiver.close_body().await,
             Err(problem) => Err(receiver.fail(problem).await),
         }
@@ -119,6 +121,10 @@ impl TicketService {
                 record.moved = 0;
                 record.announced = None;
                 record.announced_sha256 = None;
+                record.length_deferred = request.defers_length;
+                if std::mem::take(&mut record.named_by_sender) {
+                    record.name.clear();
+                }
                 std::mem::take(&mut record.segments)
             }
             UploadStart::Offset(provided) if provided != record.moved => {
@@ -132,6 +138,7 @@ impl TicketService {
         record.state = TicketState::Active;
         if record.name.is_empty() && !request.sender_name.is_empty() {
             record.name = clean_name(&request.sender_name);
+            record.named_by_sender = true;
         }
         record.announced = request.length.or(record.announced);
         let announced = request.whole_sha256.map(Sha256Digest::to_hex);
@@ -436,6 +443,16 @@ fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), T
             expected: expected.clone(),
             found: found.clone(),
         });
+    }
+    // Without a creation the bytes may follow those of another sender, and no part would ever complete the upload.
+    if request.protocol == UploadProtocol::Tus
+        && request.start != UploadStart::Whole
+        && request.length.or(record.length()).is_none()
+        && !record.length_deferred
+    {
+        return Err(TicketProblem::Invalid(
+            "`Upload-Length` is missing: create the upload with `POST` first, or send its length with the part",
+        ));
     }
     if let Some(length) = request.length {
         if length > record.max_bytes {

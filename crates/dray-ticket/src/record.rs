@@ -94,6 +94,9 @@ pub(crate) struct TicketRecord {
     /// Digest that the content must have, if the maker of the ticket has set it.
     pub(crate) sha256: Option<String>,
     pub(crate) name: String,
+    /// Whether a sender of the content named the file, and not the maker of the ticket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) named_by_sender: bool,
     pub(crate) created_at_ms: u64,
     pub(crate) expires_at_ms: u64,
     pub(crate) state: TicketState,
@@ -101,6 +104,9 @@ pub(crate) struct TicketRecord {
     pub(crate) operation: String,
     /// Length that the sender announced.
     pub(crate) announced: Option<u64>,
+    /// Whether the sender created the upload without its length (`Upload-Defer-Length`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) length_deferred: bool,
     /// Digest that the sender announced (`Repr-Digest`).
     pub(crate) announced_sha256: Option<String>,
     pub(crate) segments: Vec<SegmentRecord>,

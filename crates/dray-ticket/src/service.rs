@@ -18,14 +18,13 @@ use crate::issue::{IssuedTicket, TicketRequest};
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
 use crate::record::{SegmentRecord, StoredContent, TicketDirection, TicketRecord, TicketState};
-use crate::records::{RecordError, TicketRecords};
-use crate::usage::PrincipalUsage;
+use crate::records::TicketRecords;
 use crate::web_files::WebFilePolicy;
 
 /// Random bytes of a URL.
 const SECRET_BYTES: usize = 32;
 /// Attempts to change a record that others change too.
-const MAX_CHANGE_ATTEMPTS: u32 = 16;
+pub(crate) const MAX_CHANGE_ATTEMPTS: u32 = 16;
 
 /// The operator's limits on lifetime, size and number of tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +161,13 @@ impl TicketService {
             media_type: request.media_type,
             sha256: request.sha256.map(Sha256Digest::to_hex),
             name: name.clone(),
+            named_by_sender: false,
             created_at_ms: now_ms,
             expires_at_ms,
             state: TicketState::Open,
             operation: OperationId::mint().as_str().to_owned(),
             announced: None,
+            length_deferred: false,
             announced_sha256: None,
             segments: Vec::new(),
             moved: 0,
@@ -178,12 +179,21 @@ impl TicketService {
             pinned: request.pinned,
             direct: None,
         };
-        inner.records.put(&key, encode_json(&record), 0).await?;
-        self.record_action(&key, &record, TicketAction::Issued)
+        let mut ticket = LoadedTicket {
+            key,
+            record,
+            revision: 0,
+        };
+        if let Err(problem) = self.save(&mut ticket).await {
+            // The record may have been written, but its URL is lost.
+            self.settle_usage(&ticket).await;
+            return Err(problem);
+        }
+        self.record_action(&ticket.key, &ticket.record, TicketAction::Issued)
             .await;
         Ok(IssuedTicket {
             secret,
-            key,
+            key: ticket.key,
             direction: request.direction,
             expires_at_ms,
             max_bytes: request.max_bytes,
@@ -318,16 +328,49 @@ impl TicketService {
         Ok(())
     }
 
+    /// Writes a changed record of a ticket whose lease this request holds, or held before the change. A renewal of the
+    /// lease that was written although it failed changed nothing else, so its revision is taken over.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Self::save`], and like [`Self::load`] when the changed record cannot be read.
+    pub(crate) async fn save_as_holder(
+        &self,
+        ticket: &mut LoadedTicket,
+        holder: Option<&str>,
+    ) -> Result<(), TicketProblem> {
+        match self.save(ticket).await {
+            Err(TicketProblem::Superseded) => {}
+            saved => return saved,
+        }
+        let stored = self.load(&ticket.key).await?;
+        if holder.is_none() || stored.record.holder() != holder {
+            return Err(TicketProblem::Superseded);
+        }
+        ticket.revision = stored.revision;
+        self.save(ticket).await
+    }
+
     /// Changes a ticket to a final state, removes its segments, and releases its reservation.
     pub(crate) async fn end(
         &self,
+        ticket: LoadedTicket,
+        state: TicketState,
+    ) -> Result<LoadedTicket, TicketProblem> {
+        self.end_as_holder(ticket, state, None).await
+    }
+
+    /// Like [`Self::end`], for the request with this lease.
+    pub(crate) async fn end_as_holder(
+        &self,
         mut ticket: LoadedTicket,
         state: TicketState,
+        holder: Option<&str>,
     ) -> Result<LoadedTicket, TicketProblem> {
         let segments = std::mem::take(&mut ticket.record.segments);
         ticket.record.state = state;
         ticket.record.lease = None;
-        self.save(&mut ticket).await?;
+        self.save_as_holder(&mut ticket, holder).await?;
         self.remove_segments(&ticket.record, &segments).await;
         self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;
@@ -343,44 +386,6 @@ impl TicketService {
         self.record_action(&ticket.key, &ticket.record, action)
             .await;
         Ok(ticket)
-    }
-
-    /// Counts the bytes that moved, instead of those that the ticket reserved.
-    pub(crate) async fn settle_usage(&self, ticket: &LoadedTicket) {
-        let record = &ticket.record;
-        let moved = match record.direction {
-            TicketDirection::Upload => record.content.as_ref().map_or(0, |content| content.size),
-            TicketDirection::Download => record.sent_bytes,
-        };
-        self.change_usage_of(record, |usage| {
-            usage.settle(&ticket.key, record.created_at_ms, moved);
-        })
-        .await;
-    }
-
-    /// Counts the bytes that a download has sent so far. They count even when the download is never completed, or its
-    /// ticket ended meanwhile.
-    pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
-        let record = &ticket.record;
-        self.change_usage_of(record, |usage| {
-            usage.count_sent(&ticket.key, record.created_at_ms, record.sent_bytes);
-        })
-        .await;
-    }
-
-    async fn change_usage_of(&self, record: &TicketRecord, change: impl Fn(&mut PrincipalUsage)) {
-        let (Ok(tenant), Ok(session)) = (record.tenant.parse(), record.session.parse()) else {
-            return;
-        };
-        let usage_key = Principal { tenant, session }.usage_key();
-        let changed = self.change_usage(&usage_key, |usage| {
-            change(usage);
-            Ok(())
-        });
-        // The reservation ends with the ticket's time in any case.
-        if let Err(problem) = changed.await {
-            tracing::warn!(%problem, "could not count the bytes of a ticket");
-        }
     }
 
     /// Removes parts that were sent directly to the store, bypassing this process.
@@ -402,30 +407,6 @@ impl TicketService {
             }
         }
     }
-
-    async fn change_usage(
-        &self,
-        key: &str,
-        change: impl Fn(&mut PrincipalUsage) -> Result<(), TicketProblem>,
-    ) -> Result<(), TicketProblem> {
-        let records = &self.inner.records;
-        for _ in 0..MAX_CHANGE_ATTEMPTS {
-            let (mut usage, revision) = match records.get(key).await? {
-                Some((value, revision)) => (
-                    serde_json::from_slice(&value).map_err(|_| TicketProblem::Unavailable)?,
-                    revision,
-                ),
-                None => (PrincipalUsage::default(), 0),
-            };
-            change(&mut usage)?;
-            match records.put(key, encode_json(&usage), revision).await {
-                Ok(_) => return Ok(()),
-                Err(RecordError::Stale) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(TicketProblem::Unavailable)
-    }
 }
 
 /// The id of a ticket, which names it to its maker: the last part of its key.
@@ -445,7 +426,7 @@ fn cleaned_name(given: &str) -> String {
     name::clean_name(given)
 }
 
-fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
+pub(crate) fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
     // This never fails: the types have no maps with other keys than strings.
     serde_json::to_vec(value).unwrap_or_default().into()
 }

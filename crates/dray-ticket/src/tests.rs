@@ -236,7 +236,7 @@ async fn serve(service: &TicketService) -> (SocketAddr, tokio_util::sync::DropGu
     let address = endpoint.base_url().strip_prefix("http://").unwrap();
     let address = address.parse().unwrap();
     let stop = CancellationToken::new();
-    let serving = endpoint.serve(service.clone(), Some([7; 32]), stop.clone());
+    let serving = endpoint.serve(service.clone(), Some([7; 32].into()), stop.clone());
     #[expect(
         clippy::disallowed_methods,
         reason = "ends with the runtime of the test"

@@ -1,6 +1,6 @@
 //! Requests on the URL of an upload ticket.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -152,6 +152,9 @@ impl UploadCall<'_> {
                 if complete { "?1" } else { "?0" },
             );
         }
+        if protocol == UploadProtocol::Tus && !complete {
+            set_expiry(headers, record.expires_at_ms);
+        }
         self.set_limits(headers, &record);
         Ok(response)
     }
@@ -221,14 +224,19 @@ impl UploadCall<'_> {
         }
         // `creation` alone announces the upload; only the length decides when it is complete.
         request.completes = None;
+        request.defers_length = is_deferred;
         let has_body = headers.contains_key(header::CONTENT_TYPE);
         let body = if has_body { body } else { Body::empty() };
         let ticket = self.service.find_usable(self.secret).await?;
+        let expires_at_ms = ticket.record.expires_at_ms;
         let offset = self.receive(ticket, request, body).await?;
         let mut response = empty_response(StatusCode::CREATED);
         let headers = response.headers_mut();
         set(headers, "location", &self.url);
         set(headers, "upload-offset", &offset.0.to_string());
+        if offset.1.is_none() {
+            set_expiry(headers, expires_at_ms);
+        }
         Ok(response)
     }
 
@@ -292,6 +300,9 @@ impl UploadCall<'_> {
             set(headers, "upload-complete", complete);
         }
         if finished.is_none() {
+            if protocol == UploadProtocol::Tus {
+                set_expiry(headers, record.expires_at_ms);
+            }
             self.set_limits(headers, &record);
         }
         Ok(response)
@@ -378,6 +389,14 @@ impl UploadCall<'_> {
             record.max_bytes
         );
         set(headers, "upload-limit", &limits);
+    }
+}
+
+/// Sets the time at which an unfinished upload ends (tus 1.0, expiration). The seconds are rounded down.
+fn set_expiry(headers: &mut HeaderMap, expires_at_ms: u64) {
+    let expiry = UNIX_EPOCH.checked_add(Duration::from_secs(expires_at_ms / 1000));
+    if let Some(expiry) = expiry {
+        set(headers, "upload-expires", &httpdate::fmt_http_date(expiry));
     }
 }
 

@@ -8,10 +8,27 @@ use crate::problem::TicketProblem;
 /// Time for which the bytes of a ticket count after it was made.
 pub(crate) const QUOTA_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// Closed entries that are kept singly, for the list of tickets. With the open ones of the default limits, the record has
+/// 40 KB; the largest message of its bucket has 256 KiB.
+const MAX_CLOSED_ENTRIES: usize = 200;
+/// Time of whose tickets the bytes are one sum.
+const SUM_INTERVAL_MS: u64 = 60 * 60 * 1000;
+
 /// The use of one principal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PrincipalUsage {
     entries: Vec<UsageEntry>,
+    /// Bytes of older closed entries, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sums: Vec<UsageSum>,
+}
+
+/// The bytes of tickets that were made within one interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct UsageSum {
+    /// Unix milliseconds at which the interval begins.
+    from_ms: u64,
+    bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +65,10 @@ impl PrincipalUsage {
             let window_end_ms = entry.created_at_ms.saturating_add(QUOTA_WINDOW_MS);
             entry.open_until_ms.is_some() || (entry.bytes > 0 && now_ms < window_end_ms)
         });
+        self.sums.retain(|sum| {
+            let interval_end_ms = sum.from_ms.saturating_add(SUM_INTERVAL_MS);
+            now_ms < interval_end_ms.saturating_add(QUOTA_WINDOW_MS)
+        });
         let open = self.entries.iter();
         let open = open.filter(|entry| entry.open_until_ms.is_some()).count();
         if open >= limits.max_open_tickets {
@@ -55,7 +76,8 @@ impl PrincipalUsage {
                 limit: limits.max_open_tickets,
             });
         }
-        let used: u64 = self.entries.iter().map(|entry| entry.bytes).sum();
+        let singly = self.entries.iter().map(|entry| entry.bytes);
+        let used: u64 = singly.chain(self.sums.iter().map(|sum| sum.bytes)).sum();
         let free = limits.quota_bytes.saturating_sub(used);
         if bytes > free {
             return Err(TicketProblem::QuotaExceeded {
@@ -70,6 +92,7 @@ impl PrincipalUsage {
             created_at_ms: now_ms,
             sent_bytes: 0,
         });
+        self.sum_surplus();
         Ok(())
     }
 
@@ -97,6 +120,7 @@ impl PrincipalUsage {
                 entry.bytes = entry.bytes.max(sent_bytes);
             }
         }
+        self.sum_surplus();
     }
 
     /// Closes the entry of a ticket that moved this many bytes in the end.
@@ -110,6 +134,34 @@ impl PrincipalUsage {
         }
         self.entries
             .retain(|entry| entry.ticket != ticket || entry.bytes > 0);
+        self.sum_surplus();
+    }
+
+    /// Adds the oldest closed entries to the sums of their intervals, so that the record stays small. A response that
+    /// still runs then counts its bytes in an entry of its own, and those before twice: the quota is never too high.
+    fn sum_surplus(&mut self) {
+        let closed = self.entries.iter();
+        let closed = closed.filter(|entry| entry.open_until_ms.is_none()).count();
+        for _ in MAX_CLOSED_ENTRIES..closed {
+            let closed = self.entries.iter().enumerate();
+            let closed = closed.filter(|(_, entry)| entry.open_until_ms.is_none());
+            let oldest = closed.min_by_key(|(_, entry)| entry.created_at_ms);
+            let Some((index, _)) = oldest else { return };
+            let entry = self.entries.remove(index);
+            self.add_to_sum(entry.created_at_ms, entry.bytes);
+        }
+    }
+
+    fn add_to_sum(&mut self, created_at_ms: u64, bytes: u64) {
+        let from_ms = created_at_ms - created_at_ms % SUM_INTERVAL_MS;
+        match self.sums.binary_search_by_key(&from_ms, |sum| sum.from_ms) {
+            Ok(index) => {
+                if let Some(sum) = self.sums.get_mut(index) {
+                    sum.bytes = sum.bytes.saturating_add(bytes);
+                }
+            }
+            Err(index) => self.sums.insert(index, UsageSum { from_ms, bytes }),
+        }
     }
 
     /// Adds a closed entry unless the ticket has an entry.
@@ -166,6 +218,37 @@ mod tests {
         usage.reserve("b", 60, 50, 0, &limits()).unwrap();
         usage
             .reserve("c", 100, u64::MAX, QUOTA_WINDOW_MS, &limits())
+            .unwrap();
+    }
+
+    #[test]
+    fn the_record_of_many_tickets_fits_a_message_and_counts_all_of_them() {
+        let mut usage = PrincipalUsage::default();
+        let limits = TicketLimits {
+            quota_bytes: 6_000,
+            ..TicketLimits::default()
+        };
+        let name = |number: u64| format!("ticket.{number:064}");
+        for number in 0..5_000 {
+            usage
+                .reserve(&name(number), 100, u64::MAX, number, &limits)
+                .unwrap();
+            usage.settle(&name(number), number, 1);
+        }
+        let encoded_bytes = serde_json::to_vec(&usage).unwrap().len();
+        assert!(encoded_bytes < 64 << 10, "{encoded_bytes}");
+        assert_eq!(usage.tickets().first(), Some(&name(4_999)));
+        let refused = usage.reserve("next", 1_001, u64::MAX, 5_000, &limits);
+        assert!(matches!(
+            refused,
+            Err(TicketProblem::QuotaExceeded { free: 1_000, .. })
+        ));
+        // Sums count until the youngest ticket of their interval is a day old.
+        let now_ms = SUM_INTERVAL_MS + QUOTA_WINDOW_MS;
+        let refused = usage.reserve("next", 6_000, u64::MAX, now_ms - 1, &limits);
+        assert!(matches!(refused, Err(TicketProblem::QuotaExceeded { .. })));
+        usage
+            .reserve("next", 6_000, u64::MAX, now_ms, &limits)
             .unwrap();
     }
 

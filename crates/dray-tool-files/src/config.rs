@@ -52,7 +52,7 @@ pub struct Config {
     /// Most files of one message that get an id; further files are listed only by name. Default 20.
     pub message_files: u32,
     /// Key that binds the names of stored files to their conversation, at least 32 characters, the same in all
-    /// replicas. Names that were signed with another key are not found. Empty: derived from `store.secret_key`.
+    /// replicas. Names that were signed with another key are not found. Empty: derived from `store.s3.derivation_key`, else from `store.s3.secret_key`.
     pub name_key: Secret,
 }
 

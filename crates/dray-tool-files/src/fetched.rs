@@ -41,6 +41,7 @@ pub(super) async fn fetch(
         size_limit_bytes: limit,
         tool_timeout_ms: whole_millis(time),
         sink: v1::Sink::ClaimOnly.into(),
+        revalidate: false,
     };
     let meta = scope.meta(time);
     let services = &scope.services;

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use dray_store::DerivedKeys;
 use dray_types::{Artifact, Sha256Digest, TenantId};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -22,7 +23,11 @@ const KEY_DOMAIN: &[u8] = b"dray stored file name v1";
 
 /// Signs and checks the names of stored files.
 #[derive(Clone)]
-pub(super) struct NameKey(Hmac<Sha256>);
+pub(super) struct NameKey {
+    mac: Hmac<Sha256>,
+    /// The key of earlier names, during a change of the secret.
+    previous: Option<Hmac<Sha256>>,
+}
 
 impl fmt::Debug for NameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,13 +38,18 @@ impl fmt::Debug for NameKey {
 impl NameKey {
     /// Derives the key from material of any length.
     pub(super) fn new(key: &[u8]) -> Self {
-        // HMAC does the same with keys longer than its block (RFC 2104 section 3).
-        let digest = Sha256Digest::of(key);
-        let mut block = [0_u8; 64];
-        for (slot, byte) in block.iter_mut().zip(digest.as_bytes()) {
-            *slot = *byte;
+        Self {
+            mac: mac_of(key),
+            previous: None,
         }
-        Self(<Hmac<Sha256> as Mac>::new(&block.into()))
+    }
+
+    /// The key that all replicas derive, which also checks names of the previous one.
+    pub(super) fn derived(keys: &DerivedKeys) -> Self {
+        Self {
+            mac: mac_of(keys.current()),
+            previous: keys.previous().map(|key| mac_of(key)),
+        }
     }
 
     /// The name of a stored file in a conversation. The same file has the same name for as long as the conversation
@@ -51,22 +61,7 @@ impl NameKey {
         sha256: &Sha256Digest,
         size: u64,
     ) -> String {
-        let mut mac = self.0.clone();
-        for field in [
-            KEY_DOMAIN,
-            tenant.as_str().as_bytes(),
-            conversation.as_bytes(),
-        ] {
-            // Each field is preceded by its length, so that no two lists of fields have the same bytes.
-            let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
-            mac.update(&length.to_be_bytes());
-            mac.update(field);
-        }
-        mac.update(sha256.as_bytes());
-        mac.update(&size.to_be_bytes());
-        let code = Sha256Digest::from_bytes(mac.finalize().into_bytes().into()).to_hex();
-        let code = code.get(..MAC_DIGITS).unwrap_or_default();
-        format!("{}/{code}", key_of(sha256, size))
+        name_with(&self.mac, tenant, conversation, sha256, size)
     }
 
     /// The digest and size in a name of this conversation; `None` for any other text.
@@ -79,11 +74,51 @@ impl NameKey {
         let mut parts = name.strip_prefix(NAME_PREFIX)?.split('/');
         let sha256 = parts.next()?.parse().ok()?;
         let size = parts.next()?.parse().ok()?;
-        let expected = self.name(tenant, conversation, &sha256, size);
         // Digests are compared, so that the timing reveals nothing about the MAC.
-        let is_ours = Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(name.as_bytes());
+        let digest = Sha256Digest::of(name.as_bytes());
+        let mut keys = std::iter::once(&self.mac).chain(&self.previous);
+        let is_ours = keys.any(|key| {
+            let expected = name_with(key, tenant, conversation, &sha256, size);
+            Sha256Digest::of(expected.as_bytes()) == digest
+        });
         is_ours.then_some((sha256, size))
     }
+}
+
+/// The MAC of a key of any length.
+fn mac_of(key: &[u8]) -> Hmac<Sha256> {
+    // HMAC does the same with keys longer than its block (RFC 2104 section 3).
+    let digest = Sha256Digest::of(key);
+    let mut block = [0_u8; 64];
+    for (slot, byte) in block.iter_mut().zip(digest.as_bytes()) {
+        *slot = *byte;
+    }
+    <Hmac<Sha256> as Mac>::new(&block.into())
+}
+
+fn name_with(
+    key: &Hmac<Sha256>,
+    tenant: &TenantId,
+    conversation: &str,
+    sha256: &Sha256Digest,
+    size: u64,
+) -> String {
+    let mut mac = key.clone();
+    for field in [
+        KEY_DOMAIN,
+        tenant.as_str().as_bytes(),
+        conversation.as_bytes(),
+    ] {
+        // Each field is preceded by its length, so that no two lists of fields have the same bytes.
+        let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
+        mac.update(&length.to_be_bytes());
+        mac.update(field);
+    }
+    mac.update(sha256.as_bytes());
+    mac.update(&size.to_be_bytes());
+    let code = Sha256Digest::from_bytes(mac.finalize().into_bytes().into()).to_hex();
+    let code = code.get(..MAC_DIGITS).unwrap_or_default();
+    format!("{}/{code}", key_of(sha256, size))
 }
 
 /// The file-resolver's key of a stored file.
@@ -107,6 +142,9 @@ pub(super) fn digest_of_key(key: &str) -> Option<Sha256Digest> {
 
 #[cfg(test)]
 mod tests {
+    use dray_store::StoreOptions;
+    use dray_types::Secret;
+
     use super::*;
 
     fn tenant(name: &str) -> TenantId {
@@ -123,6 +161,23 @@ mod tests {
             other_replica.check(&tenant("a"), "c-1", &name),
             Some((digest, 3))
         );
+    }
+
+    #[test]
+    fn names_of_the_previous_key_open_their_files() {
+        let digest = Sha256Digest::of(b"abc");
+        let store = |derivation: &str, previous: &str| {
+            let options = StoreOptions {
+                derivation_key: Secret::new(derivation),
+                previous_derivation_key: Secret::new(previous),
+                ..StoreOptions::default()
+            };
+            NameKey::derived(&options.derive_keys("names"))
+        };
+        let name = store("former", "").name(&tenant("a"), "c-1", &digest, 3);
+        let check = |key: NameKey| key.check(&tenant("a"), "c-1", &name);
+        assert_eq!(check(store("present", "former")), Some((digest, 3)));
+        assert_eq!(check(store("present", "")), None);
     }
 
     #[test]

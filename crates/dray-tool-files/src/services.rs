@@ -49,7 +49,7 @@ impl FileServices {
     pub fn new(bus: Bus, store: Store, clock: Clock, tenant: TenantId, config: Config) -> Self {
         // Both keys are the same in all replicas, which check each other's names.
         let name_key = if config.name_key.is_empty() {
-            NameKey::new(&store.derive_key("orchestrator file names"))
+            NameKey::derived(&store.derive_keys("orchestrator file names"))
         } else {
             NameKey::new(config.name_key.expose().as_bytes())
         };

@@ -47,7 +47,7 @@ pub mod trace;
 pub mod unreachable;
 
 pub use artifact::{Artifact, Claim};
-pub use clock::Clock;
+pub use clock::{Clock, TimeMark};
 pub use deadline::Deadline;
 pub use digest::Sha256Digest;
 pub use error_chain::ErrorChain;

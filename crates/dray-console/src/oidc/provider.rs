@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, HttpError, HttpTimeouts, RequestBuilder};
 use dray_jwt::{KeySource, LoadCause, check_secure_url};
-use dray_types::{Clock, whole_millis};
+use dray_types::{Clock, TimeMark};
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -103,9 +103,8 @@ impl ProviderMetadata {
 /// The last result of a fetch of the document.
 #[derive(Debug, Default)]
 struct CachedMetadata {
-    metadata: Option<Arc<ProviderMetadata>>,
-    fetched_ms: u64,
-    failed_ms: Option<u64>,
+    metadata: Option<(Arc<ProviderMetadata>, TimeMark)>,
+    failed: Option<TimeMark>,
 }
 
 /// The provider, as this console reaches it.
@@ -139,31 +138,28 @@ impl ProviderClient {
     /// The endpoints of the provider, at most an hour old.
     pub(super) async fn metadata(&self) -> Result<Arc<ProviderMetadata>, OidcError> {
         let mut cached = self.cached.lock().await;
-        let is_younger = |then_ms: u64, age: Duration| {
-            self.clock.now_ms().saturating_sub(then_ms) < whole_millis(age)
-        };
-        if let Some(metadata) = &cached.metadata
-            && is_younger(cached.fetched_ms, METADATA_MAX_AGE)
+        let is_younger = |mark: TimeMark, age: Duration| self.clock.age(mark) < age;
+        if let Some((metadata, fetched)) = &cached.metadata
+            && is_younger(*fetched, METADATA_MAX_AGE)
         {
             return Ok(Arc::clone(metadata));
         }
         if cached
-            .failed_ms
-            .is_some_and(|failed_ms| is_younger(failed_ms, RETRY_DELAY))
+            .failed
+            .is_some_and(|failed| is_younger(failed, RETRY_DELAY))
         {
             return Err(OidcError::FailedBefore);
         }
         let fetched = self.fetch_metadata().await;
-        let now_ms = self.clock.now_ms();
+        let now = self.clock.mark();
         match fetched {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
-                cached.metadata = Some(Arc::clone(&metadata));
-                cached.fetched_ms = now_ms;
+                cached.metadata = Some((Arc::clone(&metadata), now));
                 Ok(metadata)
             }
             Err(error) => {
-                cached.failed_ms = Some(now_ms);
+                cached.failed = Some(now);
                 Err(error)
             }
         }

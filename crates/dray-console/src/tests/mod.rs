@@ -171,7 +171,7 @@ impl ConsoleFixture {
             }],
             agents,
             policy_bucket: Some(Arc::new(FakePolicyBucket)),
-            link_key: LINK_KEY,
+            link_keys: LINK_KEY.into(),
         };
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();

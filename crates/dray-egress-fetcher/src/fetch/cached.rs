@@ -6,7 +6,7 @@
 //! every use, as for a request. Only the connection is left out.
 
 use std::borrow::Cow;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use dray_guard::{CanonicalUrl, Code};
 use dray_types::Sha256Digest;
@@ -133,7 +133,10 @@ impl Fetcher {
         }
         let finding = async {
             let mut lookup = cache.find(tenant, url).await;
-            if let Some(found) = &lookup.response {
+            if let Some(found) = &mut lookup.response {
+                if context.request.revalidates {
+                    found.terms.fresh_for = Duration::ZERO;
+                }
                 let is_same_variant = vary_digest(context, &found.terms.vary) == found.vary_digest;
                 // The stored response is adopted before the server is asked: after its 304 this hop could not request
                 // the body.

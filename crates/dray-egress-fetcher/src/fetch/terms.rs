@@ -100,6 +100,8 @@ pub struct FetchJob {
     pub kind: RequestKind,
     /// The methods that its fields name in addition; empty for a fetch, whose fields are those of this service.
     pub overrides: MethodOverrides,
+    /// Whether a stored response is used only after its server has confirmed it.
+    pub revalidates: bool,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,
     /// Time the tool call may take; `None` for as long as the operator allows.

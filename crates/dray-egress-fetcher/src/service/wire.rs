@@ -26,6 +26,7 @@ pub(super) fn fetch_job(
         size_limit_bytes,
         tool_timeout_ms,
         sink: _,
+        revalidate,
     } = body;
     let remaining = until.remaining(now_ms);
     let app = meta
@@ -50,6 +51,7 @@ pub(super) fn fetch_job(
         kind: RequestKind::Fetch,
         overrides: MethodOverrides::default(),
         app,
+        revalidates: revalidate,
         size_limit: size_limit_bytes,
         tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),
         remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH_TIMEOUT / 10)),

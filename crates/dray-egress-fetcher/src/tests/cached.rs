@@ -179,6 +179,32 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     assert_eq!(cached.fetch().await.0, "http_status");
 }
 
+/// RFC 9111, section 5.2.1.4.
+#[tokio::test]
+async fn a_caller_that_needs_the_present_state_gets_a_fresh_response_only_after_its_server_confirmed_it()
+ {
+    let mut cached = CachedService::start(&[]).await;
+    let server = cached.serve(tagged_response("max-age=600"));
+    let request = || v1::FetchRequest {
+        revalidate: true,
+        ..fetch_request(FILE_URL)
+    };
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
+    let confirmed = cached.fetch_as("acme", "reporter", request()).await;
+    assert_eq!(confirmed, outcome("1;2", "revalidated"));
+    assert_eq!(server.received_requests().len(), 2);
+    // Without a tag there is nothing to confirm.
+    let changed =
+        cached.serve(|_| ResponseScript::with_fields(&[("Cache-Control", "max-age=600")], "3;4"));
+    for _ in 0..2 {
+        let fetched = cached.fetch_as("acme", "reporter", request()).await;
+        assert_eq!(fetched, outcome("3;4", "miss"));
+    }
+    assert_eq!(changed.received_requests().len(), 2);
+    assert_eq!(cached.fetch().await, outcome("3;4", "hit"));
+}
+
 /// RFC 9111, section 4.3.4.
 #[tokio::test]
 async fn a_304_about_other_content_confirms_nothing_and_the_file_is_requested_without_conditions() {

@@ -260,5 +260,6 @@ fn c_1_the_command_has_no_field_for_anything_else() {
         size_limit_bytes: _,
         tool_timeout_ms: _,
         sink: _,
+        revalidate: _,
     } = v1::FetchRequest::default();
 }

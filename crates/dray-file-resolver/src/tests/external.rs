@@ -79,6 +79,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
             size_limit_bytes: 1234,
             tool_timeout_ms: 5000,
             sink: v1::Sink::Unspecified.into(),
+            revalidate: false,
         }
     );
 }

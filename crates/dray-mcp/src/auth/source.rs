@@ -59,6 +59,8 @@ async fn fetch(url: &str, client: &ServiceClient) -> Result<String, SourceError>
         url: url.to_owned(),
         size_limit_bytes: MAX_KEYS_BYTES.as_u64(),
         tool_timeout_ms: whole_millis(FETCH_TIMEOUT),
+        // A stored response would hide new keys and keep withdrawn ones for as long as it is fresh.
+        revalidate: true,
         ..v1::FetchRequest::default()
     };
     let reply = client.call_once(FETCH_TIMEOUT, &request).await;

@@ -79,6 +79,10 @@ impl FakeIssuer {
                     continue;
                 }
                 assert_eq!(fetch.url, JWKS_URL);
+                assert!(
+                    fetch.revalidate,
+                    "keys come from the issuer, not from a cache"
+                );
                 match issuer.answer() {
                     Some(result) => request.answer(result).await,
                     None => stalled.push(request),

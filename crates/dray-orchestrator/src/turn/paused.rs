@@ -10,15 +10,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{Artifact, ByteSize, Claim, Clock, Sha256Digest, TenantId, whole_millis};
 use futures_util::StreamExt as _;
-use hmac::{Hmac, Mac};
+use hmac::Hmac;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
@@ -28,19 +26,15 @@ use crate::records::{STORE_TIMEOUT, digest_prefix, put_when_free};
 mod answers;
 mod deleted;
 mod record;
+mod token;
 
 use answers::{AnsweredQuestions, earlier_outcomes};
 use deleted::remove_deleted_texts;
 pub(super) use record::{DecidedCall, PausedApproval, PausedTurn, ResumedCalls, ResumedRecord};
+use token::mac_key;
 
 /// Prefix of the ids of calls that name a record.
 const ID_PREFIX: &str = "dray_";
-/// Bytes of a token: digest, size, MAC.
-const TOKEN_BYTES: usize = 32 + 4 + MAC_BYTES;
-/// Bytes of the MAC. They are enough, because every guess takes a request.
-const MAC_BYTES: usize = 16;
-/// Separates this use of the key from every other.
-const KEY_DOMAIN: &[u8] = b"dray paused turn v1";
 /// Most bytes of one record.
 pub(super) const MAX_RECORD_BYTES: u32 = 32 << 20;
 /// Most bytes of all records of one request; the newest come first.
@@ -71,7 +65,8 @@ pub(crate) struct PausedTurns {
     store: Store,
     tenant: TenantId,
     clock: Clock,
-    key: Hmac<Sha256>,
+    /// Keys of MACs, the one of new tokens first.
+    keys: Vec<Hmac<Sha256>>,
     lifetime: Duration,
 }
 
@@ -85,13 +80,9 @@ impl PausedTurns {
     /// Records in this store; after `lifetime` a turn does not continue.
     pub(crate) fn new(store: Store, tenant: TenantId, clock: Clock, lifetime: Duration) -> Self {
         // The same in all replicas, which read each other's records.
-        let material = store.derive_key("orchestrator paused turns");
-        let mut block = [0_u8; 64];
-        for (slot, byte) in block.iter_mut().zip(material) {
-            *slot = byte;
-        }
+        let keys = store.derive_keys("orchestrator paused turns");
         Self {
-            key: <Hmac<Sha256> as Mac>::new(&block.into()),
+            keys: keys.accepted().map(mac_key).collect(),
             store,
             tenant,
             clock,
@@ -230,51 +221,6 @@ impl PausedTurns {
             .buffer_unordered(MAX_CONCURRENT_READS)
             .collect()
             .await
-    }
-
-    fn token(&self, principal: &str, sha256: &Sha256Digest, size: u32) -> String {
-        let mut mac = self.key.clone();
-        for field in [
-            KEY_DOMAIN,
-            self.tenant.as_str().as_bytes(),
-            principal.as_bytes(),
-        ] {
-            // Each field is preceded by its length, so that no two lists of fields have the same bytes.
-            let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
-            mac.update(&length.to_be_bytes());
-            mac.update(field);
-        }
-        mac.update(sha256.as_bytes());
-        mac.update(&size.to_be_bytes());
-        let code = mac.finalize().into_bytes();
-        let mut token = Vec::with_capacity(TOKEN_BYTES);
-        token.extend_from_slice(sha256.as_bytes());
-        token.extend_from_slice(&size.to_be_bytes());
-        token.extend(code.iter().take(MAC_BYTES));
-        URL_SAFE_NO_PAD.encode(token)
-    }
-
-    /// Digest and size in a token of this principal.
-    fn check_token(
-        &self,
-        principal: &str,
-        token: &str,
-    ) -> Result<(Sha256Digest, u32), PausedTurnError> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok();
-        let bytes = bytes.filter(|bytes| bytes.len() == TOKEN_BYTES);
-        let parts = bytes.as_deref().and_then(|bytes| {
-            let (digest, rest) = bytes.split_first_chunk::<32>()?;
-            let (size, _) = rest.split_first_chunk::<4>()?;
-            Some((Sha256Digest::from_bytes(*digest), u32::from_be_bytes(*size)))
-        });
-        let (sha256, size) = parts.ok_or(PausedTurnError::Expired)?;
-        let expected = self.token(principal, &sha256, size);
-        // Digests are compared, so that the timing reveals nothing about the MAC.
-        if Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(token.as_bytes()) {
-            Ok((sha256, size))
-        } else {
-            Err(PausedTurnError::Expired)
-        }
     }
 
     async fn read(&self, sha256: Sha256Digest, size: u32) -> Result<PausedTurn, PausedTurnError> {

@@ -141,6 +141,7 @@ impl TextSender {
             size_limit_bytes: MAX_IMAGE_SIZE.as_u64(),
             tool_timeout_ms: whole_millis(remaining),
             sink: v1::Sink::ClaimOnly.into(),
+            revalidate: false,
         };
         // The fetcher itself retries; a repeated call would multiply its attempts.
         let stored = match self.bus.call_once(&meta, &request).await {

@@ -3792,6 +3792,10 @@ pub struct FetchRequest {
     /// Where the bytes may go.
     #[prost(enumeration = "Sink", tag = "5")]
     pub sink: i32,
+    /// Uses a stored response only after its server has confirmed it, as `Cache-Control: no-cache` of a request. A service
+    /// without this field uses a fresh one.
+    #[prost(bool, tag = "6")]
+    pub revalidate: bool,
 }
 impl ::prost::Name for FetchRequest {
 const NAME: &'static str = "FetchRequest";
@@ -5003,7 +5007,8 @@ pub struct ListPreviewsRequest {
     /// The session or the address of the sandbox.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<SandboxRef>,
-    /// Only previews of this delivery, ended ones included; empty for all open previews.
+    /// Only previews of this delivery, ended ones included; empty for all open previews. An ended one has no handle, session,
+    /// directory and file.
     #[prost(string, tag = "2")]
     pub delivery_id: ::prost::alloc::string::String,
 }
@@ -5045,6 +5050,9 @@ pub struct PreviewRecord {
     /// SHA-256 of the secret of its link, 32 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub secret_sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Actions whose audit event is not stored yet. The event of a first view is stored before the preview is shown.
+    #[prost(enumeration = "PreviewAction", repeated, tag = "3")]
+    pub unreported: ::prost::alloc::vec::Vec<i32>,
 }
 impl ::prost::Name for PreviewRecord {
 const NAME: &'static str = "PreviewRecord";

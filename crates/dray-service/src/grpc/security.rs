@@ -8,7 +8,7 @@ use std::time::Duration;
 use dray_types::Sha256Digest;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::time::MissedTickBehavior;
 
@@ -246,6 +246,11 @@ impl SecurityFiles {
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| file_error("certificate", certificate_path, error.to_string()))?;
+        if section.client_authorities.is_some() {
+            // A resumed session would keep a certificate that has expired since: only full handshakes verify it.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         // gRPC is HTTP/2, and clients insist on its name in ALPN.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(config)

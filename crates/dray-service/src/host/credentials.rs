@@ -67,7 +67,13 @@ impl ApplySection<BusSection> for BusCredentials {
 struct StoreCredentials(Store);
 
 impl ApplySection<StoreSection> for StoreCredentials {
-    fn apply(&mut self, _: &StoreSection, later: &StoreSection) -> Result<(), StartError> {
+    fn apply(&mut self, earlier: &StoreSection, later: &StoreSection) -> Result<(), StartError> {
+        if later.s3.derivation_key.is_empty() && earlier.s3.secret_key != later.s3.secret_key {
+            tracing::warn!(
+                "keys that are derived from `store.s3.secret_key` stay those of the start until a restart; set \
+                 `store.s3.derivation_key`, so that replicas with other credentials share them"
+            );
+        }
         self.0.replace_credentials((&later.s3).into());
         Ok(())
     }

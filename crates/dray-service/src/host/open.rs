@@ -263,6 +263,13 @@ async fn open_store(
         return Ok((store, None));
     }
     if sections.store.mode == StoreMode::S3 {
+        let options = &sections.store.s3;
+        if !options.session_token.is_empty() && options.derivation_key.is_empty() {
+            tracing::warn!(
+                "`store.s3.session_token` is set without `store.s3.derivation_key`: replicas with other credentials do not \
+                 accept each other's derived keys"
+            );
+        }
         let limit = sections.store.wait_for_server.as_duration();
         let open = || Store::open(&sections.store.s3, clock.clone());
         let store =

@@ -109,7 +109,7 @@ impl Section for StoreSection {
     /// All fields but those of the credentials.
     fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
         const RESTART_SETTINGS: &[RestartSetting<StoreSection>] = restart_settings![
-            StoreSection: mode, wait_for_server, s3.alias, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket,
+            StoreSection: mode, wait_for_server, s3.alias, s3.derivation_key, s3.previous_derivation_key, s3.endpoint, s3.public_endpoint, s3.region, s3.bucket,
             s3.path_style, s3.create_bucket, s3.ca_file, s3.cas_lifetime, s3.origin_lifetime, s3.web_links,
             s3.stage_lifetime, s3.cache_lifetime, s3.cache_size, s3.concurrency
         ];

@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
 
+use dray_testkit::tls::IssuedCertificate;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -17,20 +18,37 @@ use super::service::TestHost;
 /// More than the endpoint has handshakes in progress.
 const SILENT_CLIENTS: usize = 300;
 
-/// A connection after its handshake.
-async fn tls_connection(files: &SecuredFiles, fixture: &TestHost) -> TlsStream<TcpStream> {
+/// A client that trusts the authority of the endpoint, with this certificate if there is one.
+pub(super) fn client_config(
+    files: &SecuredFiles,
+    certificate: Option<&IssuedCertificate>,
+) -> Arc<ClientConfig> {
     let pem = files.authority.pem();
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     roots.add(authority).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    Arc::new(match certificate {
+        None => builder.with_no_client_auth(),
+        Some(certificate) => {
+            let chain = CertificateDer::from_pem_slice(certificate.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(certificate.private_key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![chain], key).unwrap()
+        }
+    })
+}
+
+/// A connection after its handshake.
+pub(super) async fn tls_connection(
+    config: Arc<ClientConfig>,
+    fixture: &TestHost,
+) -> TlsStream<TcpStream> {
     let name = ServerName::try_from("localhost").unwrap();
-    let connector = TlsConnector::from(Arc::new(config));
+    let connector = TlsConnector::from(config);
     let stream = raw_connection(fixture).await;
     connector.connect(name, stream).await.unwrap()
 }
@@ -46,7 +64,7 @@ async fn a_client_that_does_not_begin_to_speak_is_disconnected() {
     }
     let files = SecuredFiles::new();
     let fixture = files.start(&[("grpc.handshake_timeout", "2s")]).await;
-    let mut stream = tls_connection(&files, &fixture).await;
+    let mut stream = tls_connection(client_config(&files, None), &fixture).await;
     let _ = stream.read_to_end(&mut Vec::new()).await;
 }
 

@@ -25,7 +25,7 @@ async fn derived_keys_survive_a_restart_and_differ_by_purpose_and_credentials() 
     let open = async |directory: &std::path::Path| {
         let (server, options) = EmbeddedS3::start(directory).await.unwrap();
         let store = Store::open(&options, Clock::system()).await.unwrap();
-        let keys = (store.derive_key("names"), store.derive_key("other"));
+        let keys = (store.derive_keys("names"), store.derive_keys("other"));
         server.stop().await;
         keys
     };

@@ -239,6 +239,42 @@ async fn a_ticket_cannot_be_revoked_while_its_content_is_brought_to_the_sandbox(
 }
 
 #[tokio::test]
+async fn an_upload_ends_after_a_renewal_that_was_written_although_it_failed() {
+    let fixture = DestinationFixture::new().await;
+    let subject = call_subject::<v1::PutSandboxFileRequest>();
+    let mut responder = fixture.bus.respond_to(&subject, "test").await.unwrap();
+    let url = fixture.sandbox_ticket().await;
+    let secret = url.rsplit('/').next().unwrap();
+    let service = &fixture.fixture.service;
+    let serving = async {
+        let incoming = responder.next().await.unwrap();
+        let request: v1::PutSandboxFileRequest = incoming.decode().unwrap();
+        // The lease stays with the same request, and the revision is later, as after such a renewal.
+        let mut ticket = service.find(secret).await.unwrap();
+        service.save(&mut ticket).await.unwrap();
+        let reply: Result<v1::PlacedFile, Fault> = Ok(placed_file(&request));
+        incoming.answer(reply).await;
+    };
+    let (response, ()) = tokio::join!(fixture.put(&url, b"some text"), serving);
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.json()["receipt"]["kind"], "sandbox");
+    // A ticket that another request took is not ended by the former holder.
+    let other = fixture.sandbox_ticket().await;
+    let secret = other.rsplit('/').next().unwrap();
+    let serving = async {
+        let incoming = responder.next().await.unwrap();
+        let request: v1::PutSandboxFileRequest = incoming.decode().unwrap();
+        let mut ticket = service.find(secret).await.unwrap();
+        ticket.record.lease.as_mut().unwrap().holder = "another".to_owned();
+        service.save(&mut ticket).await.unwrap();
+        let reply: Result<v1::PlacedFile, Fault> = Ok(placed_file(&request));
+        incoming.answer(reply).await;
+    };
+    let (response, ()) = tokio::join!(fixture.put(&other, b"some text"), serving);
+    assert_eq!(response.problem(), "upload-superseded");
+}
+
+#[tokio::test]
 async fn a_ticket_for_a_directory_that_policy_denies_is_refused() {
     let fixture = DestinationFixture::new().await;
     fixture

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use dray_bus::topology::TICKET_STREAM;
+use dray_bus::{Topology, test_bus};
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{TestEndpoint, connect, noise, wait_until, with_version};
-use crate::{Principal, TicketEndpoint, TicketLimits, TicketProblem, TicketRequest};
+use crate::records::TICKET_BUCKET;
+use crate::{
+    Principal, TicketEndpoint, TicketLimits, TicketProblem, TicketRecords, TicketRequest,
+    TicketService,
+};
 
 #[tokio::test]
 async fn unknown_and_forged_tickets_get_the_same_response() {
@@ -174,6 +180,41 @@ async fn bytes_above_the_quota_are_refused_until_reservations_end() {
     ));
     // The upload used ten bytes of the eighty.
     fixture.send(&format!("PUT {url}"), &noise(10)).await;
+    issue().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_ticket_that_could_not_be_recorded_takes_nothing_of_the_limits() {
+    let fixture = TestEndpoint::new().await;
+    let bus = test_bus::in_process(&fixture.clock).await;
+    let mut topology = Topology::default();
+    for stream in &mut topology.streams {
+        if stream.name == TICKET_STREAM {
+            // Enough for the usage of a session, and not for a ticket beside it.
+            stream.max_bytes = 600;
+        }
+    }
+    test_bus::provision(&bus, &topology).await;
+    let limits = TicketLimits {
+        quota_bytes: 100,
+        max_open_tickets: 1,
+        ..TicketLimits::default()
+    };
+    let records = TicketRecords::key_value(bus.key_value(TICKET_BUCKET));
+    let service = TicketService::new(
+        records.clone(),
+        fixture.store.clone(),
+        fixture.clock.clone(),
+        limits,
+    );
+    let principal = Principal::default();
+    let issue = || service.issue(&principal, TicketRequest::upload(100));
+    for _ in 0..2 {
+        assert_eq!(issue().await.unwrap_err(), TicketProblem::Unavailable);
+    }
+    let usage = records.get(&principal.usage_key()).await.unwrap();
+    assert!(usage.is_some(), "the tickets were counted first");
+    test_bus::provision(&bus, &Topology::default()).await;
     issue().await.unwrap();
 }
 

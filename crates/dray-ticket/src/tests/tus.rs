@@ -139,9 +139,58 @@ async fn creation_announces_the_length_and_returns_the_same_url() {
         .await;
     assert_eq!(created.status, 201, "{created:?}");
     assert!(created.field("location").unwrap().ends_with(&url));
-    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
-    assert_eq!(fixture.send(&part, b"abc").await.status, 204);
+    // An hour after the start of the clock of tests, 1,800,000,000 s.
+    let expiry = Some("Fri, 15 Jan 2027 09:00:00 GMT");
+    assert_eq!(created.field("upload-expires"), expiry);
+    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset:");
+    let first = fixture.send(&format!("{part} 0"), b"ab").await;
+    assert_eq!((first.status, first.field("upload-expires")), (204, expiry));
+    let head = format!("HEAD {url}\r\n{TUS_HEADER}");
+    let state = fixture.send_empty(&head).await;
+    assert_eq!(state.field("upload-expires"), expiry);
+    let last = fixture.send(&format!("{part} 2"), b"c").await;
+    assert_eq!((last.status, last.field("upload-expires")), (204, None));
     assert!(fixture.is_stored(b"abc").await);
+}
+
+#[tokio::test]
+async fn a_part_without_any_length_is_refused_unless_the_creation_defers_it() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset:");
+    let refused = fixture.send(&format!("{part} 0"), b"ab").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (400, "invalid-request")
+    );
+    let create = format!("POST {url}\r\n{TUS_HEADER}\r\nupload-defer-length: 1");
+    assert_eq!(fixture.send(&create, b"").await.status, 201);
+    assert_eq!(fixture.send(&format!("{part} 0"), b"ab").await.status, 204);
+    let last = format!("{part} 2\r\nupload-length: 4");
+    assert_eq!(fixture.send(&last, b"cd").await.status, 204);
+    assert!(fixture.is_stored(b"abcd").await);
+}
+
+#[tokio::test]
+async fn a_creation_replaces_the_name_of_an_earlier_sender_and_not_that_of_the_ticket() {
+    let fixture = TestEndpoint::new().await;
+    for (name, expected) in [("", "b.txt"), ("given.txt", "given.txt")] {
+        let url = fixture.issue(TicketRequest::upload(100).name(name)).await;
+        // `a.txt` and `b.txt` in base64.
+        for encoded in ["YS50eHQ=", "Yi50eHQ="] {
+            let create = format!(
+                "POST {url}\r\n{TUS_HEADER}\r\nupload-length: 2\r\nupload-metadata: filename {encoded}"
+            );
+            assert_eq!(fixture.send(&create, b"").await.status, 201);
+        }
+        let part =
+            format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
+        assert_eq!(fixture.send(&part, b"ab").await.status, 204);
+        let state = fixture
+            .send_empty(&format!("GET {url}\r\naccept: application/json"))
+            .await;
+        assert_eq!(state.json()["content"]["name"], expected);
+    }
 }
 
 #[tokio::test]

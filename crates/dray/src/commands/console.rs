@@ -46,7 +46,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
     let store = connection.store()?.clone();
     let system = ConsoleSystem {
         bus: connection.bus.clone(),
-        link_key: store.derive_key(LINK_KEY_PURPOSE),
+        link_keys: store.derive_keys(LINK_KEY_PURPOSE),
         store: Some(store),
         tenant: connection.tenant().clone(),
         config: config_values(&config),
@@ -104,13 +104,13 @@ async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<()
         )
     })?;
     let connection = SystemConnection::open_keys(global).await?;
-    let key = connection
+    let keys = connection
         .store()
-        .map(|store| store.derive_key(LINK_KEY_PURPOSE));
+        .map(|store| store.derive_keys(LINK_KEY_PURPOSE));
     let tenant = connection.tenant().clone();
     connection.close().await;
     let made = LoginLink::new(&tenant, link.role, Clock::system().now_ms());
-    let url = made.url(&link.console, &key?);
+    let url = made.url(&link.console, keys?.current());
     if global.json {
         print_line(&json!({ "url": url, "role": link.role.as_str() }).to_string());
     } else {

@@ -28,6 +28,7 @@ pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(),
         size_limit_bytes: fetch.size_limit.map_or(0, dray_types::ByteSize::as_u64),
         tool_timeout_ms: fetch.timeout.unwrap_or_default().saturating_mul(1_000),
         sink: v1::Sink::Unspecified.into(),
+        revalidate: false,
     };
     let system = SystemConnection::open(global, &["egress-fetcher"]).await?;
     let outcome = fetch_reply(global, fetch, &system, &request).await;

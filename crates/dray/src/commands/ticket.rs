@@ -217,14 +217,14 @@ impl EndpointClient {
             ))
         })?;
         let system = SystemConnection::open_keys(global).await?;
-        let key = system.store().map(|store| store.derive_key(KEY_PURPOSE));
+        let keys = system.store().map(|store| store.derive_keys(KEY_PURPOSE));
         system.close().await;
         let base = endpoint.url.trim_end_matches('/').to_owned();
         let http = HttpClient::new(HttpTimeouts::default(), None);
         Ok(Self {
             http: http.map_err(|error| unreachable_failure(&base, &error))?,
             base,
-            key: Secret::new(dray_ticket::key_text(&key?)),
+            key: Secret::new(dray_ticket::key_text(keys?.current())),
         })
     }
 

@@ -129,9 +129,9 @@ pub(crate) fn serve_endpoint(
         service: service.clone(),
         base_url: endpoint.base_url().to_owned(),
     };
-    let key = context.store.derive_key(KEY_PURPOSE);
+    let keys = context.store.derive_keys(KEY_PURPOSE);
     let listeners = &context.listeners;
-    let serving = endpoint.serve(service, Some(key), listeners.stop.clone());
+    let serving = endpoint.serve(service, Some(keys), listeners.stop.clone());
     listeners.spawn(serving);
     Some(access)
 }
@@ -169,8 +169,8 @@ pub(crate) fn attach_endpoint(
     };
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    let key = store.derive_key(KEY_PURPOSE);
-    tasks.spawn(endpoint.serve(service, Some(key), stop.clone()));
+    let keys = store.derive_keys(KEY_PURPOSE);
+    tasks.spawn(endpoint.serve(service, Some(keys), stop.clone()));
     Ok((access, ServingTickets { stop, tasks }))
 }
 

@@ -72,7 +72,7 @@ impl BoundConsole {
             config: console::config_values(running.config()),
             agents: agent_endpoint(running),
             policy_bucket: Some(PolicyBucketKeys::reader(&context.bus)),
-            link_key: context.store.derive_key(LINK_KEY_PURPOSE),
+            link_keys: context.store.derive_keys(LINK_KEY_PURPOSE),
         };
         let url = self.server.login_url(&system);
         let listeners = &context.listeners;

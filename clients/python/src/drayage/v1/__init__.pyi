@@ -2339,7 +2339,9 @@ class FetchRequest(Message):
     """Milliseconds the tool call may take in all; 0 means the operator's default (60 s)."""
     sink: Sink
     """Where the bytes may go."""
-    def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., size_limit_bytes: _int | None = ..., tool_timeout_ms: _int | None = ..., sink: Sink | None = ...) -> None: ...
+    revalidate: _bool
+    """Uses a stored response only after its server has confirmed it, as `Cache-Control: no-cache` of a request. A service without this field uses a fresh one."""
+    def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., size_limit_bytes: _int | None = ..., tool_timeout_ms: _int | None = ..., sink: Sink | None = ..., revalidate: _bool | None = ...) -> None: ...
 
 class ExplainRequest(Message):
     """A request to explain the judgement of a URL for an app."""
@@ -2969,7 +2971,7 @@ class ListPreviewsRequest(Message):
         """The session or the address of the sandbox."""
         ...
     delivery_id: _str
-    """Only previews of this delivery, ended ones included; empty for all open previews."""
+    """Only previews of this delivery, ended ones included; empty for all open previews. An ended one has no handle, session, directory and file."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., delivery_id: _str | None = ...) -> None: ...
 
 class ListPreviewsReply(Message):
@@ -2998,7 +3000,11 @@ class PreviewRecord(Message):
         ...
     secret_sha256: _bytes
     """SHA-256 of the secret of its link, 32 bytes."""
-    def __init__(self, *, preview: Preview | None = ..., secret_sha256: _bytes | None = ...) -> None: ...
+    @property
+    def unreported(self) -> RepeatedScalarFieldContainer[PreviewAction]:
+        """Actions whose audit event is not stored yet. The event of a first view is stored before the preview is shown."""
+        ...
+    def __init__(self, *, preview: Preview | None = ..., secret_sha256: _bytes | None = ..., unreported: Iterable[PreviewAction] | None = ...) -> None: ...
 
 class PreviewRecords(Message):
     """All previews of one tenant and one sandbox reference, as the bucket `dray_sessions` keeps them."""

@@ -238,6 +238,8 @@ async fn a_failing_or_lying_provider_leads_to_a_clear_page_and_gets_no_request_f
         assert_refused(&format!("{fault:?}"), &repeated, 503, "failed a moment ago");
         assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 1);
         fixture.provider.state().faults.clear();
+        // The delay counts also while the clock is set back.
+        fixture.clock.set(fixture.clock.now_ms() - 60_000);
         fixture.clock.advance(Duration::from_secs(5));
         fixture.login_of(&fixture.log_in().await).await;
     }

@@ -1,6 +1,7 @@
 //! Tests of links: how they end, their limits, what they may show, and their audit events.
 
-use dray_bus::EventFilter;
+use dray_bus::topology::AUDIT_STREAM;
+use dray_bus::{EventFilter, Topology};
 use dray_proto::v1::PreviewAction;
 use dray_testkit::eventually;
 use dray_types::FaultCode;
@@ -200,6 +201,70 @@ async fn links_of_deliveries_have_a_quota_of_their_own() {
 }
 
 #[tokio::test]
+async fn links_of_a_busy_session_can_still_be_opened_and_revoked() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("busy");
+    let directory = format!("{}/{}", "d".repeat(150), "e".repeat(150));
+    std::fs::create_dir_all(root.join(&directory)).unwrap();
+    std::fs::write(root.join(&directory).join("a.txt"), "shown").unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let request = |number: u32| v1::CreatePreviewRequest {
+        sandbox: Some(session("s1")),
+        path: format!("{directory}/a.txt").into_bytes(),
+        delivery_id: format!("d-{number}"),
+        ..v1::CreatePreviewRequest::default()
+    };
+    for number in 0..170 {
+        let created = fixture.ask(&request(number)).await;
+        let link = Link::new(created.unwrap_or_else(|fault| panic!("{number}: {fault:?}")));
+        assert_eq!(link.get("v", "a.txt").await.status, 200, "{number}");
+        let revoke = v1::RevokePreviewRequest {
+            sandbox: Some(session("s1")),
+            preview_id: link.preview.preview_id.clone(),
+        };
+        fixture.ask(&revoke).await.unwrap();
+        assert_eq!(link.get("v", "a.txt").await.status, 404, "{number}");
+    }
+    // The counts of an ended link stay for its receipt.
+    let ended = fixture.ask(&list_of("d-160")).await.unwrap().previews;
+    assert_eq!(ended[0].opened_count, 1, "{ended:?}");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn open_links_with_long_paths_are_refused_before_their_record_is_full() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("long");
+    let directory = ["f".repeat(250).as_str(); 10].join("/");
+    std::fs::create_dir_all(root.join(&directory)).unwrap();
+    std::fs::write(root.join(&directory).join("a.txt"), "shown").unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let mut links = Vec::new();
+    let refused = loop {
+        let request = v1::CreatePreviewRequest {
+            sandbox: Some(session("s1")),
+            path: format!("{directory}/a.txt").into_bytes(),
+            delivery_id: format!("d-{}", links.len()),
+            ..v1::CreatePreviewRequest::default()
+        };
+        match fixture.ask(&request).await {
+            Ok(created) => links.push(Link::new(created)),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(refused.detail, "too_many_previews");
+    for link in links {
+        assert_eq!(link.get("v", "a.txt").await.status, 200);
+        let revoke = v1::RevokePreviewRequest {
+            sandbox: Some(session("s1")),
+            preview_id: link.preview.preview_id.clone(),
+        };
+        fixture.ask(&revoke).await.unwrap();
+    }
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn files_that_the_policy_refuses_are_not_previewed() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("policy");
@@ -268,6 +333,55 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
             PreviewAction::Revoked
         ]
     );
+    fixture.end().await;
+}
+
+/// Lets the stream of audit events take messages of at most this many bytes.
+async fn limit_audit_messages(fixture: &TransferFixture, bytes: Option<u32>) {
+    let mut topology = Topology::default();
+    for stream in &mut topology.streams {
+        if stream.name == AUDIT_STREAM
+            && let Some(bytes) = bytes
+        {
+            stream.max_message_size = bytes;
+        }
+    }
+    test_bus::provision(&fixture.bus, &topology).await;
+}
+
+#[tokio::test]
+async fn a_page_is_not_shown_until_the_event_of_its_first_view_is_stored() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("unreported");
+    std::fs::write(root.join("a.txt"), "shown").unwrap();
+    let link = fixture.preview(address(&sandbox), "a.txt").await;
+    let mut events = fixture
+        .bus
+        .events(EventFilter::new("dray.audit.preview.v1.changed.*"))
+        .await
+        .unwrap();
+    limit_audit_messages(&fixture, Some(1)).await;
+    for area in ["v", "v", "p", "p"] {
+        assert_eq!(link.get(area, "a.txt").await.status, 503, "{area}");
+    }
+    limit_audit_messages(&fixture, None).await;
+    for area in ["v", "p", "v"] {
+        assert_eq!(link.get(area, "a.txt").await.status, 200, "{area}");
+    }
+    limit_audit_messages(&fixture, Some(1)).await;
+    let revoke = v1::RevokePreviewRequest {
+        sandbox: Some(address(&sandbox)),
+        preview_id: link.preview.preview_id.clone(),
+    };
+    fixture.ask(&revoke).await.unwrap_err();
+    assert_eq!(link.get("v", "a.txt").await.status, 404);
+    limit_audit_messages(&fixture, None).await;
+    fixture.ask(&revoke).await.unwrap();
+    assert_eq!(fixture.ask(&revoke).await.unwrap_err().detail, "no_preview");
+    for action in [PreviewAction::Opened, PreviewAction::Revoked] {
+        let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
+        assert_eq!(audit.action(), action, "{audit:?}");
+    }
     fixture.end().await;
 }
 
