@@ -36,6 +36,9 @@ pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
 
+/// `Dray-Key` of an entry of a bucket: the subject that it was written to. Only writes of keys set it.
+pub(crate) const KEY_HEADER: &str = "Dray-Key";
+
 /// Headers that change what a server does with a message; refused in consumed messages (E-1).
 const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
 /// Headers that a server adds to a message of a stream when it sends it to a reader. A client that names another subject
@@ -122,6 +125,15 @@ impl MessageHeaders {
         })
     }
 
+    /// Removes the headers that the server added to this response. It appends them, so those of the stored message stay.
+    pub(crate) fn remove_added_by_reading(&mut self) {
+        for added in REPLAY_HEADERS {
+            if let Some(last) = self.0.iter().rposition(|(name, _)| name == added) {
+                self.0.remove(last);
+            }
+        }
+    }
+
     fn changing_the_server(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
             // Names match in any case of letters, although the server itself compares them exactly (4.1).
@@ -190,6 +202,24 @@ mod tests {
         .into_iter()
         .collect();
         assert_eq!(headers.reserved(), None);
+    }
+
+    #[test]
+    fn headers_that_a_read_adds_are_removed_once() {
+        let added = [
+            ("Nats-Stream", "b"),
+            ("Nats-Subject", "b"),
+            ("Nats-Sequence", "2"),
+            ("Nats-Time-Stamp", "t"),
+        ];
+        let mut once: MessageHeaders = added.into_iter().collect();
+        once.remove_added_by_reading();
+        assert!(once.is_empty(), "{once:?}");
+        let stored = [("Nats-Stream", "a"), ("Nats-Sequence", "1")];
+        let mut twice: MessageHeaders = stored.into_iter().chain(added).collect();
+        twice.remove_added_by_reading();
+        assert_eq!(twice, stored.into_iter().collect());
+        assert_eq!(twice.replayed(), Some("Nats-Stream"));
     }
 
     #[test]

@@ -153,7 +153,12 @@ fn direct_get_result(
     stream: &str,
 ) -> Result<Option<StoredMessage>, TransportError> {
     let error = match response {
-        Ok(message) => return Ok(Some(to_stored_message(message))),
+        Ok(message) => {
+            let mut stored = to_stored_message(message);
+            // Unlike the message API, a direct get has the stored headers and those of the response in one list.
+            stored.headers.remove_added_by_reading();
+            return Ok(Some(stored));
+        }
         Err(error) => error,
     };
     match error.kind() {
