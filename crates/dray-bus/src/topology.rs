@@ -135,6 +135,8 @@ pub struct ConsumerSpec {
     pub ack_explicit: bool,
     /// Steps that would replace `ack_wait` (F-7); always empty.
     pub backoff: Vec<Duration>,
+    /// Other settings that are not at their defaults, such as `headers_only`; always empty.
+    pub other_settings: Vec<&'static str>,
 }
 
 /// Present state of a stream.

@@ -241,6 +241,7 @@ impl Topology {
                 max_deliver: -1,
                 ack_explicit: true,
                 backoff: Vec::new(),
+                other_settings: Vec::new(),
             }));
         self
     }
@@ -296,6 +297,7 @@ fn work_consumer(queue: WorkQueue) -> ConsumerSpec {
         max_deliver: MAX_WORK_DELIVERIES,
         ack_explicit: true,
         backoff: Vec::new(),
+        other_settings: Vec::new(),
     }
 }
 
@@ -317,6 +319,7 @@ fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
         max_deliver: -1,
         ack_explicit: true,
         backoff: Vec::new(),
+        other_settings: Vec::new(),
     }
 }
 
