@@ -14,6 +14,7 @@ use std::time::Duration;
 pub use contracts::{SubjectContract, SubjectKind, subject_contracts};
 pub use reference::reference_markdown;
 pub use standard::DEFAULT_STORE;
+pub(crate) use standard::publisher_filter;
 pub use verify::{TopologyMismatch, call_subjects};
 
 use crate::error::TransportError;

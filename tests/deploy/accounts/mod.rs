@@ -10,6 +10,7 @@ use self::wire::WireClient;
 
 mod dangerous;
 mod product;
+mod replies;
 pub(super) mod server;
 mod table;
 mod wire;
@@ -193,22 +194,32 @@ fn provision(server: &AccountsServer) -> WireClient {
         let reply = ask(&mut provisioner, &subject, "", &stream(name, subjects));
         assert!(reply["error"].is_null(), "{reply}");
     }
-    let consumer = json!({
-        "stream_name": "DRAY_WORK",
+    for (stream, durable, filter) in [
+        ("DRAY_WORK", "file-resolver", "dray.work.toolcall.>"),
+        (
+            "DRAY_EVENT",
+            "publisher-acme",
+            "dray.event.toolcall.v1.*.acme",
+        ),
+    ] {
+        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{durable}.{filter}");
+        let request = consumer(stream, durable, filter);
+        let reply = ask(&mut provisioner, &subject, "", &request);
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+    provisioner
+}
+
+/// A request for a consumer.
+fn consumer(stream: &str, durable: &str, filter: &str) -> Value {
+    json!({
+        "stream_name": stream,
         "config": {
-            "durable_name": "file-resolver", "filter_subject": "dray.work.toolcall.>",
+            "durable_name": durable, "filter_subject": filter,
             "ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant",
             "ack_wait": 30_000_000_000_u64, "max_deliver": 20,
         },
-    });
-    let reply = ask(
-        &mut provisioner,
-        "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.file-resolver",
-        "",
-        &consumer,
-    );
-    assert!(reply["error"].is_null(), "{reply}");
-    provisioner
+    })
 }
 
 /// The number of messages in a stream.

@@ -80,6 +80,16 @@ impl WireClient {
         Ok(self.wait(true))
     }
 
+    /// Publishes with any subject for the reply.
+    pub(super) fn publish_for_reply(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        self.put(subject, reply, "", payload)
+    }
+
     /// The next message on a subscription of the test.
     pub(super) fn next(&mut self) -> WireMessage {
         self.wait(false)

@@ -234,7 +234,7 @@ impl Topology {
             .extend(tenants.iter().map(|tenant| ConsumerSpec {
                 stream: EVENT_STREAM.to_owned(),
                 durable: format!("publisher-{}", tenant.token()),
-                filter: format!("dray.event.toolcall.v1.*.{}", tenant.token()),
+                filter: publisher_filter(&tenant.token()),
                 ack_wait: PUBLISHER_ACK_WAIT,
                 max_ack_pending: 512,
                 max_batch: 64,
@@ -283,6 +283,11 @@ impl StreamRow {
             deny_purge: true,
         }
     }
+}
+
+/// The events that a publisher of a tenant reads.
+pub(crate) fn publisher_filter(tenant: &str) -> String {
+    format!("dray.event.toolcall.v1.*.{tenant}")
 }
 
 /// The consumer that hands out one queue of work.

@@ -207,7 +207,9 @@ fn operator_permissions() -> Permissions {
 fn provisioner_permissions() -> Permissions {
     Permissions::client(
         "provisioner",
-        "`dray topology apply`: makes streams and consumers, and can neither delete nor empty them.",
+        "`dray topology apply`: makes and changes streams, and the consumers of services and publishers. It deletes nothing, but\n\
+         a change can empty a stream (a lower limit) or copy its messages (`republish`): its password belongs into that job\n\
+         alone.",
     )
     .provisions()
 }
