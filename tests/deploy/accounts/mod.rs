@@ -346,6 +346,22 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     let consumer = ask(&mut resolver, consumer, "", &Value::Null);
     assert_eq!(consumer["num_ack_pending"], 0, "{consumer}");
     assert_eq!(consumer["ack_floor"]["stream_seq"], 1, "{consumer}");
+
+    // The publisher reads the outcome from its consumer, too.
+    let outcome = publisher.request(
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+        "",
+        b"{\"batch\":1}",
+    );
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.payload, b"\"done\"");
+    publisher.request(&outcome.reply, "", b"+ACK").unwrap();
+    let empty = publisher.request(
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+        "",
+        b"{\"batch\":1,\"no_wait\":true}",
+    );
+    assert_eq!(empty.unwrap().payload, b"", "a status");
 }
 
 #[test]

@@ -4,10 +4,113 @@
 use serde_json::{Value, json};
 
 use super::server::AccountsServer;
-use super::{ask, consumer, provision};
+use super::{ask, consumer, message_count, provision};
 
-/// A key of a service.
+/// A key of a service, which no publisher may write.
 const KEY: &str = "$KV.dray_ledger.toolcall.resolve.other.one";
+/// A call that no publisher may make.
+const CALL: &str = "dray.sandbox.v1.exec";
+
+#[test]
+fn replies_to_a_publisher_reach_no_subject_of_a_service() {
+    let server = AccountsServer::start();
+    let mut provisioner = provision(&server);
+    let mut resolver = server.client("file-resolver");
+    let mut sandboxes = server.client("sandbox-transfer");
+    sandboxes.subscribe(CALL, Some("sandbox-transfer")).unwrap();
+    resolver
+        .subscribe("dray.file.v1.outcome.*", Some("file-resolver"))
+        .unwrap();
+    ask(&mut resolver, KEY, "", &json!("kept"));
+    for number in 0..9 {
+        let event = "dray.event.toolcall.v1.resolved.acme";
+        ask(&mut resolver, event, "", &json!(number));
+    }
+
+    let mut publisher = server.client("publisher-acme");
+    let lines: [(&str, &[u8]); 4] = [
+        ("dray.work.toolcall.v1.resolve.acme", b"work"),
+        (
+            "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+            b"{\"batch\":1,\"no_wait\":true}",
+        ),
+        ("dray.file.v1.outcome.acme", b"outcome"),
+        ("$JS.ACK.DRAY_EVENT.publisher-acme.1.1.1.1.0", b"+ACK"),
+    ];
+    for reply in [KEY, CALL, "dray.work.toolcall.v1.resolve.other"] {
+        for (subject, payload) in lines {
+            publisher
+                .publish_for_reply(subject, reply, payload)
+                .unwrap();
+            if subject.starts_with("dray.file.") {
+                // The service replies where the request says, as far as the server permits.
+                let request = resolver.next();
+                assert_ne!(request.reply, reply);
+                resolver.publish(&request.reply, b"outcome").unwrap();
+            }
+        }
+    }
+    // Replies to later requests of the same kinds come after those to the earlier ones.
+    ask(&mut publisher, lines[0].0, "", &json!("last"));
+    publisher.request(lines[1].0, "", lines[1].1).unwrap();
+
+    assert_eq!(message_count(&mut provisioner, "DRAY_WORK"), 4);
+    let info = ask(
+        &mut provisioner,
+        "$JS.API.STREAM.INFO.DRAY_WORK",
+        "",
+        &json!({"subjects_filter": ">"}),
+    );
+    assert_eq!(
+        info["state"]["subjects"],
+        json!({"dray.work.toolcall.v1.resolve.acme": 4}),
+        "{info}"
+    );
+    let get = format!("$JS.API.DIRECT.GET.KV_dray_ledger.{KEY}");
+    let key = resolver.request(&get, "", b"").unwrap();
+    assert_eq!(key.payload, b"\"kept\"");
+    assert_eq!(sandboxes.arrived(), 0);
+}
+
+#[test]
+fn no_client_names_an_acknowledgement_as_its_reply_subject() {
+    let server = AccountsServer::start();
+    provision(&server);
+    let mut publisher = server.client("publisher-acme");
+    for reply in [
+        "$JS.ACK.DRAY_WORK.file-resolver.1.1.1.1.0",
+        "_R_.Abcdef.Ghijkl",
+        "_GR_.abcdef.ghijkl.$KV.dray_ledger.a",
+    ] {
+        let work = "dray.work.toolcall.v1.resolve.acme";
+        let refusal = publisher.publish_for_reply(work, reply, b"").unwrap_err();
+        assert!(refusal.contains("Permissions Violation"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_publisher_gets_every_reply_to_a_call() {
+    let server = AccountsServer::start();
+    let mut resolver = server.client("file-resolver");
+    resolver
+        .subscribe("dray.file.v1.outcome.*", Some("file-resolver"))
+        .unwrap();
+    let mut publisher = server.client("publisher-acme");
+    let inbox = "_INBOX_publisher-acme.call";
+    publisher
+        .publish_for_reply("dray.file.v1.outcome.acme", inbox, b"please")
+        .unwrap();
+    let reply_subject = resolver.next().reply;
+    for payload in ["heartbeat", "", "outcome"] {
+        let headers = "Dray-Progress: 1";
+        resolver
+            .publish_with_headers(&reply_subject, headers, payload.as_bytes())
+            .unwrap();
+    }
+    for payload in ["heartbeat", "", "outcome"] {
+        assert_eq!(publisher.next_reply().payload, payload.as_bytes());
+    }
+}
 
 #[test]
 fn no_person_changes_or_drains_a_durable_consumer() {
