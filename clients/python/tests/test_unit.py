@@ -833,9 +833,9 @@ class FakeConnection:
         if self.flushes <= self._failing_flushes:
             raise ConnectionError
 
-    async def deliver(self, operation_id, kind="ToolCallResolved"):
+    async def deliver(self, operation_id, kind="ToolCallResolved", **further):
         class Message:
-            headers = {"Dray-Operation": operation_id, "Dray-Schema": f"dray.v1.{kind}/1"}
+            headers = {"Dray-Operation": operation_id, "Dray-Schema": f"dray.v1.{kind}/1", **further}
 
         await self._callback(Message())
 
@@ -880,6 +880,8 @@ class Outcomes(unittest.TestCase):
             self.assertEqual(connection.subjects, ["dray.event.toolcall.v1.*.acme"])
             self.assertEqual(connection.flushes, 1)
             await connection.deliver("a", "ToolCallProgress")
+            # A stored message that was sent as the reply to a read.
+            await connection.deliver("b", **{"Nats-Stream": "KV_dray_tickets"})
             await connection.deliver("a")
             await connection.deliver("unknown")
             self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 1])

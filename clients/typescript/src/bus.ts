@@ -138,13 +138,20 @@ export class EndingEvents {
   }
 
   #dispatch(message: Msg): void {
-    const [kind = ""] = (message.headers?.get("Dray-Schema") ?? "").split("/");
-    if (!ENDING_KINDS.has(kind)) return;
+    if (!ENDING_KINDS.has(kindOf(message))) return;
     const operationId = message.headers?.get("Dray-Operation") ?? "";
     for (const notify of this.#waiting.get(operationId) ?? []) notify(message);
     // A call ends once.
     this.#waiting.delete(operationId);
   }
+}
+
+/** The message type of an event; empty for one with a header of a stored message. A service did not publish it: it is the
+ * reply to a read that names the subject of events for its reply. */
+function kindOf(message: Msg): string {
+  if (message.headers?.has("Nats-Stream")) return "";
+  const [kind = ""] = (message.headers?.get("Dray-Schema") ?? "").split("/");
+  return kind;
 }
 
 /** Publishes the tool calls of one tenant. Made by `connect`. */
@@ -298,7 +305,7 @@ export class Publisher {
 
   /** The outcome in an event; `undefined` for an event that ends nothing. */
   async eventOf(message: Msg): Promise<ToolCallOutcome | undefined> {
-    const [kind] = (message.headers?.get("Dray-Schema") ?? "").split("/");
+    const kind = kindOf(message);
     const operationId = message.headers?.get("Dray-Operation") ?? "";
     if (kind === RESOLVED_KIND) {
       return this.outcomeOf(operationId, fromBinary(ToolCallResolvedSchema, message.data));

@@ -447,13 +447,16 @@ test("calls share a subscription and each gets only its own events", async () =>
   await assert.rejects(events.open("a"));
   const [first, second, again] = await Promise.all([events.open("a"), events.open("b"), events.open("a")]);
   assert.deepEqual([subjects, flushes, events.size], [["dray.event.toolcall.v1.*.acme"], 2, 2]);
-  const send = (operationId: string, kind: string): void => {
+  const send = (operationId: string, kind: string, further = {}): void => {
     const message = { headers: headers() };
+    for (const [name, value] of Object.entries<string>(further)) message.headers.set(name, value);
     message.headers.set("Dray-Operation", operationId);
     message.headers.set("Dray-Schema", `dray.v1.${kind}/1`);
     deliver(null, message as Msg);
   };
   send("a", "ToolCallProgress");
+  // A stored message that was sent as the reply to a read.
+  send("b", "ToolCallResolved", { "Nats-Stream": "KV_dray_tickets" });
   send("unknown", "ToolCallResolved");
   send("a", "ToolCallRejected");
   const ended = await Promise.all([first.message, again.message]);

@@ -92,6 +92,8 @@ pub(crate) enum AckAction {
 pub(crate) struct KeyEntry {
     /// Whether the last write deleted the key; it has no value then.
     pub(crate) deleted: bool,
+    /// Whether the message was not written as a key: it is a reply whose request named this key as its reply subject.
+    pub(crate) is_foreign: bool,
     pub(crate) value: Bytes,
     pub(crate) revision: u64,
     pub(crate) time_ms: u64,
@@ -101,10 +103,27 @@ impl From<StoredMessage> for KeyEntry {
     fn from(stored: StoredMessage) -> Self {
         Self {
             deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
+            is_foreign: !is_written_as_key(&stored),
             value: stored.payload,
             revision: stored.sequence,
             time_ms: stored.time_ms,
         }
+    }
+}
+
+/// Whether the message in a bucket is a write of a key. A server stores there whatever is published to the key's subject:
+/// also its own acknowledgements, and messages of other streams, that a client requested with this subject for the reply.
+fn is_written_as_key(stored: &StoredMessage) -> bool {
+    if stored.headers.replayed().is_some() {
+        return false;
+    }
+    match stored.headers.get(crate::headers::KEY_HEADER) {
+        Some(key) => key == stored.subject,
+        // Earlier versions wrote no such header, and always this one. Deletions by the command line of NATS have the
+        // operation alone. Replies of a server have none of the three.
+        None => [EXPECTED_REVISION_HEADER, KV_OPERATION]
+            .iter()
+            .any(|name| stored.headers.get(name).is_some()),
     }
 }
 
@@ -280,7 +299,9 @@ impl Backend {
         expected: u64,
         expected_bucket: Option<u64>,
     ) -> Result<u64> {
+        let subject = format!("$KV.{bucket}.{key}");
         let mut headers = MessageHeaders::new();
+        headers.append(crate::headers::KEY_HEADER, subject.as_str());
         if let Some(bucket) = expected_bucket {
             headers.append(crate::headers::EXPECTED_BUCKET_REVISION, bucket.to_string());
         }
@@ -291,7 +312,7 @@ impl Backend {
             Bytes::new()
         });
         let message = OutgoingMessage {
-            subject: format!("$KV.{bucket}.{key}"),
+            subject,
             headers,
             payload,
         };

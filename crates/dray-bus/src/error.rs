@@ -215,6 +215,9 @@ pub enum ReplyError {
     /// The receiver of the stream was dropped.
     #[error("the receiver of the stream was dropped")]
     Unread,
+    /// A reply of a stream asks for its acknowledgement on a subject that is not an inbox.
+    #[error("a reply of the stream names a subject for its acknowledgement that is not an inbox")]
+    Acknowledgement,
 }
 
 impl From<CallError> for Fault {

@@ -36,8 +36,20 @@ pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
 
+/// `Dray-Key` of an entry of a bucket: the subject that it was written to. Only writes of keys set it.
+pub(crate) const KEY_HEADER: &str = "Dray-Key";
+
 /// Headers that change what a server does with a message; refused in consumed messages (E-1).
 const RESERVED_HEADERS: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
+/// Headers that a server adds to a message of a stream when it sends it to a reader. A client that names another subject
+/// for the reply has the server publish there, with any permissions, so a message with such a header is refused.
+const REPLAY_HEADERS: [&str; 5] = [
+    "Nats-Stream",
+    "Nats-Subject",
+    "Nats-Sequence",
+    "Nats-Time-Stamp",
+    "Nats-Last-Sequence",
+];
 
 /// Headers in the order they were set; names keep their case and may repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,8 +111,30 @@ impl MessageHeaders {
     }
 
     /// The first header that is forbidden in a consumed message, because it changes how the server handles a message
-    /// (messaging-reliability E-1).
+    /// (messaging-reliability E-1) or shows that the server sent it from a stream.
     pub fn reserved(&self) -> Option<&str> {
+        self.replayed().or_else(|| self.changing_the_server())
+    }
+
+    /// The first header with which a server marks a message of a stream that it sends to a reader.
+    pub(crate) fn replayed(&self) -> Option<&str> {
+        self.iter().map(|(name, _)| name).find(|name| {
+            REPLAY_HEADERS
+                .iter()
+                .any(|added| name.eq_ignore_ascii_case(added))
+        })
+    }
+
+    /// Removes the headers that the server added to this response. It appends them, so those of the stored message stay.
+    pub(crate) fn remove_added_by_reading(&mut self) {
+        for added in REPLAY_HEADERS {
+            if let Some(last) = self.0.iter().rposition(|(name, _)| name == added) {
+                self.0.remove(last);
+            }
+        }
+    }
+
+    fn changing_the_server(&self) -> Option<&str> {
         self.iter().map(|(name, _)| name).find(|name| {
             // Names match in any case of letters, although the server itself compares them exactly (4.1).
             let name = name.to_ascii_lowercase();
@@ -149,14 +183,43 @@ mod tests {
             "Nats-Expected-Stream",
             "Nats-Trace-Dest",
             "Nats-TTL",
+            "Nats-Stream",
+            "nats-subject",
+            "Nats-Sequence",
+            "Nats-Time-Stamp",
+            "Nats-Last-Sequence",
         ] {
             let headers: MessageHeaders = [(name, "x")].into_iter().collect();
             assert_eq!(headers.reserved(), Some(name));
         }
-        let headers: MessageHeaders = [(MESSAGE_ID, "x"), (SCHEMA_HEADER, "y")]
-            .into_iter()
-            .collect();
+        let headers: MessageHeaders = [
+            (MESSAGE_ID, "x"),
+            (SCHEMA_HEADER, "y"),
+            // Servers add these to messages of other accounts and of sourced streams.
+            ("Nats-Request-Info", "{}"),
+            ("Nats-Stream-Source", "z"),
+        ]
+        .into_iter()
+        .collect();
         assert_eq!(headers.reserved(), None);
+    }
+
+    #[test]
+    fn headers_that_a_read_adds_are_removed_once() {
+        let added = [
+            ("Nats-Stream", "b"),
+            ("Nats-Subject", "b"),
+            ("Nats-Sequence", "2"),
+            ("Nats-Time-Stamp", "t"),
+        ];
+        let mut once: MessageHeaders = added.into_iter().collect();
+        once.remove_added_by_reading();
+        assert!(once.is_empty(), "{once:?}");
+        let stored = [("Nats-Stream", "a"), ("Nats-Sequence", "1")];
+        let mut twice: MessageHeaders = stored.into_iter().chain(added).collect();
+        twice.remove_added_by_reading();
+        assert_eq!(twice, stored.into_iter().collect());
+        assert_eq!(twice.replayed(), Some("Nats-Stream"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::backend::Subscription;
+use crate::backend::{KeyEntry, Subscription};
 use crate::bus_core::Bus;
 use crate::error::TransportError;
 
@@ -79,6 +79,16 @@ pub enum KeyError {
     /// The key has another revision: read it again and decide.
     #[error("the key was changed meanwhile")]
     Stale,
+    /// The key holds a message that was not written as a key. The value is not known: the message may have replaced it.
+    #[error("`{key}` holds a message that was not written as a key")]
+    Foreign {
+        /// The key.
+        key: String,
+        /// Revision of the message.
+        revision: u64,
+        /// Unix milliseconds at which the server stored it.
+        time_ms: u64,
+    },
     /// The bus failed; a write may have happened or not.
     #[error("the key could not be reached")]
     Transport(#[source] TransportError),
@@ -88,6 +98,12 @@ impl From<KeyError> for dray_types::Fault {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Transport(transport) => transport.into(),
+            KeyError::Foreign { .. } => Self::new(
+                dray_types::FaultCode::Internal,
+                "A stored record was overwritten and cannot be used.",
+            )
+            .detail("foreign_record")
+            .advice("Report the trace id to the operator."),
             KeyError::InvalidKey(_) | KeyError::Exists | KeyError::Stale => Self::internal(),
         }
     }
@@ -104,16 +120,10 @@ impl KeyValue {
     /// The current value; `None` if the key has no value or was deleted.
     ///
     /// # Errors
-    /// An invalid key, or the bus.
+    /// [`KeyError::Foreign`], an invalid key, or the bus.
     pub async fn get(&self, key: &str) -> Result<Option<KeyValueEntry>, KeyError> {
         check_key(key)?;
-        let entry = self
-            .bus
-            .inner
-            .backend
-            .key_get(&self.bucket, key)
-            .await
-            .map_err(KeyError::Transport)?;
+        let entry = self.last_change(key).await?;
         Ok(entry
             .filter(|entry| !entry.deleted)
             .map(|entry| KeyValueEntry {
@@ -126,7 +136,7 @@ impl KeyValue {
     /// Writes a key that has no value, and returns its revision.
     ///
     /// # Errors
-    /// [`KeyError::Exists`], an invalid key, or the bus.
+    /// [`KeyError::Exists`], [`KeyError::Foreign`], an invalid key, or the bus.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, KeyError> {
         check_key(key)?;
         // Usually the key was never written, and one request is enough.
@@ -134,14 +144,7 @@ impl KeyValue {
             Err(KeyError::Stale) => {}
             other => return other,
         }
-        let last = self
-            .bus
-            .inner
-            .backend
-            .key_get(&self.bucket, key)
-            .await
-            .map_err(KeyError::Transport)?;
-        match last {
+        match self.last_change(key).await? {
             // The mark of a deletion is the last message on the key's subject, so revision 0 is refused for it too.
             Some(entry) if entry.deleted => {
                 match self.put(key, Some(value), entry.revision, None).await {
@@ -209,7 +212,7 @@ impl KeyValue {
     /// matches `a.b` and not `ab`. It takes one request to the server.
     ///
     /// # Errors
-    /// An invalid prefix, or the bus.
+    /// [`KeyError::Foreign`] with the revision after which to continue, an invalid prefix, or the bus.
     pub async fn next(&self, prefix: &str, from: u64) -> Result<Option<KeyValueChange>, KeyError> {
         if !prefix.is_empty() {
             check_key(prefix)?;
@@ -221,7 +224,11 @@ impl KeyValue {
             .key_next(&self.bucket, prefix, from.max(1))
             .await
             .map_err(KeyError::Transport)?;
-        Ok(found.map(|(key, entry)| KeyValueChange {
+        let Some((key, entry)) = found else {
+            return Ok(None);
+        };
+        self.check_writer(&key, &entry)?;
+        Ok(Some(KeyValueChange {
             key,
             value: (!entry.deleted).then_some(entry.value),
             revision: entry.revision,
@@ -231,14 +238,24 @@ impl KeyValue {
 
     /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. It sends one request for each key, deleted
     /// ones included, so it is for small buckets and rare use. A key that changes during the call may appear twice,
-    /// with its newest value last.
+    /// with its newest value last. Keys that hold a message that was not written as a key are left out.
     ///
     /// # Errors
     /// An invalid prefix, or the bus.
     pub async fn list(&self, prefix: &str, limit: usize) -> Result<KeyListing, KeyError> {
         let mut listing = KeyListing::default();
         let mut from = 1;
-        while let Some(change) = self.next(prefix, from).await? {
+        loop {
+            let change = match self.next(prefix, from).await {
+                Ok(Some(change)) => change,
+                Ok(None) => break,
+                // One overwritten key must not hide the others.
+                Err(KeyError::Foreign { revision, .. }) => {
+                    from = revision + 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             // The stream keeps one message per key, in the order of revisions, so this visits each key once.
             from = change.revision + 1;
             let Some(value) = change.value else {
@@ -267,6 +284,35 @@ impl KeyValue {
         let watching = self.bus.inner.backend.key_watch(&self.bucket, key);
         let subscription = watching.await.map_err(KeyError::Transport)?;
         Ok(KeyWatch { subscription })
+    }
+
+    async fn last_change(&self, key: &str) -> Result<Option<KeyEntry>, KeyError> {
+        let backend = &self.bus.inner.backend;
+        let entry = backend.key_get(&self.bucket, key).await;
+        let entry = entry.map_err(KeyError::Transport)?;
+        if let Some(entry) = &entry {
+            self.check_writer(key, entry)?;
+        }
+        Ok(entry)
+    }
+
+    fn check_writer(&self, key: &str, entry: &KeyEntry) -> Result<(), KeyError> {
+        if !entry.is_foreign {
+            return Ok(());
+        }
+        // An identity of the bus wrote it with a reply subject, so this is not an error of one record.
+        self.bus.inner.metrics.foreign_entries_total.add(1, &[]);
+        tracing::error!(
+            bucket = self.bucket,
+            key,
+            revision = entry.revision,
+            "a key holds a message that was not written as a key, and its value is lost"
+        );
+        Err(KeyError::Foreign {
+            key: key.to_owned(),
+            revision: entry.revision,
+            time_ms: entry.time_ms,
+        })
     }
 
     async fn put(

@@ -232,6 +232,11 @@ mod tests {
             Some("all"),
             InvalidEnvelope::Reserved("Nats-Rollup".into()),
         );
+        check(
+            "Nats-Sequence",
+            Some("1"),
+            InvalidEnvelope::Reserved("Nats-Sequence".into()),
+        );
     }
 
     #[test]

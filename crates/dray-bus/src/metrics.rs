@@ -55,6 +55,8 @@ pub(crate) struct BusMetrics {
     pub(crate) slow_consumer_total: Counter<u64>,
     /// `dray_permission_violation_total`: subjects that the server refused.
     pub(crate) permission_violation_total: Counter<u64>,
+    /// `dray_foreign_entries_total`: reads of keys that hold a message that was not written as a key.
+    pub(crate) foreign_entries_total: Counter<u64>,
     /// `dray_topology_mismatch`: fields that differ, of the last verification of what the services need.
     pub(crate) topology_mismatch: Gauge<u64>,
 }
@@ -181,6 +183,10 @@ impl BusMetrics {
                 "dray_permission_violation_total",
                 "Subjects that the server refused to this identity.",
             ),
+            foreign_entries_total: counter(
+                "dray_foreign_entries_total",
+                "Reads of keys that hold a message that was not written as a key. An identity overwrote them.",
+            ),
             topology_mismatch: gauge(
                 "dray_topology_mismatch",
                 "Fields of streams and consumers that differ from what they must be.",
@@ -201,6 +207,7 @@ impl BusMetrics {
             &self.disconnects_total,
             &self.slow_consumer_total,
             &self.permission_violation_total,
+            &self.foreign_entries_total,
         ] {
             counter.add(0, &[]);
         }

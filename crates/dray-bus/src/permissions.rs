@@ -15,7 +15,7 @@ use dray_proto::contract::{call_subject, tenant_call_subject};
 use dray_proto::{Audit, Call, Event, StreamingCall, Work};
 use dray_types::TenantId;
 
-pub use accounts::{accounts_file, password_variable};
+pub use accounts::{account_block, accounts_file, password_variable};
 
 use crate::ledger;
 use crate::subject;
@@ -34,6 +34,8 @@ pub struct Permissions {
     responds: bool,
     /// Whether the number of its replies to one call has no limit.
     streams_replies: bool,
+    /// Whether it has an account of the server for itself.
+    has_own_account: bool,
     streams: BTreeSet<String>,
     durables: BTreeSet<String>,
     unknown_durables: BTreeSet<String>,
@@ -59,6 +61,7 @@ impl Permissions {
             subscribe: BTreeSet::new(),
             responds: false,
             streams_replies: false,
+            has_own_account: false,
             streams: BTreeSet::new(),
             durables: BTreeSet::new(),
             unknown_durables: BTreeSet::new(),
@@ -77,6 +80,15 @@ impl Permissions {
     #[must_use]
     pub fn about(mut self, about: impl Into<String>) -> Self {
         self.about = about.into();
+        self
+    }
+
+    /// Gives the identity an account of the server for itself, which imports what the identity may do. The server checks no
+    /// permission for a reply subject, but takes it as a subject of the sender's own account: replies to this identity
+    /// reach nothing that it may not publish to. A call without a responder gets no notice across accounts.
+    #[must_use]
+    pub fn in_own_account(mut self) -> Self {
+        self.has_own_account = true;
         self
     }
 
@@ -225,7 +237,7 @@ impl Permissions {
     /// of events that [`Topology::with_publishers`] creates for the tenant.
     #[must_use]
     pub fn receives_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
-        let durable = format!("publisher-{}", tenant.token());
+        let durable = publisher_name(tenant);
         self.allow_publish(tenant_call_subject::<C>(tenant))
             .allow_publish(format!(
                 "$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.{durable}"
@@ -328,6 +340,11 @@ impl Permissions {
         self.subscribe
             .insert(AllowedSubscription { subject, queue });
     }
+}
+
+/// The user of a publisher, which is also the name of its consumer.
+pub fn publisher_name(tenant: &TenantId) -> String {
+    format!("publisher-{}", tenant.token())
 }
 
 /// The areas of the work stream whose queues take this kind of work.

@@ -1,5 +1,6 @@
 //! Responds to the requests of one queue group. Each request always gets a reply (C-4).
 
+mod origin;
 mod stream;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
 use crate::subject;
 
+use origin::{CancellationReader, check_origin, foreign_request};
 pub use stream::{CallerGone, ReplyStream};
 
 /// The part of the caller's deadline that a responder reserves for sending its reply (C-3).
@@ -34,8 +36,10 @@ const REPLY_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Responder {
     bus: Bus,
+    /// What the requests' subscription names; may have wildcards.
+    subject: String,
     requests: Subscription,
-    cancellations: Subscription,
+    cancellations: CancellationReader,
     cancellable: CancellableOperations,
 }
 
@@ -53,13 +57,11 @@ impl Responder {
         let area = subject::call_area(name)
             .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
         // The subscription begins before the requests, because a cancellation may follow its request immediately.
-        let cancellations = backend
-            .subscribe(&subject::cancel_subject(area), None)
-            .await
-            .map_err(failed)?;
+        let cancellations = CancellationReader::open(bus, area).await.map_err(failed)?;
         let requests = backend.subscribe(name, group).await.map_err(failed)?;
         Ok(Self {
             bus: bus.clone(),
+            subject: name.to_owned(),
             requests,
             cancellations,
             cancellable: CancellableOperations::default(),
@@ -74,11 +76,10 @@ impl Responder {
                 // and the request would run although its caller no longer waits.
                 biased;
                 request = self.requests.next() => {
-                    return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));
+                    let origin = check_origin(&self.subject, request.as_ref()?);
+                    return Some(IncomingRequest::new(&self.bus, request?, origin, &self.cancellable));
                 }
-                Some(cancellation) = self.cancellations.next() => {
-                    self.cancellable.cancel(&cancellation.headers);
-                }
+                Some(headers) = self.cancellations.next() => self.cancellable.cancel(&headers),
             }
         }
     }
@@ -94,9 +95,7 @@ impl Responder {
     pub async fn finish(mut self) {
         while !self.cancellable.is_idle() {
             tokio::select! {
-                Some(cancellation) = self.cancellations.next() => {
-                    self.cancellable.cancel(&cancellation.headers);
-                }
+                Some(headers) = self.cancellations.next() => self.cancellable.cancel(&headers),
                 () = self.cancellable.idle.notified() => {}
             }
         }
@@ -196,9 +195,24 @@ pub struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    fn new(bus: &Bus, message: CoreMessage, cancellable: &CancellableOperations) -> Self {
+    /// A request whose origin was refused has no reply subject and a fault for its envelope, so it is neither handled nor
+    /// replied to.
+    fn new(
+        bus: &Bus,
+        message: CoreMessage,
+        origin: Result<(), &'static str>,
+        cancellable: &CancellableOperations,
+    ) -> Self {
         let size = message.headers.wire_size() + message.payload.len();
-        let meta = if size > MAX_MESSAGE_BYTES {
+        let meta = if let Err(reason) = origin {
+            tracing::warn!(
+                subject = %message.subject,
+                reply = message.reply.as_deref().unwrap_or_default(),
+                reason,
+                "a request is refused without a reply"
+            );
+            Err(foreign_request())
+        } else if size > MAX_MESSAGE_BYTES {
             Err(request_too_large())
         } else {
             Meta::from_headers(&message.headers)
@@ -216,7 +230,7 @@ impl IncomingRequest {
             subject: message.subject,
             headers: message.headers,
             payload: message.payload,
-            reply: message.reply,
+            reply: message.reply.filter(|_| origin.is_ok()),
             meta,
             running_operation,
         }
@@ -240,7 +254,7 @@ impl IncomingRequest {
     /// The envelope of the request.
     ///
     /// # Errors
-    /// The fault to return: the request is too large, or its headers are invalid.
+    /// The fault to return: the request is too large, its headers are invalid, or no caller sent it as this call.
     pub fn meta(&self) -> Result<Meta, Fault> {
         self.meta.clone()
     }

@@ -83,6 +83,17 @@ fn call_parts(subject: &str) -> Option<(&str, Option<&str>)> {
     is_call.then_some((area, tenant))
 }
 
+/// Whether replies may be sent to this subject: an inbox, or a subject that a server made for the reply to a request from
+/// another account (`_R_.`) or cluster (`_GR_.`). A server refuses the latter two as replies that a client chose.
+///
+/// A server checks the subject of a message and not its reply subject, so the responder would otherwise publish with its
+/// own permissions wherever the sender wants.
+pub(crate) fn is_inbox(subject: &str) -> bool {
+    ["_INBOX.", "_INBOX_", "_R_.", "_GR_."]
+        .iter()
+        .any(|prefix| subject.starts_with(prefix))
+}
+
 /// The subject on which callers of an area report that they no longer wait (C-9).
 pub(crate) fn cancel_subject(area: &str) -> String {
     format!("dray.{area}.v1.cancel")
@@ -91,6 +102,29 @@ pub(crate) fn cancel_subject(area: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replies_go_to_inboxes_only() {
+        for inbox in [
+            "_INBOX.x.1",
+            "_INBOX_mcp.x.1",
+            "_R_.Ab1.Cd2",
+            "_GR_.a.b._INBOX.x",
+        ] {
+            assert!(is_inbox(inbox), "{inbox}");
+        }
+        for other in [
+            "dray.sandbox.v1.exec",
+            "$KV.dray_sessions.a",
+            "$JS.ACK.DRAY_WORK.x.1.1.1.1.0",
+            "_INBOX",
+            "_inbox.x",
+            "x._INBOX.y",
+            "",
+        ] {
+            assert!(!is_inbox(other), "{other}");
+        }
+    }
 
     #[test]
     fn filters_match_as_the_server_does() {

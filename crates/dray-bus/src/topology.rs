@@ -14,6 +14,7 @@ use std::time::Duration;
 pub use contracts::{SubjectContract, SubjectKind, subject_contracts};
 pub use reference::reference_markdown;
 pub use standard::DEFAULT_STORE;
+pub(crate) use standard::publisher_filter;
 pub use verify::{TopologyMismatch, call_subjects};
 
 use crate::error::TransportError;
@@ -135,6 +136,8 @@ pub struct ConsumerSpec {
     pub ack_explicit: bool,
     /// Steps that would replace `ack_wait` (F-7); always empty.
     pub backoff: Vec<Duration>,
+    /// Other settings that are not at their defaults, such as `headers_only`; always empty.
+    pub other_settings: Vec<&'static str>,
 }
 
 /// Present state of a stream.

@@ -95,6 +95,8 @@ pub struct BucketState {
     last_revision: u64,
     /// Whether the contents exceed the size of a policy. They are then left out.
     is_too_large: bool,
+    /// A key whose value was replaced by a message that was not written as a key. A put replaces or deletes it.
+    foreign_key: Option<String>,
 }
 
 impl BucketState {
@@ -106,16 +108,33 @@ impl BucketState {
     pub async fn read(keys: &KeyValue) -> Result<Self, PolicyReadError> {
         let mut state = Self::default();
         for _ in 0..MAX_KEYS {
-            let Some(change) = keys.next("", state.last_revision + 1).await? else {
-                return Ok(state);
+            let (name, key) = match keys.next("", state.last_revision + 1).await {
+                Ok(None) => return Ok(state),
+                Ok(Some(change)) => {
+                    let key = BucketKey {
+                        value: change.value,
+                        revision: change.revision,
+                        time_ms: change.time_ms,
+                    };
+                    (change.key, key)
+                }
+                Err(KeyError::Foreign {
+                    key: name,
+                    revision,
+                    time_ms,
+                }) => {
+                    state.foreign_key = Some(name.clone());
+                    let key = BucketKey {
+                        value: Some(Bytes::new()),
+                        revision,
+                        time_ms,
+                    };
+                    (name, key)
+                }
+                Err(error) => return Err(error.into()),
             };
-            state.last_revision = change.revision;
-            let key = BucketKey {
-                value: change.value,
-                revision: change.revision,
-                time_ms: change.time_ms,
-            };
-            state.keys.insert(change.key, key);
+            state.last_revision = key.revision;
+            state.keys.insert(name, key);
             state.limit_bytes();
         }
         Err(PolicyReadError::BucketContent(format!(
@@ -214,6 +233,12 @@ impl BucketState {
     /// rule that is left out because of the name of its file must not go unnoticed. So does a rule in a file that was
     /// written beside the policy.
     pub fn policy(&self) -> Result<PolicyBytes, PolicyReadError> {
+        if let Some(name) = &self.foreign_key {
+            return Err(PolicyReadError::BucketContent(format!(
+                "has the key `{}`, which was overwritten with something that is not a write of a key; put the policy again",
+                shown_name(name)
+            )));
+        }
         let files = match self.snapshot_key() {
             Some((_, value)) => self
                 .refuse_later_key()

@@ -232,8 +232,12 @@ pub(crate) enum DrayCommand {
     /// Write a generated reference page to standard output.
     #[command(hide = true)]
     Reference {
-        /// Which one: asyncapi, cli, configuration, deployment, faults, metrics or subjects.
+        /// Which one: asyncapi, cli, configuration, deployment, faults, metrics, publisher or subjects.
         page: String,
+        /// Tenant of the page `publisher`: its account in accounts.conf.
+        // Not `tenant`: that is the option of all commands, which has a default.
+        #[arg(value_name = "TENANT")]
+        publisher: Option<String>,
     },
 }
 

@@ -171,6 +171,8 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
             Box::pin(ready(Ok(())))
         }
         DrayCommand::Man { directory } => Box::pin(ready(commands::manual::write_pages(directory))),
-        DrayCommand::Reference { page } => Box::pin(ready(commands::reference::run(page))),
+        DrayCommand::Reference { page, publisher } => {
+            Box::pin(ready(commands::reference::run(page, publisher.as_deref())))
+        }
     }
 }

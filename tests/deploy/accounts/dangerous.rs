@@ -17,7 +17,8 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.PURGE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.KV_dray_ledger", &[]),
     ("$JS.API.STREAM.UPDATE.DRAY_WORK", &["provisioner"]),
-    ("$JS.API.STREAM.CREATE.DRAY_OTHER", &["provisioner"]),
+    ("$JS.API.STREAM.CREATE.DRAY_OTHER", &[]),
+    ("$JS.API.STREAM.UPDATE.DRAY_OTHER", &[]),
     ("$JS.API.STREAM.MSG.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.MSG.DELETE.KV_dray_ledger", &[]),
     (
@@ -30,16 +31,25 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.LEADER.STEPDOWN.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PEER.REMOVE.DRAY_WORK", &[]),
     (
-        "$JS.API.CONSUMER.CREATE.DRAY_WORK",
-        &["console-operator", "operator", "provisioner"],
+        "$JS.API.STREAM.MSG.GET.DRAY_AUDIT",
+        &["console", "console-operator", "operator"],
     ),
+    ("$JS.API.CONSUMER.CREATE.DRAY_WORK", &[]),
+    ("$JS.API.CONSUMER.CREATE.DRAY_EVENT", &[]),
+    ("$JS.API.CONSUMER.CREATE.KV_dray_sessions", &[]),
+    ("$JS.API.CONSUMER.CREATE.DRAY_WORK.spy.dray.work.>", &[]),
+    ("$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.spy", &[]),
     (
-        "$JS.API.CONSUMER.CREATE.DRAY_WORK.spy.dray.work.>",
+        "$JS.API.CONSUMER.CREATE.DRAY_WORK.file-resolver.dray.work.toolcall.>",
         &["provisioner"],
     ),
     (
-        "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.spy",
-        &["provisioner"],
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_WORK.file-resolver",
+        &["file-resolver"],
+    ),
+    (
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+        &["publisher-acme"],
     ),
     ("$JS.API.CONSUMER.DELETE.DRAY_WORK.file-resolver", &[]),
     (

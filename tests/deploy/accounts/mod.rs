@@ -10,6 +10,7 @@ use self::wire::WireClient;
 
 mod dangerous;
 mod product;
+mod replies;
 pub(super) mod server;
 mod table;
 mod wire;
@@ -193,22 +194,32 @@ fn provision(server: &AccountsServer) -> WireClient {
         let reply = ask(&mut provisioner, &subject, "", &stream(name, subjects));
         assert!(reply["error"].is_null(), "{reply}");
     }
-    let consumer = json!({
-        "stream_name": "DRAY_WORK",
+    for (stream, durable, filter) in [
+        ("DRAY_WORK", "file-resolver", "dray.work.toolcall.>"),
+        (
+            "DRAY_EVENT",
+            "publisher-acme",
+            "dray.event.toolcall.v1.*.acme",
+        ),
+    ] {
+        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{durable}.{filter}");
+        let request = consumer(stream, durable, filter);
+        let reply = ask(&mut provisioner, &subject, "", &request);
+        assert!(reply["error"].is_null(), "{reply}");
+    }
+    provisioner
+}
+
+/// A request for a consumer.
+fn consumer(stream: &str, durable: &str, filter: &str) -> Value {
+    json!({
+        "stream_name": stream,
         "config": {
-            "durable_name": "file-resolver", "filter_subject": "dray.work.toolcall.>",
+            "durable_name": durable, "filter_subject": filter,
             "ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant",
             "ack_wait": 30_000_000_000_u64, "max_deliver": 20,
         },
-    });
-    let reply = ask(
-        &mut provisioner,
-        "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.file-resolver",
-        "",
-        &consumer,
-    );
-    assert!(reply["error"].is_null(), "{reply}");
-    provisioner
+    })
 }
 
 /// The number of messages in a stream.
@@ -335,6 +346,22 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     let consumer = ask(&mut resolver, consumer, "", &Value::Null);
     assert_eq!(consumer["num_ack_pending"], 0, "{consumer}");
     assert_eq!(consumer["ack_floor"]["stream_seq"], 1, "{consumer}");
+
+    // The publisher reads the outcome from its consumer, too.
+    let outcome = publisher.request(
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+        "",
+        b"{\"batch\":1}",
+    );
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.payload, b"\"done\"");
+    publisher.request(&outcome.reply, "", b"+ACK").unwrap();
+    let empty = publisher.request(
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+        "",
+        b"{\"batch\":1,\"no_wait\":true}",
+    );
+    assert_eq!(empty.unwrap().payload, b"", "a status");
 }
 
 #[test]

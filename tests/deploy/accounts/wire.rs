@@ -80,6 +80,40 @@ impl WireClient {
         Ok(self.wait(true))
     }
 
+    /// Publishes with headers.
+    pub(super) fn publish_with_headers(
+        &mut self,
+        subject: &str,
+        headers: &str,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        self.put(subject, "", headers, payload)
+    }
+
+    /// Publishes with any subject for the reply.
+    pub(super) fn publish_for_reply(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        self.put(subject, reply, "", payload)
+    }
+
+    /// Returns once the server has handled everything that was sent before, and counts the messages that have arrived on
+    /// subscriptions of the test.
+    pub(super) fn arrived(&mut self) -> usize {
+        // A refusal does not matter here: nothing is sent.
+        let _ = self.send(b"");
+        let on_subscriptions = self.messages.iter().filter(|message| !message.is_in_inbox);
+        on_subscriptions.count()
+    }
+
+    /// The next reply in the inbox.
+    pub(super) fn next_reply(&mut self) -> WireMessage {
+        self.wait(true)
+    }
+
     /// The next message on a subscription of the test.
     pub(super) fn next(&mut self) -> WireMessage {
         self.wait(false)

@@ -72,6 +72,12 @@ _LOST_REPLY_ERRORS = (
 )
 
 
+def _ending_kind(headers: dict[str, str]) -> Any:
+    """The message type of an event that ends a call. An event with a header of a stored message was not published by a
+    service: it is the reply to a read that names the subject of events for its reply."""
+    return None if "Nats-Stream" in headers else _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+
+
 class EndingEvents:
     """The events that end calls of a tenant. One subscription passes each event to the calls that wait for it; with a
     subscription for each call, every waiting call would receive every event.
@@ -122,7 +128,7 @@ class EndingEvents:
     async def _dispatch(self, message: Any) -> None:
         self._remove_dropped()
         headers = message.headers or {}
-        if headers.get("Dray-Schema", "").split("/")[0] not in _OUTCOMES:
+        if _ending_kind(headers) is None:
             return
         # A call ends once.
         for entry in self._waiting.pop(headers.get("Dray-Operation", ""), set()):
@@ -309,7 +315,7 @@ class AsyncPublisher:
     async def _event_of(self, message: Any) -> ToolCallOutcome | None:
         """The outcome in an event; `None` for an event that ends nothing."""
         headers = message.headers or {}
-        kind = _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+        kind = _ending_kind(headers)
         if kind is None:
             return None
         return await self._outcome_of(headers.get("Dray-Operation", ""), kind.FromString(message.data))

@@ -4,6 +4,7 @@
 
 mod admin;
 mod connect;
+mod cursor;
 mod identity;
 mod inbox;
 mod pull;
@@ -16,11 +17,12 @@ use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
+pub(crate) use self::cursor::NatsCursor;
 pub use self::identity::NatsIdentity;
 use self::identity::SharedIdentity;
 use self::inbox::InboxMux;
 pub(crate) use self::inbox::NatsInbox;
-pub(crate) use self::pull::{NatsAcker, NatsCursor, NatsPuller};
+pub(crate) use self::pull::{NatsAcker, NatsPuller};
 use super::{CoreMessage, OutgoingMessage};
 use crate::error::{ConnectError, TransportError};
 use crate::headers::MessageHeaders;

@@ -16,6 +16,7 @@ use crate::bus_core::Bus;
 use crate::error::{CallError, ReplyError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
+use crate::subject;
 
 /// The chunks of one call so far.
 #[derive(Debug)]
@@ -44,6 +45,11 @@ impl ReceivedChunks {
         };
         if number != self.count + 1 {
             return Err(CallError::Reply(ReplyError::Missing));
+        }
+        // The acknowledgement is published with the caller's permissions and beyond them (`allow_responses`).
+        let is_foreign = |subject: &String| !subject::is_inbox(subject);
+        if reply.reply.as_ref().is_some_and(is_foreign) {
+            return Err(CallError::Reply(ReplyError::Acknowledgement));
         }
         self.count = number;
         let passed_on = timeout_at(until, self.consumer.send(reply.payload.clone()));

@@ -16,6 +16,8 @@ use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 on_both!(
     a_call_is_answered_by_one_of_its_group,
+    a_request_that_no_caller_sent_as_this_call_is_refused_without_a_reply,
+    a_cancellation_with_a_reply_subject_cancels_nothing,
     a_call_to_each_gets_the_reply_or_fault_of_every_replica,
     a_call_to_each_ends_without_replicas_and_without_replies,
     a_call_without_a_responder_fails_before_its_deadline,
@@ -102,6 +104,104 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
     let [one, two] = counts.map(|count| count.load(Ordering::SeqCst));
     assert_eq!(one + two, 60, "each request reaches one member");
     assert!(one > 5 && two > 5, "{one} {two}");
+}
+
+/// A request with this reply subject and these headers in addition to its envelope.
+async fn publish_request(
+    fixture: &BusFixture,
+    subject: &str,
+    reply: Option<&str>,
+    header: Option<&str>,
+) {
+    let mut message = outgoing_message(subject, "", "");
+    message.headers = meta_within(fixture, 20_000).headers("dray.v1.FetchRequest/1");
+    if let Some(name) = header {
+        message.headers.append(name, "1");
+    }
+    fixture.backend().publish(reply, &message).await.unwrap();
+}
+
+async fn a_request_that_no_caller_sent_as_this_call_is_refused_without_a_reply(
+    fixture: BusFixture,
+) {
+    const OTHER_CALL: &str = "dray.sandbox.v1.exec";
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let mut other = fixture.backend().subscribe(OTHER_CALL, None).await.unwrap();
+    let mut inbox = fixture.backend().inbox();
+    let address = inbox.address().to_owned();
+    for (reply, header) in [
+        (Some(OTHER_CALL), None),
+        (Some("$KV.dray_sessions.a"), None),
+        (None, None),
+        (Some(address.as_str()), Some("Nats-Sequence")),
+    ] {
+        publish_request(&fixture, FETCH_SUBJECT, reply, header).await;
+        let incoming = responder.next().await.unwrap();
+        let fault = incoming.meta().unwrap_err();
+        assert_eq!(fault.detail, "foreign_request", "{reply:?} {header:?}");
+        incoming.send_heartbeat().await;
+        incoming.answer(Ok(fetch_reply("done"))).await;
+    }
+    // A request from an inbox is handled; its reply is the first message there.
+    publish_request(&fixture, FETCH_SUBJECT, Some(&address), None).await;
+    let incoming = responder.next().await.unwrap();
+    incoming.meta().unwrap();
+    incoming.answer(Ok(fetch_reply("done"))).await;
+    let reply = inbox.next().await.unwrap();
+    assert_eq!(
+        reply.headers.get(crate::headers::OUTCOME_HEADER),
+        Some("ok")
+    );
+    publish_request(&fixture, OTHER_CALL, None, Some("Last")).await;
+    let first = other.next().await.unwrap();
+    assert_eq!(first.headers.get("Last"), Some("1"), "{first:?}");
+}
+
+async fn a_cancellation_with_a_reply_subject_cancels_nothing(fixture: BusFixture) {
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let inbox = fixture.backend().inbox();
+    publish_request(&fixture, FETCH_SUBJECT, Some(inbox.address()), None).await;
+    let incoming = responder.next().await.unwrap();
+    let cancelled = incoming.cancelled();
+    let cancel = "dray.egress.v1.cancel";
+    publish_request(&fixture, cancel, Some("$JS.ACK.a"), None).await;
+    publish_request(&fixture, cancel, None, Some("Nats-Sequence")).await;
+    publish_request(&fixture, FETCH_SUBJECT, Some(inbox.address()), None).await;
+    let second = responder.next().await.unwrap();
+    assert!(!cancelled.is_cancelled());
+    publish_request(&fixture, cancel, None, None).await;
+    let mut reading = std::pin::pin!(responder.next());
+    tokio::select! {
+        _ = &mut reading => panic!("there is no third request"),
+        () = wait_soon("the cancellation", cancelled.cancelled()) => {}
+    }
+    drop(second);
+}
+
+/// What any client with a right to these JetStream requests can do: the server replies where the client wants.
+#[tokio::test]
+async fn messages_of_streams_are_not_handled_as_calls() {
+    let fixture = BusFixture::on_nats().await;
+    fixture.provision(Duration::from_secs(30)).await;
+    let mut responder = fetch_responder(&fixture.bus).await;
+    let work = super::tool_call("read");
+    let meta = fixture.meta("op");
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let keys = fixture.bus.key_value("dray_ledger");
+    keys.create("a.b", "one".into()).await.unwrap();
+    for request in [
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_WORK.file-resolver",
+        "$JS.API.DIRECT.GET.KV_dray_ledger.$KV.dray_ledger.a.b",
+        "$JS.API.STREAM.INFO.DRAY_WORK",
+        "dray.work.toolcall.v1.resolve.acme",
+    ] {
+        let request = outgoing_message(request, "", "");
+        let sent = fixture.backend().publish(Some(FETCH_SUBJECT), &request);
+        sent.await.unwrap();
+        let incoming = wait_soon("the reply of the server", responder.next()).await;
+        let fault = incoming.unwrap().meta().unwrap_err();
+        assert_eq!(fault.detail, "foreign_request", "{request:?}");
+    }
 }
 
 async fn a_call_to_each_gets_the_reply_or_fault_of_every_replica(fixture: BusFixture) {

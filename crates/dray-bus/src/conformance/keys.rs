@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-use super::{BusFixture, on_both};
+use super::{BusFixture, on_both, outgoing_message, wait_soon};
 use crate::{KeyError, TransportError};
 
 on_both!(
@@ -18,6 +18,8 @@ on_both!(
     changes_are_read_in_order_from_a_revision,
     a_watch_gets_a_notice_of_each_write_of_its_key,
     a_key_is_written_in_order_while_no_other_key_changes,
+    a_message_that_was_not_written_as_a_key_is_not_a_value,
+    an_entry_of_an_earlier_version_is_a_value,
 );
 
 async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
@@ -201,4 +203,97 @@ async fn a_key_is_written_in_order_while_no_other_key_changes(fixture: BusFixtur
         .await
         .unwrap();
     assert_eq!(keys.get("a").await.unwrap().unwrap().value, "again");
+}
+
+/// The revision at which a key holds a message that was not written as a key.
+async fn foreign_revision(keys: &crate::KeyValue, key: &str) -> u64 {
+    match keys.get(key).await {
+        Err(KeyError::Foreign {
+            key: found,
+            revision,
+            ..
+        }) if found == key => revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_message_that_was_not_written_as_a_key_is_not_a_value(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    let old = keys.create("a.1", "one".into()).await.unwrap();
+    let kept = keys.create("a.2", "two".into()).await.unwrap();
+    for header in [None, Some(("Dray-Key", "$KV.dray_ledger.a.2"))] {
+        let mut message = outgoing_message("$KV.dray_ledger.a.1", "", "{}");
+        if let Some((name, value)) = header {
+            message.headers.append(name, value);
+        }
+        let stored = fixture.backend().store(&message, Duration::from_secs(5));
+        let revision = stored.await.unwrap().sequence;
+        assert_eq!(foreign_revision(&keys, "a.1").await, revision);
+        let next = keys.next("a", kept + 1).await;
+        assert!(
+            matches!(&next, Err(KeyError::Foreign { revision: found, .. }) if *found == revision),
+            "{next:?}"
+        );
+    }
+    let listing = keys.list("a", 9).await.unwrap();
+    let entries = listing.entries.iter();
+    let listed: Vec<_> = entries.map(|(key, _)| key.as_str()).collect();
+    assert_eq!((listed, listing.truncated), (vec!["a.2"], false));
+    let created = keys.create("a.1", "three".into()).await;
+    assert!(
+        matches!(created, Err(KeyError::Foreign { .. })),
+        "{created:?}"
+    );
+    assert!(matches!(
+        keys.update("a.1", "three".into(), old).await,
+        Err(KeyError::Stale)
+    ));
+}
+
+async fn an_entry_of_an_earlier_version_is_a_value(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    let mut message = outgoing_message("$KV.dray_ledger.a.b", "", "one");
+    let expected = "Nats-Expected-Last-Subject-Sequence";
+    message.headers.append(expected, "0");
+    let stored = fixture.backend().store(&message, Duration::from_secs(5));
+    stored.await.unwrap();
+    let entry = keys.get("a.b").await.unwrap().unwrap();
+    assert_eq!(entry.value, "one");
+    keys.update("a.b", "two".into(), entry.revision)
+        .await
+        .unwrap();
+    assert_eq!(keys.get("a.b").await.unwrap().unwrap().value, "two");
+}
+
+/// A client of a server may name any subject for the reply to its request, and the server publishes there.
+#[tokio::test]
+async fn replies_of_the_server_are_not_values() {
+    let fixture = BusFixture::on_nats().await;
+    let keys = test_bucket(&fixture).await;
+    keys.create("own.a", "chosen".into()).await.unwrap();
+    for (number, request) in [
+        "dray.work.toolcall.v1.resolve.acme",
+        "$JS.API.STREAM.INFO.DRAY_WORK",
+        "$JS.API.DIRECT.GET.KV_dray_ledger.$KV.dray_ledger.own.a",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let key = format!("others.{number}");
+        let mut watch = keys.watch(&key).await.unwrap();
+        let reply = format!("$KV.dray_ledger.{key}");
+        let message = outgoing_message(request, "", "");
+        let sent = fixture.backend().publish(Some(&reply), &message);
+        sent.await.unwrap();
+        assert!(wait_soon("the reply of the server", watch.changed()).await);
+        // The notice may be faster than the stream.
+        wait_soon("the stored reply", async {
+            while let Ok(None) = keys.get(&key).await {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        foreign_revision(&keys, &key).await;
+    }
+    assert_eq!(keys.get("own.a").await.unwrap().unwrap().value, "chosen");
 }

@@ -135,3 +135,36 @@ async fn readiness_needs_the_ledger(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     fixture.bus.round_trip().await.unwrap();
 }
+
+/// A setting that the topology does not have, and that would change what a worker gets.
+#[tokio::test]
+async fn another_setting_of_a_consumer_is_reported() {
+    let fixture = BusFixture::on_nats().await;
+    let topology = small_topology(|_| {});
+    fixture.bus.apply_topology(&topology).await.unwrap();
+    let consumer = &topology.consumers[0];
+    let request = serde_json::json!({
+        "stream_name": WORK_STREAM,
+        "config": {
+            "durable_name": consumer.durable, "filter_subject": consumer.filter, "headers_only": true,
+            "ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant",
+            "ack_wait": consumer.ack_wait.as_nanos(), "max_ack_pending": consumer.max_ack_pending,
+            "max_batch": consumer.max_batch, "max_deliver": consumer.max_deliver,
+        },
+    });
+    let subject = format!(
+        "$JS.API.CONSUMER.CREATE.{WORK_STREAM}.{}.{}",
+        consumer.durable, consumer.filter
+    );
+    let message = super::outgoing_message(&subject, "", request.to_string());
+    let mut inbox = fixture.backend().inbox();
+    let address = inbox.address().to_owned();
+    let sent = fixture.backend().publish(Some(&address), &message);
+    sent.await.unwrap();
+    let reply = inbox.next().await.unwrap();
+    let reply: serde_json::Value = serde_json::from_slice(&reply.payload).unwrap();
+    assert!(reply["error"].is_null(), "{reply}");
+    let mismatches = fixture.bus.verify_topology(&topology).await.unwrap();
+    assert_eq!(mismatched_fields(&mismatches), ["other_settings"]);
+    assert_eq!(mismatches[0].found, "[\"headers_only\"]");
+}

@@ -22,6 +22,7 @@ on_both!(
     a_dropped_receiver_cancels_the_request,
     a_fault_ends_a_stream_and_the_request_is_not_repeated,
     a_missing_reply_is_a_failure,
+    a_reply_is_acknowledged_in_an_inbox_only,
 );
 
 const STREAM_SUBJECT: &str = "dray.sandbox.v1.exec-stream";
@@ -173,6 +174,31 @@ async fn a_missing_reply_is_a_failure(fixture: BusFixture) {
     let failed = outcome(calling).await.unwrap_err();
     assert!(matches!(failed, CallError::Reply(ReplyError::Missing)));
     assert_eq!(events.recv().await, None);
+}
+
+async fn a_reply_is_acknowledged_in_an_inbox_only(fixture: BusFixture) {
+    const KEY: &str = "$KV.dray_sessions.a";
+    let mut key = fixture.backend().subscribe(KEY, None).await.unwrap();
+    let mut responder = responder(&fixture.another().await).await;
+    let (calling, _events) = call(&fixture.bus, meta_within(&fixture, 20_000));
+    let incoming = responder.next().await.unwrap();
+    let mut headers = MessageHeaders::new();
+    headers.set(headers::PROGRESS_HEADER, "1");
+    headers.set(headers::CHUNK_HEADER, "1");
+    let first = OutgoingMessage {
+        subject: incoming.reply.clone().unwrap(),
+        headers,
+        payload: encode_number(0),
+    };
+    fixture.backend().publish(Some(KEY), &first).await.unwrap();
+    let failed = outcome(calling).await.unwrap_err();
+    assert!(matches!(
+        failed,
+        CallError::Reply(ReplyError::Acknowledgement)
+    ));
+    let last = super::outgoing_message(KEY, "", "last");
+    fixture.backend().publish(None, &last).await.unwrap();
+    assert_eq!(key.next().await.unwrap().payload, "last");
 }
 
 /// The server reports that the inbox of a process that died has no listener, so the end is noticed without a message.

@@ -1,8 +1,10 @@
 //! The accounts file of a NATS server.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{AllowedSubscription, Permissions};
+use crate::subject;
 
 /// Replies to one call: four progress replies a second for the longest call of 600 s, and the final one.
 const MAX_RESPONSES: i32 = 2401;
@@ -25,6 +27,9 @@ const FILE_HEAD: &str = "\
 # `allow_responses`: four progress replies a second for the longest call of 600 s and the final one; 30 s grace. Without
 # a number (-1) where a call has a stream of replies, each of which its caller acknowledges.
 #
+# The server checks no permission for the subject that a client names for the reply. A publisher has therefore an account
+# for itself, which imports what the publisher may do: replies to it reach no subject of another account.
+#
 # Tests start a real server with this file and try every line, and everything else, for every identity.
 
 accounts: {
@@ -33,10 +38,8 @@ accounts: {
         users: [
 ";
 
-/// The end of the file, after the identities.
-const FILE_TAIL: &str = "        ]
-    }
-
+/// The end of the file, after the accounts of single identities.
+const FILE_TAIL: &str = "
     # The server's own account, without users.
     SYS: { users: [] }
 }
@@ -52,15 +55,109 @@ pub fn password_variable(user: &str) -> String {
 
 /// The accounts file for these identities.
 pub fn accounts_file(identities: &[Permissions]) -> String {
+    let (single, shared): (Vec<_>, Vec<_>) = identities
+        .iter()
+        .partition(|identity| identity.has_own_account);
     let mut text = FILE_HEAD.to_owned();
-    for (index, identity) in identities.iter().enumerate() {
+    for (index, identity) in shared.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }
         identity.write(&mut text);
     }
+    push_line(&mut text, 8, format_args!("]"));
+    write_exports(&mut text, &single);
+    push_line(&mut text, 4, format_args!("}}"));
+    for identity in single {
+        text.push('\n');
+        text.push_str(&account_block(identity));
+    }
     text.push_str(FILE_TAIL);
     text
+}
+
+/// The account of an identity that has one for itself, for `accounts` of the file.
+pub fn account_block(identity: &Permissions) -> String {
+    let mut text = String::new();
+    push_line(&mut text, 4, format_args!("{}: {{", identity.user()));
+    push_line(&mut text, 8, format_args!("users: ["));
+    identity.write(&mut text);
+    push_line(&mut text, 8, format_args!("]"));
+    push_line(&mut text, 8, format_args!("imports: ["));
+    for subject in &identity.publish {
+        push_line(
+            &mut text,
+            12,
+            format_args!("{{ service: {{ account: DRAY, subject: \"{subject}\" }} }}"),
+        );
+    }
+    for subject in identity.subscriptions_outside() {
+        push_line(
+            &mut text,
+            12,
+            format_args!("{{ stream: {{ account: DRAY, subject: \"{subject}\" }} }}"),
+        );
+    }
+    push_line(&mut text, 8, format_args!("]"));
+    push_line(&mut text, 4, format_args!("}}"));
+    text
+}
+
+/// Writes what the account of the services offers to others. Only accounts of this file can import it.
+fn write_exports(text: &mut String, importers: &[&Permissions]) {
+    let publish = importers.iter().flat_map(|identity| &identity.publish);
+    let services: BTreeSet<_> = publish.map(|subject| for_any_tenant(subject)).collect();
+    let outside = importers
+        .iter()
+        .flat_map(|identity| identity.subscriptions_outside());
+    let streams: BTreeSet<_> = outside.map(for_any_tenant).collect();
+    if services.is_empty() && streams.is_empty() {
+        return;
+    }
+    push_line(
+        text,
+        8,
+        format_args!("# What the accounts of publishers import, each for its tenant."),
+    );
+    push_line(text, 8, format_args!("exports: ["));
+    for subject in services {
+        // The server forwards one reply to a request, or those that follow each other within this time.
+        let replies = if has_several_replies(&subject) {
+            format!(", response_type: Stream, response_threshold: \"{RESPONSE_SECONDS}s\"")
+        } else {
+            String::new()
+        };
+        push_line(
+            text,
+            12,
+            format_args!("{{ service: \"{subject}\"{replies} }}"),
+        );
+    }
+    for subject in streams {
+        push_line(text, 12, format_args!("{{ stream: \"{subject}\" }}"));
+    }
+    push_line(text, 8, format_args!("]"));
+}
+
+/// Whether a request may get more than one reply: a call with progress replies, and a pull.
+fn has_several_replies(subject: &str) -> bool {
+    subject::call_area(subject).is_some() || subject.starts_with("$JS.API.CONSUMER.MSG.NEXT.")
+}
+
+/// The subject with wildcards in place of the tenant and of the publisher's consumer, so that another publisher needs no
+/// further export.
+fn for_any_tenant(subject: &str) -> String {
+    let is_message = subject.starts_with("dray.");
+    let tokens: Vec<_> = subject.split('.').collect();
+    let last = tokens.len() - 1;
+    let general = tokens.iter().enumerate().map(|(index, token)| {
+        if token.starts_with("publisher-") || (is_message && index == last) {
+            "*"
+        } else {
+            token
+        }
+    });
+    general.collect::<Vec<_>>().join(".")
 }
 
 impl Permissions {
@@ -97,6 +194,12 @@ impl Permissions {
         }
         push_line(text, 16, format_args!("}}"));
         push_line(text, 12, format_args!("}}"));
+    }
+
+    /// Subjects of other identities that it may subscribe to.
+    fn subscriptions_outside(&self) -> impl Iterator<Item = &str> {
+        let subjects = self.subscribe.iter().map(|line| line.subject.as_str());
+        subjects.filter(|subject| !subject::is_inbox(subject))
     }
 
     /// Writes subjects of messages first, then those of the server's API.
@@ -166,5 +269,41 @@ mod tests {
     fn a_client_that_answers_no_call_may_send_no_replies() {
         let text = accounts_file(&[Permissions::client("command-line", "Asks.")]);
         assert!(!text.contains("allow_responses: {"), "{text}");
+    }
+
+    #[test]
+    fn a_publisher_has_an_account_that_imports_what_it_may_do() {
+        let tenant = dray_types::TenantId::new("acme").unwrap();
+        let publisher = Permissions::client("publisher-acme", "Publishes.")
+            .publishes_work_of::<dray_proto::v1::ToolCallRequested>(&tenant)
+            .receives_outcomes_of::<dray_proto::v1::ToolCallOutcomeRequest>(&tenant)
+            .subscribes_to_events_of::<dray_proto::v1::ToolCallResolved>(&tenant)
+            .in_own_account();
+        let text = accounts_file(&[Permissions::client("operator", "Operates."), publisher]);
+        let (shared, own) = text.split_once("    publisher-acme: {\n").unwrap();
+        assert!(!shared.contains("acme"), "{shared}");
+        let stream = "response_type: Stream, response_threshold: \"630s\"";
+        for export in [
+            "{ service: \"$JS.ACK.DRAY_EVENT.*.>\" }".to_owned(),
+            format!("{{ service: \"$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.*\", {stream} }}"),
+            format!("{{ service: \"dray.file.v1.outcome.*\", {stream} }}"),
+            "{ service: \"dray.work.toolcall.v1.resolve.*\" }".to_owned(),
+            "{ stream: \"dray.event.toolcall.v1.*.*\" }".to_owned(),
+        ] {
+            assert!(
+                shared.contains(&format!("            {export}\n")),
+                "{export} in {shared}"
+            );
+        }
+        for import in [
+            "service: { account: DRAY, subject: \"$JS.ACK.DRAY_EVENT.publisher-acme.>\" }",
+            "service: { account: DRAY, subject: \"dray.file.v1.outcome.acme\" }",
+            "stream: { account: DRAY, subject: \"dray.event.toolcall.v1.*.acme\" }",
+        ] {
+            assert!(
+                own.contains(&format!("            {{ {import} }}\n")),
+                "{import} in {own}"
+            );
+        }
     }
 }

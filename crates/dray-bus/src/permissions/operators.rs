@@ -3,8 +3,8 @@
 use super::Permissions;
 use crate::ledger;
 use crate::topology::{
-    ADVISORY_STREAM, AUDIT_STREAM, DEAD_LETTER_STREAM, EVENT_STREAM, LEDGER_STREAM,
-    SWEEPER_ADVISORY, SWEEPER_WORK, Topology, WORK_STREAM,
+    ADVISORY_STREAM, AUDIT_STREAM, ConsumerSpec, DEAD_LETTER_STREAM, EVENT_STREAM, LEDGER_STREAM,
+    SWEEPER_ADVISORY, SWEEPER_WORK, Topology, WORK_STREAM, publisher_filter,
 };
 
 impl Permissions {
@@ -25,7 +25,7 @@ impl Permissions {
             .with_stream(DEAD_LETTER_STREAM)
             .with_stream(LEDGER_STREAM)
             // The sweeper measures the age of the oldest letter that waits for an operator.
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
+            .reads_messages([DEAD_LETTER_STREAM])
             // The recorded outcome of work may be any event, and unreadable work may be of any area.
             .allow_publish("dray.event.>".to_owned())
             .allow_publish("dray.dead.>".to_owned())
@@ -38,9 +38,8 @@ impl Permissions {
     #[must_use]
     pub fn observes(self) -> Self {
         self.allow_publish("$JS.API.STREAM.INFO.*".to_owned())
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
             .reads_key(ledger::LEDGER_BUCKET, ">")
-            .follows([EVENT_STREAM, AUDIT_STREAM])
+            .reads_messages([DEAD_LETTER_STREAM, EVENT_STREAM, AUDIT_STREAM])
     }
 
     /// Reads the configuration of every stream and consumer, events and dead letters, and restarts work.
@@ -49,40 +48,59 @@ impl Permissions {
         self.observes()
             .allow_publish("dray.work.>".to_owned())
             .allow_publish("$JS.API.CONSUMER.INFO.>".to_owned())
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{WORK_STREAM}"))
-            .follows([WORK_STREAM, DEAD_LETTER_STREAM])
+            .reads_messages([WORK_STREAM])
     }
 
-    /// Reads streams with its own ephemeral consumers.
-    fn follows<const N: usize>(self, streams: [&str; N]) -> Self {
-        // Ephemeral consumers only: with a name in the subject, the identity could change a durable consumer.
+    /// Reads the messages of streams by their sequences. Not with consumers: who may create one of a stream may change
+    /// all of its durable consumers, because a name in the body of the request counts as well as one in the subject.
+    fn reads_messages<const N: usize>(self, streams: [&str; N]) -> Self {
         streams.into_iter().fold(self, |all, stream| {
-            all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
-                .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"))
+            all.allow_publish(format!("$JS.API.STREAM.MSG.GET.{stream}"))
         })
     }
 
-    /// Creates and updates streams and consumers, and can neither delete nor empty them.
+    /// Creates and updates the streams and consumers of the topology and the consumers of publishers. It cannot delete
+    /// any. With an update it can still empty a stream, by a lower limit, and have it copied (`republish`).
     #[must_use]
     pub fn provisions(self) -> Self {
-        [
+        let topology = Topology::default();
+        let streams = topology.streams.iter().flat_map(|stream| {
+            ["STREAM.CREATE", "STREAM.UPDATE"].map(|request| format!("{request}.{}", stream.name))
+        });
+        // In this form the server compares name and filter with the body of the request.
+        let consumers = topology.consumers.iter().map(|consumer| {
+            let ConsumerSpec {
+                stream,
+                durable,
+                filter,
+                ..
+            } = consumer;
+            let filter = if filter.is_empty() {
+                String::new()
+            } else {
+                format!(".{filter}")
+            };
+            format!("CONSUMER.CREATE.{stream}.{durable}{filter}")
+        });
+        let publishers = format!("CONSUMER.CREATE.{EVENT_STREAM}.*.{}", publisher_filter("*"));
+        let reads = [
             "INFO",
             "STREAM.NAMES",
             "STREAM.LIST",
-            "STREAM.CREATE.*",
-            "STREAM.UPDATE.*",
             "STREAM.INFO.*",
             "CONSUMER.NAMES.*",
             "CONSUMER.LIST.*",
-            "CONSUMER.CREATE.>",
-            // Older clients and servers create durables on this subject, newer ones on the one above.
-            "CONSUMER.DURABLE.CREATE.>",
             "CONSUMER.INFO.>",
-        ]
-        .into_iter()
-        .fold(self, |all, request| {
-            all.allow_publish(format!("$JS.API.{request}"))
-        })
+        ];
+        reads
+            .into_iter()
+            .map(str::to_owned)
+            .chain(streams)
+            .chain(consumers)
+            .chain([publishers])
+            .fold(self, |all, request| {
+                all.allow_publish(format!("$JS.API.{request}"))
+            })
     }
 }
 
@@ -129,13 +147,32 @@ mod tests {
     }
 
     #[test]
-    fn the_provisioner_can_neither_delete_nor_purge() {
-        let provisioner = Permissions::client("provisioner", "").provisions();
-        for line in provisioner.publish_subjects() {
+    fn no_operator_creates_or_drains_consumers() {
+        let operator = Permissions::client("operator", "").operates();
+        for line in operator.publish_subjects() {
             assert!(
-                !line.contains("DELETE") && !line.contains("PURGE") && line != "$JS.API.>",
+                !line.contains("CONSUMER.CREATE") && !line.contains("MSG.NEXT"),
                 "{line}"
             );
         }
+    }
+
+    #[test]
+    fn the_provisioner_changes_what_the_topology_names_and_deletes_nothing() {
+        let provisioner = Permissions::client("provisioner", "").provisions();
+        let lines: Vec<_> = provisioner.publish_subjects().collect();
+        for line in &lines {
+            assert!(
+                !line.contains("DELETE") && !line.contains("PURGE") && *line != "$JS.API.>",
+                "{line}"
+            );
+            let changes = line.contains(".CREATE.") || line.contains(".UPDATE.");
+            assert!(
+                !changes || !line.ends_with(".>") || line.contains(".dray.work."),
+                "{line} changes any consumer"
+            );
+        }
+        assert!(lines.contains(&"$JS.API.STREAM.UPDATE.KV_dray_ledger"));
+        assert!(lines.contains(&"$JS.API.CONSUMER.CREATE.DRAY_EVENT.*.dray.event.toolcall.v1.*.*"));
     }
 }

@@ -234,13 +234,14 @@ impl Topology {
             .extend(tenants.iter().map(|tenant| ConsumerSpec {
                 stream: EVENT_STREAM.to_owned(),
                 durable: format!("publisher-{}", tenant.token()),
-                filter: format!("dray.event.toolcall.v1.*.{}", tenant.token()),
+                filter: publisher_filter(&tenant.token()),
                 ack_wait: PUBLISHER_ACK_WAIT,
                 max_ack_pending: 512,
                 max_batch: 64,
                 max_deliver: -1,
                 ack_explicit: true,
                 backoff: Vec::new(),
+                other_settings: Vec::new(),
             }));
         self
     }
@@ -284,6 +285,11 @@ impl StreamRow {
     }
 }
 
+/// The events that a publisher of a tenant reads.
+pub(crate) fn publisher_filter(tenant: &str) -> String {
+    format!("dray.event.toolcall.v1.*.{tenant}")
+}
+
 /// The consumer that hands out one queue of work.
 fn work_consumer(queue: WorkQueue) -> ConsumerSpec {
     ConsumerSpec {
@@ -296,6 +302,7 @@ fn work_consumer(queue: WorkQueue) -> ConsumerSpec {
         max_deliver: MAX_WORK_DELIVERIES,
         ack_explicit: true,
         backoff: Vec::new(),
+        other_settings: Vec::new(),
     }
 }
 
@@ -317,6 +324,7 @@ fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
         max_deliver: -1,
         ack_explicit: true,
         backoff: Vec::new(),
+        other_settings: Vec::new(),
     }
 }
 

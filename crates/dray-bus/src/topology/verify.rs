@@ -228,6 +228,11 @@ pub(super) fn compare_consumer(
     comparison.field("max_batch", &required.max_batch, &found.max_batch);
     comparison.field("max_deliver", &required.max_deliver, &found.max_deliver);
     comparison.field("backoff", &required.backoff, &found.backoff);
+    comparison.field(
+        "other_settings",
+        &required.other_settings,
+        &found.other_settings,
+    );
     comparison.mismatches
 }
 
@@ -309,6 +314,9 @@ mod tests {
         check("max_batch", |spec| spec.max_batch = 1);
         check("max_deliver", |spec| spec.max_deliver = 5);
         check("backoff", |spec| spec.backoff.push(Duration::from_secs(1)));
+        check("other_settings", |spec| {
+            spec.other_settings.push("headers_only");
+        });
         assert_eq!(compare_consumer(&required, None)[0].field, "existence");
     }
 

@@ -1,5 +1,8 @@
 //! Tests of the policy in the bucket of a real server: changes, hostile contents, and a server that is away.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+
 use dray_bus::{Bus, NatsOptions, test_bus};
 use dray_testkit::nats::NatsServer;
 use dray_types::Sha256Digest;
@@ -146,6 +149,42 @@ async fn contents_that_are_not_a_policy_keep_the_rules_until_they_are_gone() {
     assert!(bucket.watcher.is_rejected(), "an empty bucket is no policy");
     bucket.write(POLICY_FILE, ALLOW_ALL).await;
     assert_eq!(bucket.reload().await, digest_of(ALLOW_ALL));
+}
+
+/// The acknowledgement of a message that names the key as its reply subject.
+#[tokio::test]
+async fn an_overwritten_key_keeps_the_rules_and_can_be_put_again() {
+    let mut bucket = WatchedBucket::open(DENY_ALL).await;
+    let denying = bucket.reload().await;
+    let address = bucket.server.url();
+    let mut client = TcpStream::connect(address.trim_start_matches("nats://")).unwrap();
+    write!(
+        client,
+        "CONNECT {{\"verbose\":false}}\r\n\
+         PUB dray.work.toolcall.v1.resolve.acme $KV.{POLICY_BUCKET}.{POLICY_FILE} 0\r\n\r\n"
+    )
+    .unwrap();
+    let state = loop {
+        let state = BucketState::read(&bucket.keys).await.unwrap();
+        if state.foreign_key.is_some() {
+            break state;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(matches!(
+        state.policy(),
+        Err(PolicyReadError::BucketContent(problem)) if problem.contains(POLICY_FILE)
+    ));
+    assert_eq!(bucket.reload().await, denying);
+
+    let draft = PolicyDraft::new(
+        PolicyBytes::from_files(vec![(POLICY_FILE.to_owned(), ALLOW_ALL.into())]),
+        "ada",
+    )
+    .unwrap();
+    let based_on = state.revision().number;
+    draft.put(&bucket.keys, based_on).await.unwrap();
+    assert_ne!(bucket.reload().await, denying);
 }
 
 #[tokio::test]

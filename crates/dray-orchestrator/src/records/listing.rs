@@ -1,7 +1,7 @@
 //! Records beyond a single one whose revision is known: lists, changes, and deletions of any revision.
 
 use dray_agent::failure::RequestFailure;
-use dray_bus::KeyWatch;
+use dray_bus::{KeyError, KeyWatch};
 use serde::de::DeserializeOwned;
 
 use super::{CallerRecords, RecordKind, StoredValue, bus_failure};
@@ -61,13 +61,22 @@ impl CallerRecords {
         from: u64,
     ) -> Result<Option<RecordChange<T>>, RequestFailure> {
         let prefix = self.prefix(kind, principal);
-        let change = self.keys.next(&prefix, from).await;
-        let change = change.map_err(|error| bus_failure(&error))?;
-        Ok(change.map(|change| RecordChange {
-            id: change.key.rsplit('.').next().unwrap_or_default().to_owned(),
-            value: change.value.map(|value| StoredValue::parse(&value)),
-            revision: change.revision,
-        }))
+        let id = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let change = match self.keys.next(&prefix, from).await {
+            // The bus has logged it, and the records after it can be read.
+            Err(KeyError::Foreign { key, revision, .. }) => Some(RecordChange {
+                id: id(&key),
+                value: Some(StoredValue::Unreadable),
+                revision,
+            }),
+            Err(error) => return Err(bus_failure(&error)),
+            Ok(change) => change.map(|change| RecordChange {
+                id: id(&change.key),
+                value: change.value.map(|value| StoredValue::parse(&value)),
+                revision: change.revision,
+            }),
+        };
+        Ok(change)
     }
 
     /// Up to `limit` records of a principal with their ids, longest unchanged first.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use dray_bus::Permissions;
-use dray_bus::permissions::accounts_file;
+use dray_bus::permissions::{account_block, accounts_file, password_variable, publisher_name};
 use dray_egress_fetcher::policy_bucket::{self, POLICY_BUCKET};
 use dray_proto::v1;
 use dray_service::Service as _;
@@ -27,6 +27,19 @@ const EXAMPLE_TENANT: &str = "acme";
 pub(crate) fn files_as_json() -> Result<String, CommandFailure> {
     serde_json::to_string(&deployment_files()?)
         .map_err(|error| CommandFailure::Usage(error.to_string()))
+}
+
+/// The account of a publisher for one tenant, as `accounts.conf` needs it, with what else is to be done.
+pub(crate) fn publisher_account(tenant: &str) -> Result<String, CommandFailure> {
+    let tenant = TenantId::new(tenant).map_err(|error| CommandFailure::Usage(error.to_string()))?;
+    let permissions = publisher_permissions(&tenant);
+    Ok(format!(
+        "    # Add this to `accounts` in your copy of accounts.conf, set {} for the servers, reload them, and run\n    \
+         # `dray topology apply --publisher {}`.\n{}",
+        password_variable(permissions.user()),
+        tenant.as_str(),
+        account_block(&permissions),
+    ))
 }
 
 /// The generated files by their paths below the root of the repository.
@@ -207,21 +220,24 @@ fn operator_permissions() -> Permissions {
 fn provisioner_permissions() -> Permissions {
     Permissions::client(
         "provisioner",
-        "`dray topology apply`: makes streams and consumers, and can neither delete nor empty them.",
+        "`dray topology apply`: makes and changes streams, and the consumers of services and publishers. It deletes nothing, but\n\
+         a change can empty a stream (a lower limit) or copy its messages (`republish`): its password belongs into that job\n\
+         alone.",
     )
     .provisions()
 }
 
 fn publisher_permissions(tenant: &TenantId) -> Permissions {
     Permissions::client(
-        format!("publisher-{}", tenant.token()),
+        publisher_name(tenant),
         format!(
-            "Publishes tool calls for the tenant `{0}` and learns their outcome. Each tenant needs such a block in your copy\n\
-             of this file: name, password variable, inbox, consumer, and its token as the last one of the subjects. The\n\
-             tenant is a token of every subject, so no publisher asks for the outcome of another tenant.",
+            "Publishes tool calls for the tenant `{}` and learns their outcome. Each tenant needs such an account in your copy\n\
+             of this file; `dray reference publisher TENANT` prints it. The tenant is a token of every subject, so no\n\
+             publisher asks for the outcome of another tenant.",
             tenant.token()
         ),
     )
+    .in_own_account()
     .publishes_work_of::<v1::ToolCallRequested>(tenant)
     .receives_outcomes_of::<v1::ToolCallOutcomeRequest>(tenant)
     .subscribes_to_events_of::<v1::ToolCallResolved>(tenant)
@@ -274,6 +290,19 @@ mod tests {
             error.to_string().contains("platform-delivery-slak"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_account_of_a_publisher_names_its_tenant_alone() {
+        let account = publisher_account("globex").unwrap();
+        assert!(!account.contains("acme"), "{account}");
+        let example = publisher_account(EXAMPLE_TENANT).unwrap();
+        let replaced = example.replace("acme", "globex").replace("ACME", "GLOBEX");
+        assert_eq!(account, replaced);
+        let (_, block) = example.split_once("`.\n").unwrap();
+        let file = &deployment_files().unwrap()["deploy/nats/accounts.conf"];
+        assert!(file.contains(block), "{block}");
+        assert!(publisher_account("not a tenant").is_err());
     }
 
     #[test]

@@ -11,9 +11,28 @@ use crate::cli::Cli;
 use crate::context;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Prints one generated page.
-pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
-    let text = match page {
+/// Prints one generated page. `name` is the tenant of the page `publisher`.
+pub(crate) fn run(page: &str, name: Option<&str>) -> Result<(), CommandFailure> {
+    let text = match (page, name) {
+        ("publisher", Some(tenant)) => super::deployment::publisher_account(tenant)?,
+        ("publisher", None) => {
+            let missing = "name the tenant: `dray reference publisher TENANT`";
+            return Err(CommandFailure::Usage(missing.to_owned()));
+        }
+        (page, Some(_)) => {
+            return Err(CommandFailure::Usage(format!(
+                "the page `{page}` is not about a tenant"
+            )));
+        }
+        (page, None) => generated_page(page)?,
+    };
+    // The lines of an account are indented.
+    print_line(text.trim_end());
+    Ok(())
+}
+
+fn generated_page(page: &str) -> Result<String, CommandFailure> {
+    Ok(match page {
         "asyncapi" => super::asyncapi::document().unwrap_or_default(),
         "cli" => cli_page(),
         "configuration" => context::all_services_host(ConfigSources::default()).config_reference(),
@@ -23,12 +42,11 @@ pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
         "deployment" => super::deployment::files_as_json()?,
         other => {
             return Err(CommandFailure::Usage(format!(
-                "the page `{other}` does not exist; the pages are asyncapi, cli, configuration, deployment, faults, metrics, subjects"
+                "the page `{other}` does not exist; the pages are asyncapi, cli, configuration, deployment, faults, metrics, \
+                 publisher, subjects"
             )));
         }
-    };
-    print_line(text.trim_end());
-    Ok(())
+    })
 }
 
 /// The help of every command, one after the other, at 100 columns.

@@ -1,6 +1,6 @@
 //! Reads and provisions streams and durables.
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, ReplayPolicy, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
     Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, RetentionPolicy, StorageType,
@@ -233,5 +233,45 @@ fn consumer_spec(
         max_deliver: config.max_deliver,
         ack_explicit: config.ack_policy == AckPolicy::Explicit,
         backoff: config.backoff.clone(),
+        other_settings: other_settings(durable, config),
     }
+}
+
+/// The settings that this crate never sets and that change which messages a consumer delivers, to whom or how often.
+fn other_settings(
+    durable: &str,
+    config: &async_nats::jetstream::consumer::Config,
+) -> Vec<&'static str> {
+    // A server writes this number when none is requested.
+    const DEFAULT_MAX_WAITING: i64 = 512;
+    let is_default = [
+        (
+            "durable_name",
+            config.durable_name.as_deref() == Some(durable),
+        ),
+        ("deliver_subject", config.deliver_subject.is_none()),
+        ("deliver_group", config.deliver_group.is_none()),
+        (
+            "deliver_policy",
+            config.deliver_policy == DeliverPolicy::All,
+        ),
+        (
+            "replay_policy",
+            config.replay_policy == ReplayPolicy::Instant,
+        ),
+        ("rate_limit_bps", config.rate_limit == 0),
+        ("headers_only", !config.headers_only),
+        ("flow_control", !config.flow_control),
+        ("idle_heartbeat", config.idle_heartbeat.is_zero()),
+        ("inactive_threshold", config.inactive_threshold.is_zero()),
+        (
+            "max_waiting",
+            [0, DEFAULT_MAX_WAITING].contains(&config.max_waiting),
+        ),
+        ("max_bytes", config.max_bytes == 0),
+        ("max_expires", config.max_expires.is_zero()),
+        ("mem_storage", !config.memory_storage),
+    ];
+    let others = is_default.into_iter().filter(|(_, is_default)| !is_default);
+    others.map(|(name, _)| name).collect()
 }

@@ -141,10 +141,13 @@ impl InboxTable {
 
     /// Passes a reply to the inbox of its caller; `false` if no caller waits for it.
     fn hand_over(&self, reply: CoreMessage) -> bool {
+        // A consumer delivers messages of a stream with their own subjects. Those are not replies to calls.
+        let prefix = self.prefix.get().map_or("", String::as_str);
         let id = reply
             .subject
-            .rsplit_once('.')
-            .and_then(|(_, id)| id.parse::<u64>().ok());
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .and_then(|id| id.parse::<u64>().ok());
         // The sender is cloned, so that the lock is released before the reply is sent.
         let sender = id.and_then(|id| self.lock().get(&id).cloned());
         // The reply is sent without waiting: a caller that does not read must not block the replies of all others.

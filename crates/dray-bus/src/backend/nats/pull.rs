@@ -1,14 +1,14 @@
-//! Pulls from durables, acknowledges messages, and follows a stream.
+//! Pulls from durables and acknowledges messages.
 
 use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::AckKind;
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{Consumer, pull};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{AckAction, CursorStart, PulledMessage, StoredMessage};
+use super::super::{AckAction, PulledMessage, StoredMessage};
 use super::{NatsBackend, headers_of, unix_millis};
 use crate::error::TransportError;
 
@@ -16,8 +16,6 @@ use crate::error::TransportError;
 const STOP_LINGER: Duration = Duration::from_millis(100);
 /// Longest wait for messages that are available now, and for the end of a request.
 const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time without a reader after which the server deletes the consumer of a cursor.
-const INACTIVE_THRESHOLD: Duration = Duration::from_mins(1);
 
 /// Pulls from one durable.
 #[derive(Debug)]
@@ -35,46 +33,6 @@ impl NatsBackend {
         let consumer =
             found.ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?;
         Ok(NatsPuller { consumer })
-    }
-
-    pub(crate) async fn cursor(
-        &self,
-        stream: &str,
-        filter: &str,
-        start: CursorStart,
-    ) -> Result<NatsCursor, TransportError> {
-        let handle = self
-            .context
-            .get_stream_no_info(stream)
-            .await
-            .map_err(TransportError::other)?;
-        let deliver_policy = match start {
-            CursorStart::New => DeliverPolicy::New,
-            CursorStart::Sequence(start_sequence) => {
-                DeliverPolicy::ByStartSequence { start_sequence }
-            }
-        };
-        let consumer = handle
-            .create_consumer(pull::Config {
-                deliver_policy,
-                // A reader gets no redeliveries; after a loss of the connection it continues at the next sequence.
-                ack_policy: AckPolicy::None,
-                filter_subject: filter.to_owned(),
-                inactive_threshold: INACTIVE_THRESHOLD,
-                ..pull::Config::default()
-            })
-            .await
-            .map_err(TransportError::other)?;
-        let begins_at = match start {
-            // The server has fixed the position: a new consumer counts all messages that it will not send as delivered.
-            CursorStart::New => consumer.cached_info().delivered.stream_sequence + 1,
-            CursorStart::Sequence(sequence) => sequence,
-        };
-        let messages = consumer.messages().await.map_err(TransportError::other)?;
-        Ok(NatsCursor {
-            messages: Box::new(messages),
-            begins_at,
-        })
     }
 }
 
@@ -231,41 +189,5 @@ fn ack_kind(ack: AckAction) -> AckKind {
         AckAction::Redeliver(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,
         AckAction::Term => AckKind::Term,
-    }
-}
-
-/// Follows a stream with an ephemeral consumer.
-pub(crate) struct NatsCursor {
-    messages: Box<pull::Stream>,
-    begins_at: u64,
-}
-
-impl std::fmt::Debug for NatsCursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NatsCursor").finish_non_exhaustive()
-    }
-}
-
-impl NatsCursor {
-    /// Sequence of the stream at which the cursor begins.
-    pub(crate) fn begins_at(&self) -> u64 {
-        self.begins_at
-    }
-
-    pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
-        match self.messages.next().await {
-            Some(Ok(message)) => {
-                let info = message.info().map_err(TransportError::Other)?;
-                Ok(read_stored(
-                    &message,
-                    info.stream_sequence,
-                    unix_millis(info.published),
-                ))
-            }
-            Some(Err(error)) => Err(TransportError::other(error)),
-            // The client's stream ends only when its consumer was deleted or the connection is closed permanently
-            //
-            None => Err(TransportError::Disconnected),
-        }
     }
 }

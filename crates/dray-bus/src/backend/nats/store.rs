@@ -5,9 +5,12 @@ use std::time::Duration;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessageErrorKind};
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessage};
 use async_nats::jetstream::{ErrorCode, message::StreamMessage};
 use async_nats::{RequestError, StatusCode, jetstream};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
 
 use super::super::{KeyEntry, OutgoingMessage, StoredMessage, StreamAck};
 use super::{NatsBackend, headers_of, to_nats, unix_millis};
@@ -82,30 +85,25 @@ impl NatsBackend {
         sequence: u64,
         filter: Option<&str>,
     ) -> Result<Option<StoredMessage>, TransportError> {
-        let handle = self
-            .context
-            .get_stream_no_info(stream)
-            .await
-            .map_err(TransportError::other)?;
-        // Work and dead letters are read through the message API, an operator's right; only
-        // buckets allow direct gets.
-        let mut request = handle.raw_message_builder().sequence(sequence);
-        if let Some(filter) = filter {
-            request = request.next_by_subject(filter);
-        }
-        match request.send().await {
-            Ok(message) => Ok(Some(to_stored_message(message))),
-            Err(error) => match error.kind() {
-                RawMessageErrorKind::NoMessageFound => Ok(None),
-                RawMessageErrorKind::JetStream(cause) => match cause.error_code() {
-                    ErrorCode::STREAM_NOT_FOUND => {
-                        Err(TransportError::NotProvisioned(stream.to_owned()))
-                    }
-                    _ => Err(TransportError::other(cause)),
-                },
-                RawMessageErrorKind::InvalidSubject | RawMessageErrorKind::Other => {
-                    Err(TransportError::other(error))
+        // Streams other than buckets are read through the message API, an operator's right; only buckets allow direct
+        // gets. The client's own request keeps one value of a repeated header.
+        let request = MessageRequest {
+            seq: sequence,
+            next_by_subj: filter,
+        };
+        let subject = format!("$JS.API.STREAM.MSG.GET.{stream}");
+        let response = tokio::select! {
+            response = self.context.request(format!("STREAM.MSG.GET.{stream}"), &request) => response,
+            () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
+        };
+        match response.map_err(TransportError::other)? {
+            Response::Ok(MessageResponse { message }) => Ok(Some(from_raw(message)?)),
+            Response::Err { error } => match error.error_code() {
+                ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+                ErrorCode::STREAM_NOT_FOUND => {
+                    Err(TransportError::NotProvisioned(stream.to_owned()))
                 }
+                _ => Err(TransportError::other(error)),
             },
         }
     }
@@ -153,7 +151,12 @@ fn direct_get_result(
     stream: &str,
 ) -> Result<Option<StoredMessage>, TransportError> {
     let error = match response {
-        Ok(message) => return Ok(Some(to_stored_message(message))),
+        Ok(message) => {
+            let mut stored = to_stored_message(message);
+            // Unlike the message API, a direct get has the stored headers and those of the response in one list.
+            stored.headers.remove_added_by_reading();
+            return Ok(Some(stored));
+        }
         Err(error) => error,
     };
     match error.kind() {
@@ -168,6 +171,37 @@ fn direct_get_result(
         | DirectGetErrorKind::ErrorResponse(..)
         | DirectGetErrorKind::Other => Err(TransportError::other(error)),
     }
+}
+
+/// A request for the message with this sequence, or with the filter for the first at or after it that matches.
+#[derive(Serialize)]
+struct MessageRequest<'a> {
+    seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct MessageResponse {
+    message: RawMessage,
+}
+
+fn from_raw(message: RawMessage) -> Result<StoredMessage, TransportError> {
+    let decode = |text: &str| STANDARD.decode(text).map_err(TransportError::other);
+    let head = decode(message.headers.as_deref().unwrap_or_default())?;
+    let head = String::from_utf8_lossy(&head);
+    // The first line is the version.
+    let lines = head.lines().skip(1);
+    Ok(StoredMessage {
+        sequence: message.sequence,
+        subject: message.subject,
+        headers: lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name, value.trim()))
+            .collect(),
+        payload: decode(&message.payload)?.into(),
+        time_ms: unix_millis(message.time),
+    })
 }
 
 fn to_stored_message(message: StreamMessage) -> StoredMessage {
