@@ -174,7 +174,7 @@ mod tests {
             assert!(ends_after(&guard, 3 * HANDOVER_TIMEOUT).await);
             guard.end_receiving();
             // Recording them takes longer than the window.
-            tokio::time::sleep(HANDOVER_WINDOW).await;
+            tokio::time::sleep(HANDOVER_WINDOW).await; // paused clock
         };
         let mut settled = std::pin::pin!(uploads.settle("t"));
         tokio::select! {
