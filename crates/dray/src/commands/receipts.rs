@@ -342,7 +342,7 @@ mod tests {
         waiting.set_waiting_reason(v1::WaitingReason::RateLimited);
         waiting.due_at_ms = 1_700_000_060_000;
         let line = report_lines(&waiting).concat();
-        let remark = "  waits: rate_limited until 2023-11-14T22:14:20Z";
+        let remark = "  waits: rate_limited until 2023-11-14T22:14:20.000Z";
         assert!(line.ends_with(remark), "{line}");
         let json = json::report_json(&waiting);
         assert_eq!(json["waiting"], "rate_limited");
@@ -362,7 +362,7 @@ mod tests {
         cancelled.files.clear();
         assert_eq!(
             report_lines(&cancelled),
-            ["2023-11-14T22:13:20Z  d1  cancelled          no files  -> telegram:42"]
+            ["2023-11-14T22:13:20.000Z  d1  cancelled          no files  -> telegram:42"]
         );
         assert_eq!(json::report_json(&cancelled)["cancelled"], true);
     }

@@ -15,15 +15,15 @@ from dray.v1 import sandbox_pb2 as dray_dot_v1_dot_sandbox__pb2
 from dray.v1 import session_pb2 as dray_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/preview.proto\x12\x07\x64ray.v1\x1a\x15\x64ray/v1/sandbox.proto\x1a\x15\x64ray/v1/session.proto\"\x8c\x01\n\x14\x43reatePreviewRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x18\n\x10lifetime_seconds\x18\x03 \x01(\r\x12\x11\n\tonly_file\x18\x04 \x01(\x08\x12\x13\n\x0b\x64\x65livery_id\x18\x05 \x01(\t\"@\n\x0e\x43reatedPreview\x12!\n\x07preview\x18\x01 \x01(\x0b\x32\x10.dray.v1.Preview\x12\x0b\n\x03url\x18\x02 \x01(\t\"\xf5\x02\n\x07Preview\x12\x12\n\npreview_id\x18\x01 \x01(\t\x12&\n\x06handle\x18\x02 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x11\n\tdirectory\x18\x04 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x05 \x01(\x0c\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x04\x12\x15\n\rexpires_at_ms\x18\x07 \x01(\x04\x12\x14\n\x0copened_at_ms\x18\x08 \x01(\x04\x12\x11\n\tonly_file\x18\t \x01(\x08\x12\x13\n\x0b\x64\x65livery_id\x18\n \x01(\t\x12\x14\n\x0copened_count\x18\x0b \x01(\r\x12\x19\n\x11last_opened_at_ms\x18\x0c \x01(\x04\x12\x15\n\rscanned_count\x18\r \x01(\r\x12\x15\n\rscanned_at_ms\x18\x0e \x01(\x04\x12\x1a\n\x12last_scanned_at_ms\x18\x0f \x01(\x04\x12\x15\n\rrevoked_at_ms\x18\x10 \x01(\x04\"P\n\x13ListPreviewsRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x13\n\x0b\x64\x65livery_id\x18\x02 \x01(\t\"7\n\x11ListPreviewsReply\x12\"\n\x08previews\x18\x01 \x03(\x0b\x32\x10.dray.v1.Preview\"P\n\x14RevokePreviewRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x12\n\npreview_id\x18\x02 \x01(\t\"I\n\rPreviewRecord\x12!\n\x07preview\x18\x01 \x01(\x0b\x32\x10.dray.v1.Preview\x12\x15\n\rsecret_sha256\x18\x02 \x01(\x0c\"o\n\x0ePreviewRecords\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12$\n\x07sandbox\x18\x02 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\'\n\x07records\x18\x03 \x03(\x0b\x32\x16.dray.v1.PreviewRecord\"Y\n\x0cPreviewAudit\x12&\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x16.dray.v1.PreviewAction\x12!\n\x07preview\x18\x02 \x01(\x0b\x32\x10.dray.v1.Preview*\x9e\x01\n\rPreviewAction\x12\x1e\n\x1aPREVIEW_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n\x16PREVIEW_ACTION_CREATED\x10\x01\x12\x19\n\x15PREVIEW_ACTION_OPENED\x10\x02\x12\x1a\n\x16PREVIEW_ACTION_REVOKED\x10\x03\x12\x1a\n\x16PREVIEW_ACTION_SCANNED\x10\x04\x32\xc9\x01\n\x08Previews\x12@\n\x06\x43reate\x12\x1d.dray.v1.CreatePreviewRequest\x1a\x17.dray.v1.CreatedPreview\x12@\n\x04List\x12\x1c.dray.v1.ListPreviewsRequest\x1a\x1a.dray.v1.ListPreviewsReply\x12\x39\n\x06Revoke\x12\x1d.dray.v1.RevokePreviewRequest\x1a\x10.dray.v1.Previewb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/preview.proto\x12\x07\x64ray.v1\x1a\x15\x64ray/v1/sandbox.proto\x1a\x15\x64ray/v1/session.proto\"\x8c\x01\n\x14\x43reatePreviewRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12\x18\n\x10lifetime_seconds\x18\x03 \x01(\r\x12\x11\n\tonly_file\x18\x04 \x01(\x08\x12\x13\n\x0b\x64\x65livery_id\x18\x05 \x01(\t\"@\n\x0e\x43reatedPreview\x12!\n\x07preview\x18\x01 \x01(\x0b\x32\x10.dray.v1.Preview\x12\x0b\n\x03url\x18\x02 \x01(\t\"\xf5\x02\n\x07Preview\x12\x12\n\npreview_id\x18\x01 \x01(\t\x12&\n\x06handle\x18\x02 \x01(\x0b\x32\x16.dray.v1.SandboxHandle\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x11\n\tdirectory\x18\x04 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x05 \x01(\x0c\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x04\x12\x15\n\rexpires_at_ms\x18\x07 \x01(\x04\x12\x14\n\x0copened_at_ms\x18\x08 \x01(\x04\x12\x11\n\tonly_file\x18\t \x01(\x08\x12\x13\n\x0b\x64\x65livery_id\x18\n \x01(\t\x12\x14\n\x0copened_count\x18\x0b \x01(\r\x12\x19\n\x11last_opened_at_ms\x18\x0c \x01(\x04\x12\x15\n\rscanned_count\x18\r \x01(\r\x12\x15\n\rscanned_at_ms\x18\x0e \x01(\x04\x12\x1a\n\x12last_scanned_at_ms\x18\x0f \x01(\x04\x12\x15\n\rrevoked_at_ms\x18\x10 \x01(\x04\"P\n\x13ListPreviewsRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x13\n\x0b\x64\x65livery_id\x18\x02 \x01(\t\"7\n\x11ListPreviewsReply\x12\"\n\x08previews\x18\x01 \x03(\x0b\x32\x10.dray.v1.Preview\"P\n\x14RevokePreviewRequest\x12$\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\x12\n\npreview_id\x18\x02 \x01(\t\"u\n\rPreviewRecord\x12!\n\x07preview\x18\x01 \x01(\x0b\x32\x10.dray.v1.Preview\x12\x15\n\rsecret_sha256\x18\x02 \x01(\x0c\x12*\n\nunreported\x18\x03 \x03(\x0e\x32\x16.dray.v1.PreviewAction\"o\n\x0ePreviewRecords\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12$\n\x07sandbox\x18\x02 \x01(\x0b\x32\x13.dray.v1.SandboxRef\x12\'\n\x07records\x18\x03 \x03(\x0b\x32\x16.dray.v1.PreviewRecord\"Y\n\x0cPreviewAudit\x12&\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x16.dray.v1.PreviewAction\x12!\n\x07preview\x18\x02 \x01(\x0b\x32\x10.dray.v1.Preview*\x9e\x01\n\rPreviewAction\x12\x1e\n\x1aPREVIEW_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n\x16PREVIEW_ACTION_CREATED\x10\x01\x12\x19\n\x15PREVIEW_ACTION_OPENED\x10\x02\x12\x1a\n\x16PREVIEW_ACTION_REVOKED\x10\x03\x12\x1a\n\x16PREVIEW_ACTION_SCANNED\x10\x04\x32\xc9\x01\n\x08Previews\x12@\n\x06\x43reate\x12\x1d.dray.v1.CreatePreviewRequest\x1a\x17.dray.v1.CreatedPreview\x12@\n\x04List\x12\x1c.dray.v1.ListPreviewsRequest\x1a\x1a.dray.v1.ListPreviewsReply\x12\x39\n\x06Revoke\x12\x1d.dray.v1.RevokePreviewRequest\x1a\x10.dray.v1.Previewb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.preview_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _PREVIEWACTION._serialized_start=1166
-  _PREVIEWACTION._serialized_end=1324
+  _PREVIEWACTION._serialized_start=1210
+  _PREVIEWACTION._serialized_end=1368
   _CREATEPREVIEWREQUEST._serialized_start=81
   _CREATEPREVIEWREQUEST._serialized_end=221
   _CREATEDPREVIEW._serialized_start=223
@@ -37,11 +37,11 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _REVOKEPREVIEWREQUEST._serialized_start=804
   _REVOKEPREVIEWREQUEST._serialized_end=884
   _PREVIEWRECORD._serialized_start=886
-  _PREVIEWRECORD._serialized_end=959
-  _PREVIEWRECORDS._serialized_start=961
-  _PREVIEWRECORDS._serialized_end=1072
-  _PREVIEWAUDIT._serialized_start=1074
-  _PREVIEWAUDIT._serialized_end=1163
-  _PREVIEWS._serialized_start=1327
-  _PREVIEWS._serialized_end=1528
+  _PREVIEWRECORD._serialized_end=1003
+  _PREVIEWRECORDS._serialized_start=1005
+  _PREVIEWRECORDS._serialized_end=1116
+  _PREVIEWAUDIT._serialized_start=1118
+  _PREVIEWAUDIT._serialized_end=1207
+  _PREVIEWS._serialized_start=1371
+  _PREVIEWS._serialized_end=1572
 # @@protoc_insertion_point(module_scope)
