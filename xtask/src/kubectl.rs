@@ -1,6 +1,6 @@
 //! The `kubectl` of the tests: that of the machine if it is new enough, otherwise that of Debian 13, unpacked below
 //! `target/` without an installation. The package of Debian 12 is version 1.20, which has neither the components of
-//! `deploy/kubernetes` nor WebSockets.
+//! `deploy/kubernetes` nor streams over a web socket.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::step;
 
-/// The least version whose `exec` and `cp` use WebSockets without a setting (Kubernetes 1.31, KEP-4006).
+/// The least version whose `exec` and `cp` use a web socket without a setting (Kubernetes 1.31, KEP-4006).
 const LEAST_VERSION: (u64, u64) = (1, 31);
 
 /// Debian's release with that version, as a line of `sources.list`.
@@ -69,7 +69,7 @@ fn is_new_enough(program: &Path) -> bool {
 fn client_version(text: &str) -> Option<(u64, u64)> {
     let document: Value = serde_json::from_str(text).ok()?;
     let number = |name: &str| {
-        let text = document["clientVersion"][name].as_str()?;
+        let text = document.get("clientVersion")?.get(name)?.as_str()?;
         // Builds of vendors have a plus sign after the number: `"32+"`.
         text.trim_end_matches('+').parse().ok()
     };

@@ -166,7 +166,7 @@ pub(crate) enum Acker {
 
 #[derive(Debug)]
 pub(crate) enum Cursor {
-    Nats(nats::NatsCursor),
+    Nats(Box<nats::NatsCursor>),
     Local(local::LocalCursor),
 }
 
@@ -255,7 +255,7 @@ impl Backend {
         start: CursorStart,
     ) -> Result<Cursor> {
         Ok(match self {
-            Self::Nats(nats) => Cursor::Nats(nats.cursor(stream, filter, start).await?),
+            Self::Nats(nats) => Cursor::Nats(Box::new(nats.cursor(stream, filter, start).await?)),
             Self::Local(local) => Cursor::Local(local.cursor(stream, filter, start)?),
         })
     }

@@ -146,43 +146,53 @@ impl StoreOptions {
         ] {
             require(!key.is_empty(), field, "must not be empty");
         }
+        let derivation_key = self.derivation_key.expose();
         require(
-            self.derivation_key.is_empty()
-                || self.derivation_key.expose().len() >= MIN_DERIVATION_KEY_BYTES,
+            derivation_key.is_empty() || derivation_key.len() >= MIN_DERIVATION_KEY_BYTES,
             "derivation_key",
             "must have at least 32 characters",
         );
-        require(
-            self.endpoint.is_empty() || is_origin(&self.endpoint),
-            "endpoint",
-            "must be http://host[:port] or https://host[:port]",
-        );
-        require(
-            self.public_endpoint.is_empty() || is_origin(&self.public_endpoint),
-            "public_endpoint",
-            "must be http://host[:port] or https://host[:port]",
-        );
-        require(
-            self.cas_lifetime >= SHORTEST_CAS_LIFETIME,
-            "cas_lifetime",
-            "must be at least 15d",
-        );
-        require(
-            self.stage_lifetime >= Period::secs(DAY_SECONDS),
-            "stage_lifetime",
-            "must be at least 1d",
-        );
-        require(
-            (Period::secs(15 * 60)..=Period::secs(15 * DAY_SECONDS)).contains(&self.cache_lifetime),
-            "cache_lifetime",
-            "must be 15m to 15d",
-        );
+        for (field, origin) in [
+            ("endpoint", &self.endpoint),
+            ("public_endpoint", &self.public_endpoint),
+        ] {
+            require(
+                origin.is_empty() || is_origin(origin),
+                field,
+                "must be http://host[:port] or https://host[:port]",
+            );
+        }
+        for (is_valid, field, reason) in self.lifetime_checks() {
+            require(is_valid, field, reason);
+        }
         require(
             (1..=256).contains(&self.concurrency),
             "concurrency",
             "must be 1 to 256",
         );
         problems
+    }
+
+    /// Whether each lifetime is valid, its field, and what it must be.
+    fn lifetime_checks(&self) -> [(bool, &'static str, &'static str); 3] {
+        let cache_lifetimes = Period::secs(15 * 60)..=Period::secs(15 * DAY_SECONDS);
+        [
+            (
+                self.cas_lifetime >= SHORTEST_CAS_LIFETIME,
+                "cas_lifetime",
+                "must be at least 15d",
+            ),
+            (
+                self.stage_lifetime >= Period::secs(DAY_SECONDS),
+                "stage_lifetime",
+                "must be at least 1d",
+            ),
+            (
+                cache_lifetimes.contains(&self.cache_lifetime),
+                "cache_lifetime",
+                "must be 15m to 15d",
+            ),
+        ]
     }
 }
 

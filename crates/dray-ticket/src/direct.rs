@@ -129,7 +129,7 @@ async fn complete(
     state.service.check_usable(&ticket.record)?;
     let document: CompleteParts = read_document(&ticket.record, request).await?;
     let service = state.service.clone();
-    let work = async move { service.complete_direct(ticket, document.parts).await };
+    let work = async move { Box::pin(service.complete_direct(ticket, document.parts)).await };
     // A separate task, which continues when the client disconnects.
     let task = state.service.inner.tasks.spawn(work);
     let record = task.await.unwrap_or(Err(TicketProblem::Unavailable))?;

@@ -96,9 +96,7 @@ impl UploadRequest {
         let upload_length = fields::number_field(headers, "upload-length")?;
         let content_length = fields::number_field(headers, header::CONTENT_LENGTH.as_str())?;
         if is_part {
-            let offset = fields::number_field(headers, "upload-offset")?;
-            let missing = TicketProblem::Invalid("`Upload-Offset` is missing");
-            request.start = UploadStart::Offset(offset.ok_or(missing)?);
+            request.start = part_start(headers)?;
         }
         match protocol {
             UploadProtocol::Tus => {
@@ -138,6 +136,13 @@ impl UploadRequest {
         request.media_type = announced_type(request.media_type);
         Ok(request)
     }
+}
+
+/// Where a part begins in the file.
+fn part_start(headers: &HeaderMap) -> Result<UploadStart, TicketProblem> {
+    let offset = fields::number_field(headers, "upload-offset")?;
+    let missing = TicketProblem::Invalid("`Upload-Offset` is missing");
+    Ok(UploadStart::Offset(offset.ok_or(missing)?))
 }
 
 /// Length of a body that is the whole file.

@@ -143,42 +143,7 @@ impl TicketService {
             usage.reserve(&key, max_bytes, expires_at_ms, now_ms, limits)
         })
         .await?;
-        let name = cleaned_name(&request.name);
-        // The response of a download has the name that its maker chose, or else that of the content.
-        let content = request.content.map(|content| match name.as_str() {
-            "" => content,
-            _ => StoredContent {
-                name: name.clone(),
-                ..content
-            },
-        });
-        let record = TicketRecord {
-            tenant: principal.tenant.as_str().to_owned(),
-            session: principal.session.as_str().to_owned(),
-            direction: request.direction,
-            max_bytes: request.max_bytes,
-            size: request.size,
-            media_type: request.media_type,
-            sha256: request.sha256.map(Sha256Digest::to_hex),
-            name: name.clone(),
-            named_by_sender: false,
-            created_at_ms: now_ms,
-            expires_at_ms,
-            state: TicketState::Open,
-            operation: OperationId::mint().as_str().to_owned(),
-            announced: None,
-            length_deferred: false,
-            announced_sha256: None,
-            segments: Vec::new(),
-            moved: 0,
-            sent_bytes: 0,
-            lease: None,
-            content: content.clone(),
-            destination: request.destination,
-            receipt: None,
-            pinned: request.pinned,
-            direct: None,
-        };
+        let record = new_record(principal, request, now_ms, expires_at_ms);
         let mut ticket = LoadedTicket {
             key,
             record,
@@ -191,15 +156,16 @@ impl TicketService {
         }
         self.record_action(&ticket.key, &ticket.record, TicketAction::Issued)
             .await;
+        let LoadedTicket { key, record, .. } = ticket;
         Ok(IssuedTicket {
             secret,
-            key: ticket.key,
-            direction: request.direction,
+            key,
+            direction: record.direction,
             expires_at_ms,
-            max_bytes: request.max_bytes,
-            name,
-            content,
-            offers_parts: request.direction == TicketDirection::Upload
+            max_bytes,
+            name: record.name,
+            content: record.content,
+            offers_parts: record.direction == TicketDirection::Upload
                 && inner.store.has_public_endpoint(),
         })
     }
@@ -429,4 +395,49 @@ fn cleaned_name(given: &str) -> String {
 pub(crate) fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
     // This never fails: the types have no maps with other keys than strings.
     serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+/// The record of a ticket that nobody has used.
+fn new_record(
+    principal: &Principal,
+    request: TicketRequest,
+    now_ms: u64,
+    expires_at_ms: u64,
+) -> TicketRecord {
+    let name = cleaned_name(&request.name);
+    // The response of a download has the name that its maker chose, or else that of the content.
+    let content = request.content.map(|content| match name.as_str() {
+        "" => content,
+        _ => StoredContent {
+            name: name.clone(),
+            ..content
+        },
+    });
+    TicketRecord {
+        tenant: principal.tenant.as_str().to_owned(),
+        session: principal.session.as_str().to_owned(),
+        direction: request.direction,
+        max_bytes: request.max_bytes,
+        size: request.size,
+        media_type: request.media_type,
+        sha256: request.sha256.map(Sha256Digest::to_hex),
+        name,
+        named_by_sender: false,
+        created_at_ms: now_ms,
+        expires_at_ms,
+        state: TicketState::Open,
+        operation: OperationId::mint().as_str().to_owned(),
+        announced: None,
+        length_deferred: false,
+        announced_sha256: None,
+        segments: Vec::new(),
+        moved: 0,
+        sent_bytes: 0,
+        lease: None,
+        content,
+        destination: request.destination,
+        receipt: None,
+        pinned: request.pinned,
+        direct: None,
+    }
 }

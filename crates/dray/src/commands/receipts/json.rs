@@ -55,7 +55,7 @@ pub(super) fn report_json(report: &v1::DeliveryReport) -> Value {
         "deadline_ms": deadline_ms,
         "turn": turn,
         "files": files.iter().map(file_json).collect::<Vec<_>>(),
-        "resend": resend.as_ref().map(resend_json),
+        "resend": resend.map(resend_json),
         "notice": notice,
     })
 }
@@ -120,7 +120,7 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
     })
 }
 
-fn resend_json(offer: &v1::ResendOffer) -> Value {
+fn resend_json(offer: v1::ResendOffer) -> Value {
     let v1::ResendOffer { all, may_repeat } = offer;
     json!({"all": all, "may_repeat": may_repeat})
 }
