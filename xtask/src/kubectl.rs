@@ -14,7 +14,7 @@ use crate::step;
 const LEAST_VERSION: (u64, u64) = (1, 31);
 
 /// Debian's release with that version, as a line of `sources.list`.
-const SOURCE: &str = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+const APT_SOURCE: &str = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
                       http://deb.debian.org/debian trixie main\n";
 
 /// Creates `target/kubectl/bin/kubectl`, which the tests start: a link to a program of at least [`LEAST_VERSION`].
@@ -88,7 +88,7 @@ fn unpack_package(directory: &Path) -> anyhow::Result<String> {
         fs::create_dir_all(state.join(name))?;
     }
     let sources = state.join("sources.list");
-    fs::write(&sources, SOURCE)?;
+    fs::write(&sources, APT_SOURCE)?;
     let option = |name: &str, path: &Path| format!("{name}={}", path.display());
     let apt = || {
         step::program_step("apt-get")

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 /// The heading above the table.
-const HEADING: &str = "## Common changes\n";
+const TABLE_HEADING: &str = "## Common changes\n";
 
 /// Paths of the table that do not exist.
 pub(crate) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
@@ -16,10 +16,10 @@ pub(crate) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn missing_paths(contributing: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
-    let Some((_, section)) = contributing.split_once(HEADING) else {
+    let Some((_, section)) = contributing.split_once(TABLE_HEADING) else {
         return vec![format!(
             "CONTRIBUTING.md has no heading `{}`",
-            HEADING.trim()
+            TABLE_HEADING.trim()
         )];
     };
     let section = section.split("\n## ").next().unwrap_or_default();

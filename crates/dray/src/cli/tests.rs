@@ -42,7 +42,7 @@ fn the_arguments_of_every_command_are_in_a_file_with_its_name() {
         assert!(directory.join(file).exists(), "{name}: no file cli/{file}");
     }
     for (name, _) in OTHER_FILES {
-        assert!(names.contains(&name), "{name} is no command any more");
+        assert!(names.contains(&name), "no command has the name {name}");
         let own = directory.join(format!("{name}.rs"));
         assert!(!own.exists(), "{name} has a file of its own name");
     }

@@ -14,30 +14,34 @@ use super::system::is_denied;
 /// Time since the last delivery after which the sweeper counts as missing; several sweeps take place in it.
 const MAX_DELIVERY_AGE: Duration = Duration::from_mins(5);
 
-const SUBJECT: &str = "sweeper";
-const ADVICE: &str = "Start it: `dray up --only sweeper`; if it runs, read its log.";
+const SWEEPER_SUBJECT: &str = "sweeper";
+const SWEEPER_ADVICE: &str = "Start it: `dray up --only sweeper`; if it runs, read its log.";
 
 pub(super) async fn check_sweeper(bus: &Bus, limit: Duration) -> Finding {
     let reading = bus.consumer_state(WORK_STREAM, SWEEPER_WORK);
     match tokio::time::timeout(limit, reading).await {
         Ok(Ok(Some(state))) => judge_consumer(&state, Clock::system().now_ms()),
         Ok(Ok(None)) => Finding::problem(
-            SUBJECT,
+            SWEEPER_SUBJECT,
             format!("The consumer `{SWEEPER_WORK}` does not exist."),
             "Run `dray topology apply` with an identity that may manage streams.",
         ),
         Ok(Err(error)) if is_denied(&error) => Finding::skipped(
-            SUBJECT,
+            SWEEPER_SUBJECT,
             "this identity may not look at its consumer; `operator` may",
         ),
-        Ok(Err(error)) => Finding::problem(SUBJECT, ErrorChain(&error).to_string(), ADVICE),
+        Ok(Err(error)) => Finding::problem(
+            SWEEPER_SUBJECT,
+            ErrorChain(&error).to_string(),
+            SWEEPER_ADVICE,
+        ),
         Err(_) => Finding::problem(
-            SUBJECT,
+            SWEEPER_SUBJECT,
             format!(
                 "The server did not describe its consumer within {} s.",
                 limit.as_secs()
             ),
-            ADVICE,
+            SWEEPER_ADVICE,
         ),
     }
 }
@@ -46,28 +50,28 @@ fn judge_consumer(state: &ConsumerState, now_ms: u64) -> Finding {
     let waiting = state.pending + state.ack_pending;
     if waiting == 0 {
         return Finding::skipped(
-            SUBJECT,
+            SWEEPER_SUBJECT,
             "no work waits for it, so nothing on the bus shows whether it runs",
         );
     }
     let Some(last_ms) = state.last_delivery_ms else {
         return Finding::warning(
-            SUBJECT,
+            SWEEPER_SUBJECT,
             format!("{waiting} messages wait for it, and it has taken none since NATS started."),
-            ADVICE,
+            SWEEPER_ADVICE,
         );
     };
     let age = Duration::from_millis(now_ms.saturating_sub(last_ms));
     if age <= MAX_DELIVERY_AGE {
-        return Finding::good(SUBJECT, "takes the work that waits for it");
+        return Finding::good(SWEEPER_SUBJECT, "takes the work that waits for it");
     }
     Finding::problem(
-        SUBJECT,
+        SWEEPER_SUBJECT,
         format!(
             "{waiting} messages wait for it, and it took the last one {} minutes ago.",
             age.as_secs() / 60
         ),
-        ADVICE,
+        SWEEPER_ADVICE,
     )
 }
 
