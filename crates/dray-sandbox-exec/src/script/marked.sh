@@ -4,9 +4,12 @@
 # faster where many processes run.
 dray_grep=
 if printf 'a\000b' | grep -qszF b; then dray_grep=z; elif echo b | grep -qsF b; then dray_grep=text; fi
+# A file of a process that ends meanwhile cannot be read, and Bash then leaves the variable as it was.
 dray_holds() {
+  dray_line=
   while IFS= read -r dray_line || [ -n "$dray_line" ]; do
     case $dray_line in *"$1"*) return 0 ;; esac
+    dray_line=
   done
   return 1
 }

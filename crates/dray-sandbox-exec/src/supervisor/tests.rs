@@ -222,16 +222,32 @@ fn a_child_in_a_separate_session_is_found() {
     assert_eq!(run_probe(&[&program("dash")], &mark), 1, "neither is left");
 }
 
+#[test]
+fn every_shell_stops_at_a_file_that_cannot_be_read() {
+    let (dash, bash, busybox) = (program("dash"), program("bash"), program("busybox"));
+    // A directory: it opens, and reading fails as for the files of a process that has just ended.
+    let script = concat!(
+        include_str!("../script/marked.sh"),
+        "dray_line=earlier\ndray_holds mark </\n"
+    );
+    for shell in [&[dash.as_str()][..], &[&bash], &[&busybox, "sh"]] {
+        let mut command = Command::new(program("timeout"));
+        command.arg("10").args(shell).args(["-c", script]);
+        assert_eq!(command.status().unwrap().code(), Some(1), "{shell:?}");
+    }
+}
+
 /// Starts a process without variables and in a separate session, with this limit on file locks.
 fn start_unmarked_process(lock_limit: &str) -> std::process::Child {
     let script = "ulimit -x \"$0\" 2>/dev/null || ulimit -w \"$0\"; exec env -i setsid sleep 600";
     let mut command = Command::new(program("dash"));
     command.args(["-c", script, lock_limit]);
     let child = command.spawn().unwrap();
-    let environment = format!("/proc/{}/environ", child.id());
+    // The last of its programs has neither variables nor another session to wait for.
+    let name = format!("/proc/{}/comm", child.id());
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while !std::fs::read(&environment).unwrap().is_empty() {
-        assert!(std::time::Instant::now() < deadline, "it has variables");
+    while std::fs::read(&name).unwrap() != b"sleep\n" {
+        assert!(std::time::Instant::now() < deadline, "it does not sleep");
         std::thread::yield_now();
     }
     child
