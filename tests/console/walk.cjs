@@ -183,9 +183,9 @@ async function sendFile(page, base) {
   await validate(page, "send", page.url());
   await page.getByRole("button", { name: /^Send to cli:/ }).press("Enter");
   await page.waitForURL(/\/operations\//);
-  // The delivery continues on its own; a reload shows its state then.
-  while (!(await page.textContent("main")).includes("copied")) await page.reload();
-  report.sent = await page.textContent("main");
+  // The delivery continues on its own, and each service reports its part in an event of its own; a reload shows both.
+  const isComplete = (text) => text.includes("copied") && text.includes("sandbox_send");
+  while (!isComplete(report.sent = await page.textContent("main"))) await page.reload();
 }
 
 async function planRedrive(page, base) {
