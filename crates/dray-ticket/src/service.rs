@@ -397,7 +397,7 @@ pub(crate) fn encode_json(value: &impl serde::Serialize) -> bytes::Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// The record of a ticket that nobody has used.
+/// The record of an unused ticket.
 fn new_record(
     principal: &Principal,
     request: TicketRequest,

@@ -66,7 +66,7 @@ impl ContextBuilder {
     }
 
     /// Replaces ids by the addresses of their files, `files/…` or a URL, in arguments of a tool that gets files of DIAL
-    /// through the storage of the turn. Unlike a link, such an address is no permission.
+    /// through the storage of the turn. Unlike a link, such an address permits nothing.
     pub(super) fn replace_ids_by_addresses(&self, value: &mut Value) {
         match value {
             Value::String(text) => {

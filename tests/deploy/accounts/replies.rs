@@ -7,9 +7,9 @@ use super::server::AccountsServer;
 use super::{ask, consumer, message_count, provision};
 
 /// A key of a service, which no publisher may write.
-const KEY: &str = "$KV.dray_ledger.toolcall.resolve.other.one";
+const LEDGER_KEY: &str = "$KV.dray_ledger.toolcall.resolve.other.one";
 /// A call that no publisher may make.
-const CALL: &str = "dray.sandbox.v1.exec";
+const EXEC_SUBJECT: &str = "dray.sandbox.v1.exec";
 
 #[test]
 fn replies_to_a_publisher_reach_no_subject_of_a_service() {
@@ -17,11 +17,11 @@ fn replies_to_a_publisher_reach_no_subject_of_a_service() {
     let mut provisioner = provision(&server);
     let mut resolver = server.client("file-resolver");
     let mut sandboxes = server.client("sandbox-transfer");
-    sandboxes.subscribe(CALL, Some("sandbox-transfer")).unwrap();
+    sandboxes.subscribe(EXEC_SUBJECT, Some("sandbox-transfer")).unwrap();
     resolver
         .subscribe("dray.file.v1.outcome.*", Some("file-resolver"))
         .unwrap();
-    ask(&mut resolver, KEY, "", &json!("kept"));
+    ask(&mut resolver, LEDGER_KEY, "", &json!("kept"));
     for number in 0..9 {
         let event = "dray.event.toolcall.v1.resolved.acme";
         ask(&mut resolver, event, "", &json!(number));
@@ -37,7 +37,7 @@ fn replies_to_a_publisher_reach_no_subject_of_a_service() {
         ("dray.file.v1.outcome.acme", b"outcome"),
         ("$JS.ACK.DRAY_EVENT.publisher-acme.1.1.1.1.0", b"+ACK"),
     ];
-    for reply in [KEY, CALL, "dray.work.toolcall.v1.resolve.other"] {
+    for reply in [LEDGER_KEY, EXEC_SUBJECT, "dray.work.toolcall.v1.resolve.other"] {
         for (subject, payload) in lines {
             publisher
                 .publish_for_reply(subject, reply, payload)
@@ -66,7 +66,7 @@ fn replies_to_a_publisher_reach_no_subject_of_a_service() {
         json!({"dray.work.toolcall.v1.resolve.acme": 4}),
         "{info}"
     );
-    let get = format!("$JS.API.DIRECT.GET.KV_dray_ledger.{KEY}");
+    let get = format!("$JS.API.DIRECT.GET.KV_dray_ledger.{LEDGER_KEY}");
     let key = resolver.request(&get, "", b"").unwrap();
     assert_eq!(key.payload, b"\"kept\"");
     assert_eq!(sandboxes.arrived(), 0);
@@ -149,7 +149,7 @@ fn the_provisioner_makes_the_consumers_of_the_topology_alone() {
     let server = AccountsServer::start();
     let mut provisioner = provision(&server);
     let mut sweeper = server.client("sweeper");
-    ask(&mut sweeper, KEY, "", &json!("secret"));
+    ask(&mut sweeper, LEDGER_KEY, "", &json!("secret"));
     for stream in ["DRAY_WORK", "DRAY_EVENT", "KV_dray_ledger"] {
         let mut spy = consumer(stream, "spy", "");
         spy["config"]["deliver_subject"] = json!("_INBOX_provisioner.spy");

@@ -68,7 +68,7 @@ pub(super) fn foreign_request() -> Fault {
 mod tests {
     use super::*;
 
-    const SUBSCRIBED: &str = "dray.file.v1.outcome.*";
+    const SUBSCRIBED_SUBJECT: &str = "dray.file.v1.outcome.*";
 
     fn message(subject: &str, reply: Option<&str>, header: Option<&str>) -> CoreMessage {
         CoreMessage {
@@ -96,7 +96,7 @@ mod tests {
                 false,
             ),
         ] {
-            let origin = check_origin(SUBSCRIBED, &message);
+            let origin = check_origin(SUBSCRIBED_SUBJECT, &message);
             assert_eq!(origin.is_ok(), is_request, "{message:?}");
         }
     }
