@@ -169,6 +169,11 @@ impl Transport {
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::Archive | Self::Sftp | Self::ExecRaw)
     }
+
+    /// Whether bytes travel as text. A damaged character decodes to another byte, which only a digest detects.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::ExecBase64)
+    }
 }
 
 /// The integrity proof of a copy: the evidence that the bytes that arrived are those of the source, weakest first
@@ -188,7 +193,8 @@ pub enum Integrity {
     /// size, times and inode were the same before and after. For a file that was written: the digest is of the bytes as
     /// they were written, and the size is right.
     Sha256Beside,
-    /// SHA-256 in the sandbox after the transfer only (large files, or written files).
+    /// SHA-256 in the sandbox after the transfer only: of large files, of written files, and of files whose digest
+    /// beside the copy failed.
     Sha256After,
     /// SHA-256 in the sandbox before and after, equal to that of this host.
     Sha256,

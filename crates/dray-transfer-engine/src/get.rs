@@ -1,8 +1,8 @@
 //! Copies of files out of a sandbox (sandbox-transfer 1.4, 12).
 
 mod fetch;
+mod proof;
 
-use std::future::Future;
 use std::time::Duration;
 
 use dray_sandbox::backend::Follow;
@@ -33,9 +33,9 @@ const MIN_BYTES_PER_SECOND: u64 = 256 << 10;
 
 impl Engine {
     /// Copies a regular file into a sink, with proof. The policy is checked before and after the sandbox resolved the
-    /// path, and size and kind before the file is opened. The digests in the sandbox, before and after the copy, must
-    /// equal that of the received bytes. The copy is retried, resumed and moved to another transport as
-    /// sandbox-transfer 1.3 says.
+    /// path, and size and kind before the file is opened. Every digest that the sandbox computes must equal that of the
+    /// received bytes; [`Receipt::integrity`] says how many there were. The copy is retried, resumed and moved to
+    /// another transport as sandbox-transfer 1.3 says.
     ///
     /// # Errors
     ///
@@ -190,6 +190,8 @@ struct UnprovenCopy {
     copied: CopiedBytes,
     /// Whether an earlier transfer brought the first bytes.
     continued: bool,
+    /// Whether some of the bytes arrived as text, so that only a digest proves them.
+    text: bool,
 }
 
 /// A copy that is complete and proved.
@@ -292,6 +294,10 @@ impl GetOperation<'_> {
         {
             self.schedule.record_progress(partial.copied.bytes);
             self.receipt.resumed = true;
+            if !self.engine.times_suffice(file.size, transport) {
+                partial.before.require_digest();
+            }
+            partial.text |= transport.is_text();
             partial.file = file;
             return Ok(partial);
         }
@@ -322,80 +328,8 @@ impl GetOperation<'_> {
             before,
             copied,
             continued,
+            text: transport.is_text(),
         })
-    }
-
-    /// Compares the bytes that arrived with the evidence of the sandbox. A failed request is repeated without a new
-    /// copy.
-    async fn prove(
-        &mut self,
-        partial: UnprovenCopy,
-    ) -> Result<(UnprovenCopy, Integrity), TransferError> {
-        let UnprovenCopy {
-            file,
-            before,
-            copied,
-            ..
-        } = &partial;
-        let (engine, path) = (self.engine, self.path);
-        // The state is read before any digest is compared: a file that was touched is changed, not damaged.
-        if let IntegrityBaseline::Unchanged(state)
-        | IntegrityBaseline::UnchangedWithDigest(state, _) = before
-        {
-            let unchanged = self
-                .with_retries(|| engine.unchanged(&file.real_path, state))
-                .await?;
-            if !unchanged {
-                return Err(changed_error("the file was touched while it was read").into());
-            }
-            let digest = match before {
-                IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
-                _ => None,
-            };
-            return match prove::judge_watched(digest, copied) {
-                Ok(integrity) => Ok((partial, integrity)),
-                Err(kind) => Err(damaged_error(kind)),
-            };
-        }
-        let before = before.digest();
-        let after = self
-            .with_retries(|| engine.fingerprint(&file.real_path, file.size))
-            .await?;
-        // Equal digests decide alone; otherwise the file may have changed, or the bytes may be damaged.
-        let stable = if prove::needs_stat(before, after.as_ref(), copied) {
-            let now = self
-                .with_retries(|| {
-                    engine.with_response_timeout(engine.sandbox.stat(path, Follow::Yes))
-                })
-                .await?;
-            prove::same(file, &now)
-        } else {
-            true
-        };
-        match prove::judge(before, after.as_ref(), copied, stable) {
-            Ok(integrity) => Ok((partial, integrity)),
-            Err(kind) => Err(damaged_error(kind)),
-        }
-    }
-
-    /// Repeats a request until it succeeds or the schedule ends it. A file that is gone counts as changed.
-    async fn with_retries<T, F>(&mut self, request: impl Fn() -> F) -> Result<T, TransferError>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        loop {
-            let error = match request().await {
-                Ok(response) => return Ok(response),
-                Err(error) => error,
-            };
-            if error.kind() == ErrorKind::NotFound {
-                return Err(changed_error("the file is gone").caused_by(error).into());
-            }
-            self.schedule
-                .after(error.into(), self.receipt)
-                .await
-                .map_err(TransferError::host)?;
-        }
     }
 
     /// Applies the last rules of policy, which need the content, and completes the sink.
@@ -427,15 +361,6 @@ impl GetOperation<'_> {
             warning,
         })
     }
-}
-
-fn damaged_error(kind: ErrorKind) -> TransferError {
-    let error = "the digests of the sandbox and of the received bytes differ";
-    TransferError::transport(Error::new(kind, error))
-}
-
-fn changed_error(reason: &str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
 /// Whether the file is like those of `/proc`, which report a size of zero and have content.

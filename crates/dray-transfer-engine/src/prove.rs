@@ -67,20 +67,26 @@ pub(super) fn judge(
     }
 }
 
-/// The proof for a file whose state did not change while it was read. `digest` was computed in the sandbox during the
-/// copy; `None` where no program there computes one.
+/// The proof for a file whose state did not change while it was read. A digest was computed in the sandbox `beside` the
+/// copy or `after` it; both are `None` where no program there computes one.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Corrupted`] when other bytes arrived.
 pub(super) fn judge_watched(
-    digest: Option<&Fingerprint>,
+    beside: Option<&Fingerprint>,
+    after: Option<&Fingerprint>,
     copied: &CopiedBytes,
 ) -> Result<Integrity, ErrorKind> {
-    match digest {
-        None => Ok(Integrity::SizeMtime),
-        Some(digest) if copied.agrees(digest) => Ok(strength(digest, Integrity::Sha256Beside)),
-        Some(_) => Err(ErrorKind::Corrupted),
+    let (digest, best) = match (beside, after) {
+        (Some(digest), _) => (digest, Integrity::Sha256Beside),
+        (None, Some(digest)) => (digest, Integrity::Sha256After),
+        (None, None) => return Ok(Integrity::SizeMtime),
+    };
+    if copied.agrees(digest) {
+        Ok(strength(digest, best))
+    } else {
+        Err(ErrorKind::Corrupted)
     }
 }
 
@@ -121,16 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn r_8_a_digest_during_the_copy_of_an_unchanged_file_must_be_that_of_the_bytes() {
+    fn r_8_the_digest_of_an_unchanged_file_must_be_that_of_the_bytes() {
         let copied = copied_bytes(b"abc");
         let weak = Fingerprint::Cksum(1_219_131_554, 3);
-        for (digest, judged) in [
-            (None, Ok(Integrity::SizeMtime)),
-            (Some(&sha(b"abc")), Ok(Integrity::Sha256Beside)),
-            (Some(&weak), Ok(Integrity::Weak)),
-            (Some(&sha(b"abd")), Err(ErrorKind::Corrupted)),
+        let (good, bad) = (sha(b"abc"), sha(b"abd"));
+        for (beside, after, judged) in [
+            (None, None, Ok(Integrity::SizeMtime)),
+            (Some(&good), None, Ok(Integrity::Sha256Beside)),
+            (None, Some(&good), Ok(Integrity::Sha256After)),
+            (Some(&weak), None, Ok(Integrity::Weak)),
+            (None, Some(&weak), Ok(Integrity::Weak)),
+            (Some(&bad), None, Err(ErrorKind::Corrupted)),
+            (None, Some(&bad), Err(ErrorKind::Corrupted)),
         ] {
-            assert_eq!(judge_watched(digest, &copied), judged);
+            assert_eq!(judge_watched(beside, after, &copied), judged);
         }
     }
 

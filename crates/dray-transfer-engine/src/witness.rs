@@ -31,7 +31,8 @@ impl IntegrityBaseline {
         matches!(self, Self::Pending | Self::UnchangedWithDigest(_, None))
     }
 
-    /// Records the digest that was computed beside the copy. `None` proves nothing; the digest afterwards decides.
+    /// Records the digest that was computed beside the copy. `None`, whether for a failure or for a missing program,
+    /// proves nothing; the digest afterwards decides.
     pub(super) fn set_digest(&mut self, computed: Option<Fingerprint>) {
         match self {
             Self::Pending => *self = Self::Digest(computed),
@@ -40,10 +41,10 @@ impl IntegrityBaseline {
         }
     }
 
-    pub(super) const fn digest(&self) -> Option<&Fingerprint> {
-        match self {
-            Self::Digest(fingerprint) => fingerprint.as_ref(),
-            Self::Pending | Self::Unchanged(_) | Self::UnchangedWithDigest(..) => None,
+    /// Stops relying on times alone, because the next bytes arrive over a transport that may lose something.
+    pub(super) fn require_digest(&mut self) {
+        if let Self::Unchanged(state) = self {
+            *self = Self::UnchangedWithDigest(state.clone(), None);
         }
     }
 }

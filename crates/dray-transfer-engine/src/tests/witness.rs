@@ -101,6 +101,70 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
+async fn r_8_a_digest_that_fails_beside_the_copy_is_computed_after_it() {
+    for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {
+        let fixture = watched_fixture();
+        fixture.fake.transports(&[transport]);
+        let failing = Fault::Fail(ErrorKind::Unavailable);
+        fixture.fake.script(Call::Fingerprint, [failing.clone()]);
+        let (got, _) = fixture.got("/work/a").await;
+        assert_eq!(got.receipt.integrity, Some(Integrity::Sha256After));
+        assert_eq!(fixture.fake.count(Call::Fingerprint), 2);
+        // Damaged bytes are found by the digest after the copy.
+        fixture.fake.script(Call::Fingerprint, [failing]);
+        fixture.fake.script(Call::Read, [Fault::Flip(4500)]);
+        let (got, sink) = fixture.got("/work/a").await;
+        assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_a_large_file_whose_digests_fail_is_not_accepted() {
+    let fixture = watched_fixture();
+    let failing = Fault::Fail(ErrorKind::Unavailable);
+    fixture.fake.script(Call::Fingerprint, vec![failing; 10]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
+    assert_eq!(
+        (kind, receipt.integrity, receipt.attempts),
+        (ErrorKind::Unavailable, None, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_text_without_a_digest_is_not_accepted() {
+    // The size decides which evidence is collected before the copy.
+    for size in [3000, 5000] {
+        let fixture = watched_fixture();
+        fixture.fake.file("/work/b", pattern(size));
+        fixture.fake.settle();
+        fixture.fake.transports(&[Transport::ExecBase64]);
+        fixture.fake.digests(Digests::Missing);
+        fixture.fake.script(Call::Read, [Fault::Flip(2500)]);
+        let (kind, receipt) = fixture.refused("/work/b").await;
+        assert_eq!((kind, receipt.integrity), (ErrorKind::ToolMissing, None));
+        // A checksum is enough.
+        fixture.fake.digests(Digests::Cksum);
+        let (got, _) = fixture.got("/work/b").await;
+        assert_eq!(got.receipt.integrity, Some(Integrity::Weak));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_10_a_copy_that_continues_as_text_is_digested() {
+    let fixture = settled_fixture(Transport::ExecRaw);
+    let both = [Transport::ExecRaw, Transport::ExecBase64];
+    fixture.fake.transports(&both);
+    fixture.fake.resuming(Transport::ExecBase64);
+    let faults = [
+        Fault::Break(3000, ErrorKind::Unavailable),
+        Fault::Flip(4000),
+    ];
+    fixture.fake.script(Call::Read, faults);
+    let (got, _) = fixture.got("/work/a").await;
+    assert_eq!(got.receipt.attempts, 3);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
 async fn a_digest_beside_the_write_replaces_the_digest_after_it() {
     let fixture = watched_fixture();
     fixture.fake.digest_writes();
