@@ -228,6 +228,7 @@ async fn a_mention_notifies_no_user_and_a_link_has_no_preview() {
         step: &step,
         prepared: "",
         key: "k",
+        repeated: false,
     };
     discord.send(send, &NoProgress).await.unwrap();
     let payload = &fake.visible_messages(&channel)[0].payload;

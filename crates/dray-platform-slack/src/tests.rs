@@ -194,6 +194,7 @@ async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
         step: &steps[0],
         prepared: "",
         key: "key",
+        repeated: false,
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
@@ -227,6 +228,7 @@ async fn a_lost_response_stays_unknown_while_lookups_fail() {
         step: &steps[0],
         prepared: "",
         key: "key",
+        repeated: false,
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
@@ -250,6 +252,7 @@ async fn a_lost_response_is_found_when_the_first_lookups_fail() {
         step: &steps[0],
         prepared: "",
         key: "key",
+        repeated: false,
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;

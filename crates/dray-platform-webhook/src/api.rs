@@ -72,7 +72,7 @@ const fn may_be_processed(status: u16) -> bool {
     matches!(status, 302 | 303) || !(is_redirect(status) || matches!(status, 400..=499))
 }
 
-/// The error for a status other than success and 409 (platform-delivery 7.6).
+/// The error for a status that does not confirm the event (platform-delivery 7.6).
 pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,

@@ -103,7 +103,7 @@ impl Platform for WebhookPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
-        // The key is a header of every request, and receivers respond 409 to a known one.
+        // The key is a header of every request, and receivers respond to a known one with the id of its event.
         DuplicateProtection::ResendAlways
     }
 

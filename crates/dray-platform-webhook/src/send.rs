@@ -56,8 +56,9 @@ pub(crate) async fn send_event(
     };
     let response = request.send(&|bytes| progress.sent(bytes)).await?;
     match response.status() {
-        // 409: the receiver knows this key, so an earlier attempt arrived.
-        200..=299 | 409 => confirm_files(send, response).await,
+        200..=299 => confirm_files(send, response).await,
+        // After a lost response, 409 may mean that the receiver has the event. To a first request it is a refusal.
+        409 if send.repeated => confirm_known_event(send, response).await,
         status => Err(status_error(status, response.retry_after())),
     }
 }
@@ -90,29 +91,71 @@ async fn confirm_files(
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // The header is read before the body, which consumes the response.
     let location = response.header("location").map(str::to_owned);
+    let receipt = read_receipt(response).await?;
+    confirm(send, &receipt, location)
+}
+
+/// Checks a 409 to a repeated event. Other conflicts have this status too, so the receiver must name the event or its
+/// files.
+async fn confirm_known_event(
+    send: SendRequest<'_>,
+    response: HttpResponse,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    let delay = response.retry_after();
+    let receipt = read_receipt(response).await?;
+    if receipt_id(&receipt).is_some() || receipt.get("files").is_some_and(Value::is_array) {
+        return confirm(send, &receipt, None);
+    }
+    // The receiver may still be working on the first request.
+    let error = PlatformError::new(ErrorKind::Transient, "a conflict without the event's id")
+        .code("409")
+        .ambiguous();
+    Err(match delay {
+        Some(delay) => error.with_retry_after(delay),
+        None => error,
+    })
+}
+
+/// The JSON of a response; `null` for none.
+async fn read_receipt(response: HttpResponse) -> Result<Value, PlatformError> {
     let is_json = response
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
     // An empty body of type JSON would fail to parse.
     let is_empty = response.status() == 204 || response.length() == Some(0);
-    let receipt: Value = if is_json && !is_empty {
-        response.json().await?
-    } else {
-        Value::Null
+    if !is_json || is_empty {
+        return Ok(Value::Null);
+    }
+    Ok(response.json().await?)
+}
+
+/// The receiver's id of the event. Its length is bounded: it is stored in receipts.
+fn receipt_id(receipt: &Value) -> Option<String> {
+    let id = match receipt.get("id") {
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        _ => return None,
     };
+    Some(id).filter(|id| is_usable_id(id))
+}
+
+const fn is_usable_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_ID_BYTES
+}
+
+/// The confirmations of a step that the receiver has, according to its response.
+fn confirm(
+    send: SendRequest<'_>,
+    receipt: &Value,
+    location: Option<String>,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // A receiver that lists files must list the ones that were sent.
     if let Some(listed) = receipt.get("files").and_then(Value::as_array) {
         compare_files(send, listed)?;
     }
     // The id of the body, then `Location`, then the event's key: receipts need some id.
-    let id = match receipt.get("id") {
-        Some(Value::String(id)) => Some(id.clone()),
-        Some(Value::Number(id)) => Some(id.to_string()),
-        _ => location,
-    };
-    let id = id
-        // The id is bounded: it is stored in receipts.
-        .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES)
+    let id = receipt_id(receipt)
+        .or_else(|| location.filter(|location| is_usable_id(location)))
         .unwrap_or_else(|| send.key.to_owned());
     let confirmed = |file: Option<usize>, size| ConfirmedFile {
         file,

@@ -32,7 +32,7 @@ use futures_util::future::BoxFuture;
 pub use context::CaseContext;
 pub use dray_conformance::{CaseEnd, CaseFailures, ConformanceReport};
 pub use recording_sink::RecordingSink;
-pub use single_step::{NoProgress, plain_delivery, send_only_step};
+pub use single_step::{NoProgress, plain_delivery, repeat_only_step, send_only_step};
 
 use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;

@@ -68,6 +68,8 @@ pub struct SendRequest<'a> {
     pub prepared: &'a str,
     /// Key against duplicates, the same for every attempt of this step: 22 characters of base64url.
     pub key: &'a str,
+    /// Whether an earlier request with this key may have arrived, because its response was lost.
+    pub repeated: bool,
 }
 
 /// Receives the number of sent bytes of a body.

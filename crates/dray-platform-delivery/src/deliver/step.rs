@@ -109,6 +109,7 @@ impl DeliveryRun<'_> {
                 step: &sent_step.step,
                 prepared: &step.prepared,
                 key: &key,
+                repeated: true,
             };
             let lookup = tokio::select! {
                 lookup = open.account.platform.reconcile(request) => lookup,
@@ -296,6 +297,7 @@ impl DeliveryRun<'_> {
             step: sent_step,
             prepared: "",
             key: &key,
+            repeated: false,
         };
         let prepared = {
             let work = open.account.platform.prepare(request, &counter);
@@ -355,6 +357,7 @@ impl DeliveryRun<'_> {
             step: &sent_step.step,
             prepared: &step.prepared,
             key: &key,
+            repeated: mode == SendMode::Repeated,
         };
         let request_start = tokio::time::Instant::now();
         let sent = {

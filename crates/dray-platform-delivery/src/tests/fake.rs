@@ -71,6 +71,7 @@ struct FakeState {
     script: VecDeque<FakeAction>,
     seen: Vec<SeenMessage>,
     requests: usize,
+    repeated: usize,
     prepared: usize,
     limits: ChatLimits,
     fallback: Option<Route>,
@@ -116,6 +117,7 @@ impl FakePlatform {
                 script: VecDeque::new(),
                 seen: Vec::new(),
                 requests: 0,
+                repeated: 0,
                 prepared: 0,
                 limits: ChatLimits {
                     routes: vec![(Route::Photo, 1000)],
@@ -166,6 +168,11 @@ impl FakePlatform {
 
     pub(crate) fn requests(&self) -> usize {
         self.lock().requests
+    }
+
+    /// Requests that were marked as repetitions of a lost one.
+    pub(crate) fn repeated_requests(&self) -> usize {
+        self.lock().repeated
     }
 
     pub(crate) fn uploads(&self) -> usize {
@@ -375,6 +382,7 @@ impl Platform for FakePlatform {
         let action = {
             let mut state = self.lock();
             state.requests += 1;
+            state.repeated += usize::from(request.repeated);
             if state.prepares && !request.step.files().is_empty() {
                 assert!(!request.prepared.is_empty(), "sent without its upload");
             }

@@ -91,6 +91,13 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
                 ["document:a.txt|"],
                 "{ambiguity:?} {action:?}"
             );
+            // After a lookup that found no message, the request is a first one again.
+            let repeats = ambiguity != DuplicateProtection::Reconcile;
+            assert_eq!(
+                fixture.fake.repeated_requests(),
+                usize::from(repeats),
+                "{ambiguity:?} {action:?}"
+            );
         }
     }
 }

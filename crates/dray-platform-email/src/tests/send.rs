@@ -211,6 +211,7 @@ async fn r_6_the_announced_size_lowers_the_limit() {
         step: &steps[0],
         prepared: "",
         key: "k",
+        repeated: false,
     };
     let error = email.send(send, &super::NoProgress).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);

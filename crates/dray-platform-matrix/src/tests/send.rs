@@ -116,6 +116,7 @@ async fn r_12_links_get_no_previews() {
         step: &step,
         prepared: "",
         key: "key",
+        repeated: false,
     };
     matrix.send(send, &super::NoProgress).await.unwrap();
     let content = &fake.visible_messages(&room)[0].content;
@@ -140,6 +141,7 @@ async fn sends_to_an_encrypted_room_are_refused() {
         step: &steps[0],
         prepared: "mxc://fake.example/a",
         key: "key",
+        repeated: false,
     };
     assert!(matrix.prepare(send, &super::NoProgress).await.is_err());
     assert!(matrix.send(send, &super::NoProgress).await.is_err());
@@ -268,6 +270,7 @@ async fn an_upload_refused_for_its_size_is_reported_as_too_large() {
             step: &step,
             prepared: "",
             key: "key",
+            repeated: false,
         };
         let error = matrix.prepare(send, &super::NoProgress).await.unwrap_err();
         assert_eq!((error.kind(), error.numbers()), (kind, numbers));

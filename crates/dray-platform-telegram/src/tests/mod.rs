@@ -87,6 +87,7 @@ impl BotFixture {
             step,
             prepared: "",
             key: "0123456789012345678901",
+            repeated: false,
         };
         self.bot.send(send, &NoProgress).await
     }

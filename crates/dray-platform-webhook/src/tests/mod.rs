@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
     self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage, plain_delivery,
-    sample, send_only_step,
+    repeat_only_step, sample, send_only_step,
 };
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, ErrorKind, InboundSource as _, OutgoingDelivery, OutgoingFile,
@@ -201,11 +201,33 @@ async fn the_same_key_is_accepted_once_and_reported_as_delivered() {
     let webhook = fixture.sender(|_| {});
     let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let first = deliver(&webhook, &files, "key").await.unwrap();
-    let repeated = deliver(&webhook, &files, "key").await.unwrap();
+    let repeated = repeat_only_step(&webhook, &files, "key").await.unwrap();
     assert_eq!(first, repeated);
     assert_eq!(fixture.fake.received_events("/hooks/7").len(), 1);
     deliver(&webhook, &files, "other").await.unwrap();
     assert_eq!(fixture.fake.received_events("/hooks/7").len(), 2);
+}
+
+#[tokio::test]
+async fn a_conflict_is_a_refusal_of_a_first_request_and_no_confirmation_of_a_repeated_one() {
+    let fixture = WebhookFixture::start().await;
+    let webhook = fixture.sender(|_| {});
+    let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
+    fixture.fake.script(InjectedFault::Refuse(409));
+    let error = deliver(&webhook, &files, "key").await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.send_outcome(), error.platform_code()),
+        (ErrorKind::BadFormat, SendOutcome::NotSent, "409")
+    );
+    // The receiver may still be working on the request whose response was lost.
+    fixture.fake.script(InjectedFault::Refuse(409));
+    let repeated = repeat_only_step(&webhook, &files, "key").await;
+    let error = repeated.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.send_outcome(), error.platform_code()),
+        (ErrorKind::Transient, SendOutcome::Ambiguous, "409")
+    );
+    assert!(fixture.fake.received_events("/hooks/7").is_empty());
 }
 
 #[tokio::test]

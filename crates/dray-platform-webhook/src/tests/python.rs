@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use dray_platform::ErrorKind;
-use dray_platform::conformance::sample;
+use dray_platform::conformance::{repeat_only_step, sample};
 use dray_types::{Clock, Secret};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -54,7 +54,7 @@ async fn aiohttp_accepts_our_events() {
             ["b.bin", "application/octet-stream", 300_001, digests[1]],
         ])
     );
-    let repeated = deliver(&webhook, &outgoing, "one").await.unwrap();
+    let repeated = repeat_only_step(&webhook, &outgoing, "one").await.unwrap();
     assert_eq!(repeated, confirmed);
     let message = delivery("only words", Vec::new());
     deliver(&webhook, &message, "two").await.unwrap();

@@ -125,6 +125,7 @@ impl<'f> CaseContext<'f> {
             step,
             prepared,
             key,
+            repeated: false,
         };
         let result = match self.platform.prepare(send(""), counter).await {
             Ok(prepared) => self.platform.send(send(&prepared), counter).await,

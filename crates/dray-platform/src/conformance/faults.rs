@@ -75,8 +75,9 @@ pub(super) async fn a_failure_after_the_body_is_ambiguous(
 /// Uses the platform's protection against duplicates, and returns its confirmations.
 async fn settle_ambiguous(
     platform: &dyn Platform,
-    send: SendRequest<'_>,
+    mut send: SendRequest<'_>,
 ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
+    send.repeated = true;
     let ambiguity = platform.ambiguity();
     // The same key again must return the message that exists.
     if let DuplicateProtection::Resend(_) | DuplicateProtection::ResendAlways = ambiguity {
@@ -101,6 +102,7 @@ pub(super) async fn a_lost_response_is_ambiguous_and_its_message_is_shown_once(
         step: &step,
         prepared: "",
         key: &key,
+        repeated: false,
     };
     // The case prepares the request itself instead of calling `attempt`, because the same request is needed for the
     // second part.

@@ -37,6 +37,28 @@ pub async fn send_only_step(
     delivery: &OutgoingDelivery,
     key: &str,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    prepare_and_send(platform, delivery, key, false).await
+}
+
+/// Like [`send_only_step`], after a request with the same key whose response was lost.
+///
+/// # Errors
+///
+/// Those of [`send_only_step`].
+pub async fn repeat_only_step(
+    platform: &dyn Platform,
+    delivery: &OutgoingDelivery,
+    key: &str,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    prepare_and_send(platform, delivery, key, true).await
+}
+
+async fn prepare_and_send(
+    platform: &dyn Platform,
+    delivery: &OutgoingDelivery,
+    key: &str,
+    repeated: bool,
+) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let limits = platform.limits(&delivery.target).await?;
     let steps = platform.plan(delivery, &limits);
     let [step] = steps.as_slice() else {
@@ -48,6 +70,7 @@ pub async fn send_only_step(
         step,
         prepared: "",
         key,
+        repeated,
     };
     let prepared = platform.prepare(send, &NoProgress).await?;
     send.prepared = &prepared;
