@@ -121,6 +121,7 @@ pub fn receipt(
         integrity: receipt
             .integrity
             .map_or_else(String::new, |integrity| integrity.as_str().to_owned()),
+        // Without evidence the receipt claims nothing.
         atomic: receipt.atomic.unwrap_or(false),
         resumed: receipt.resumed,
         milliseconds: receipt.milliseconds,

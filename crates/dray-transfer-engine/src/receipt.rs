@@ -23,7 +23,8 @@ pub struct Receipt {
     pub sha256: Option<Sha256Digest>,
     /// The evidence that both sides are equal; `None` unless the transfer succeeded.
     pub integrity: Option<Integrity>,
-    /// Whether readers in the sandbox could never see a partial file. Set only by a put that wrote a file.
+    /// Whether readers in the sandbox could never see a partial file. Set only by a put that wrote a file; `None` also
+    /// when the response to its rename was lost.
     pub atomic: Option<bool>,
     /// Whether an interrupted copy was continued at its offset.
     pub resumed: bool,

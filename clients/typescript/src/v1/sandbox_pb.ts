@@ -541,7 +541,7 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   integrity: string;
 
   /**
-   * Whether no reader could see an incomplete file; puts only.
+   * Whether no reader could see an incomplete file; false also where that is not known, and for gets.
    *
    * @generated from field: bool atomic = 10;
    */

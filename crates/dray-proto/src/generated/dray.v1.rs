@@ -1226,7 +1226,7 @@ pub struct TransferReceipt {
     /// `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`; `sizes` for a directory that was read.
     #[prost(string, tag = "9")]
     pub integrity: ::prost::alloc::string::String,
-    /// Whether no reader could see an incomplete file; puts only.
+    /// Whether no reader could see an incomplete file; false also where that is not known, and for gets.
     #[prost(bool, tag = "10")]
     pub atomic: bool,
     /// Whether a broken transfer was continued rather than started again.

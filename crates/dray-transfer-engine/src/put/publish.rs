@@ -54,7 +54,7 @@ impl PutOperation<'_> {
             let target = self.candidate(directory)?;
             let renamed = engine.sandbox.rename(written, &target, replace);
             let error = match engine.with_response_timeout(renamed).await {
-                Ok(atomic) => return Ok(self.placed(written, target, integrity, atomic)),
+                Ok(atomic) => return Ok(self.placed(written, target, integrity, Some(atomic))),
                 Err(error) => error,
             };
             match error.kind() {
@@ -85,7 +85,8 @@ impl PutOperation<'_> {
                             let error = Error::new(ErrorKind::Unavailable, "the temp file is gone");
                             return Err(TransferError::transport(error));
                         };
-                        return Ok(self.placed(written, placed.path, integrity, true));
+                        // Only the lost response said whether the rename was atomic.
+                        return Ok(self.placed(written, placed.path, integrity, None));
                     }
                     let after = self.schedule.after(error.into(), &mut self.receipt).await;
                     after.map_err(TransferError::host)?;
@@ -99,7 +100,7 @@ impl PutOperation<'_> {
         written: &SandboxPath,
         path: SandboxPath,
         integrity: Integrity,
-        atomic: bool,
+        atomic: Option<bool>,
     ) -> PlacedFile {
         self.engine.history().can_rename = Some(true);
         self.leftovers.forget(written);
@@ -108,7 +109,7 @@ impl PutOperation<'_> {
             renamed: self.number > 1,
             existed: false,
             integrity,
-            atomic: Some(atomic),
+            atomic,
         }
     }
 

@@ -796,7 +796,7 @@ class TransferReceipt(Message):
     integrity: _str
     """`sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`; `sizes` for a directory that was read."""
     atomic: _bool
-    """Whether no reader could see an incomplete file; puts only."""
+    """Whether no reader could see an incomplete file; false also where that is not known, and for gets."""
     resumed: _bool
     """Whether a broken transfer was continued rather than started again."""
     milliseconds: _int
