@@ -99,7 +99,7 @@ pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<
     expect_equal("walked", collect(walk).await?, files.clone())?;
     expect_equal("links", report.count(), links)?;
     let tar = match context.sandbox.read_tree(&root).await {
-        Ok(tar) => tar,
+        Ok((tar, _)) => tar,
         Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -120,7 +120,7 @@ pub(super) async fn only_directories_come_as_trees(
     ];
     for path in [file, context.path("missing")?] {
         let read = match context.sandbox.read_tree(&path).await {
-            Ok(tar) => tar.read_all(1 << 20).await,
+            Ok((tar, _)) => tar.read_all(1 << 20).await,
             Err(error) => Err(error),
         };
         expect_error("not a directory", read, &kinds)?;
@@ -145,7 +145,9 @@ pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<()
         .await
     {
         Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
-        written => written?,
+        written => {
+            written?;
+        }
     }
     let walk = Walk::open(Arc::clone(&context.sandbox), to.clone(), Limits::default()).await?;
     expect_equal("unpacked", collect(walk).await?, files)?;

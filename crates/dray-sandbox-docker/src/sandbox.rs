@@ -213,10 +213,10 @@ impl DockerSandbox {
     }
 
     /// Downloads the contents of a directory, with names relative to it.
-    async fn download(&self, directory: &SandboxPath) -> Result<Body, Error> {
+    async fn download(&self, directory: &SandboxPath) -> Result<(Body, Transport), Error> {
         let inside = [directory.as_bytes(), b"/."].concat();
         let (_, tar) = self.client.download(self.container(), &inside).await?;
-        Ok(tar)
+        Ok((tar, Transport::Archive))
     }
 
     /// The probe of a container in which no command can be run.
@@ -298,7 +298,7 @@ impl Sandbox for DockerSandbox {
         let Some(directory) = self.seen_directory(path).await? else {
             return Err(error);
         };
-        let tar = self.download(&directory).await?;
+        let (tar, _) = self.download(&directory).await?;
         let listing = list::list(tar, &directory, depth, limit).await?;
         under(path, &directory, listing)
     }
@@ -449,7 +449,7 @@ impl Sandbox for DockerSandbox {
         self.request(self.commands.remove(path, recursive)).await
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         match self.seen_directory(path).await? {
             Some(directory) if self.mounts.sees_all(&directory) => self.download(&directory).await,
             _ => self.record_outcome(self.commands.read_tree(path).await),
@@ -458,12 +458,13 @@ impl Sandbox for DockerSandbox {
 
     /// Unpacks with a command where the container can run one. An upload through the archive calls blocks the container
     /// until the last byte, and the source of a tree may be slow, or be the same container.
-    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         let directory = self.seen_directory(path).await?;
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));
         match seen {
             Some(directory) if !self.runs_commands().await? => {
-                write::send(&self.client, self.container(), directory.as_bytes(), tar).await
+                write::send(&self.client, self.container(), directory.as_bytes(), tar).await?;
+                Ok(Transport::Archive)
             }
             _ => self.record_outcome(self.commands.write_tree(path, tar).await),
         }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
 use futures_util::stream;
 
@@ -18,7 +19,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// # Errors
     ///
     /// Also [`ErrorKind::ToolMissing`] where the output of a command is limited: a tar stream cannot be read in ranges.
-    pub async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    pub async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         let channel = self.exec.channel();
         if channel.longest_output.is_some() {
             return Err(Error::new(
@@ -30,7 +31,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let text = !channel.binary_output;
         let exec = self.exec.as_ref();
         let stream = Stream::open(exec, script, text, &[path.as_bytes()]).await?;
-        Ok(Body::new(stream::try_unfold(stream, next)))
+        let body = Body::new(stream::try_unfold(stream, next));
+        Ok((body, command_transport(!text)))
     }
 
     /// See [`dray_sandbox::Sandbox::write_tree`]. The directory keeps its mode; what is unpacked belongs to the sandbox
@@ -39,7 +41,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// # Errors
     ///
     /// Also [`ErrorKind::ToolMissing`] where the channel has no stdin, or cannot end it.
-    pub async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    pub async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         let channel = self.exec.channel();
         if !channel.input || !channel.input_end {
             return Err(Error::new(
@@ -56,7 +58,17 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let script = include_str!("script/tar_in.sh");
         let arguments = [path.as_bytes(), coding];
         let reply = self.run_script(script, &arguments, Some(body));
-        input.guard(reply).await?.check("text")
+        input.guard(reply).await?.check("text")?;
+        Ok(command_transport(channel.binary_input))
+    }
+}
+
+/// The transport of a command whose bytes are raw (`binary`) or text.
+const fn command_transport(binary: bool) -> Transport {
+    if binary {
+        Transport::ExecRaw
+    } else {
+        Transport::ExecBase64
     }
 }
 

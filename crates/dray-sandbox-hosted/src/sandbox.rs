@@ -210,7 +210,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         self.commands.remove(path, recursive).await
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         if P::HAS_LONG_OUTPUT {
             return self.commands.read_tree(path).await;
         }

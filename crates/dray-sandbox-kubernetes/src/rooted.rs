@@ -257,12 +257,12 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         self.files.remove(&path, recursive).await
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         let path = self.existing(path).await?;
         self.files.read_tree(&path).await
     }
 
-    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         let path = self.existing(path).await?;
         self.files.write_tree(&path, tar).await
     }

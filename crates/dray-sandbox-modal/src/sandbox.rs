@@ -290,11 +290,11 @@ impl Sandbox for ModalSandbox {
         removed
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         self.files.read_tree(path).await
     }
 
-    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         self.files.write_tree(path, tar).await
     }
 

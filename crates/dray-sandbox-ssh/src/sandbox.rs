@@ -288,11 +288,11 @@ impl Sandbox for SshSandbox {
         self.exec().await?.remove(path, recursive).await
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         self.exec().await?.read_tree(path).await
     }
 
-    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         self.link.background_work().settle().await;
         let exec = self.exec().await?;
         let home = exec.probe().await?.home;

@@ -34,7 +34,7 @@ use bytes::Bytes;
 pub use entries::TarEntries;
 pub use reader::Reader;
 pub use report::{Report, SkipReason, SkippedMember};
-pub use walk::Walk;
+pub use walk::{Walk, WalkTransport};
 pub use writer::{Owner, tar};
 pub use zip::zip;
 

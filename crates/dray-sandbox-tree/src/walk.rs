@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,12 +10,28 @@ use bytes::Bytes;
 use dray_sandbox::backend::{Follow, Read, Sandbox};
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::metadata::{Entry, FileKind};
+use dray_sandbox::metadata::{Entry, FileKind, Transport};
 use dray_sandbox::path::SandboxPath;
 use tokio::time::timeout;
 
 use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
+
+/// The transport of a walk: of those that carried files, the last in the order of [`Transport`]. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct WalkTransport(Arc<Mutex<Option<Transport>>>);
+
+impl WalkTransport {
+    /// The transport until now; `None` before the first file.
+    pub fn get(&self) -> Option<Transport> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, transport: Transport) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = (*last).max(Some(transport));
+    }
+}
 
 /// Members of a directory that is walked.
 pub struct Walk {
@@ -26,6 +42,7 @@ pub struct Walk {
     filter: Filter,
     unique: UniqueNames,
     report: Report,
+    transport: WalkTransport,
     waiting: VecDeque<Entry>,
     body: Option<Body>,
     total: u64,
@@ -69,6 +86,7 @@ impl Walk {
             filter: Box::new(|_| true),
             unique: UniqueNames::default(),
             report: Report::default(),
+            transport: WalkTransport::default(),
             waiting: listing.entries.into(),
             body: None,
             total: 0,
@@ -88,6 +106,11 @@ impl Walk {
     pub fn filtered(mut self, filter: Filter) -> Self {
         self.filter = filter;
         self
+    }
+
+    /// The transport that carries the files, known when they have been read.
+    pub fn transport(&self) -> WalkTransport {
+        self.transport.clone()
     }
 
     async fn member(&mut self, entry: Entry) -> Result<Option<Member>, Error> {
@@ -171,7 +194,10 @@ impl Walk {
             offset: 0,
         };
         match within(self.response_timeout, self.sandbox.read(read)).await {
-            Ok(body) => self.body = Some(body.exactly(file.size)),
+            Ok(body) => {
+                self.transport.record(transport);
+                self.body = Some(body.exactly(file.size));
+            }
             Err(error) => return unreadable(error),
         }
         Ok(Ok(file.size))

@@ -253,12 +253,13 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Removes a file, or with `recursive` a directory and what is in it. A link is removed, not followed.
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error>;
 
-    /// Reads a directory as a tar stream that is made in the sandbox; its content is untrusted (sandbox-transfer 13).
+    /// Reads a directory as a tar stream that is made in the sandbox, over the returned transport. Its content is
+    /// untrusted (sandbox-transfer 13).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::ToolMissing`] where no program can make one; the caller then walks the directory.
-    async fn read_tree(&self, _path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, _path: &SandboxPath) -> Result<(Body, Transport), Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
             "this sandbox has no tar stream",
@@ -266,12 +267,12 @@ pub trait Sandbox: Debug + Send + Sync {
     }
 
     /// Unpacks a plain tar that `dray-sandbox-tree` made (regular files and directories only) into an existing
-    /// directory.
+    /// directory, and returns the transport that carried it.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::ToolMissing`] where no program can unpack; the caller then puts file by file.
-    async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<Transport, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
             "this sandbox has no tar stream",

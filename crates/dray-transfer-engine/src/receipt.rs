@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Receipt {
-    /// The transport that moved the bytes; after a failure the last one that was tried. `None` when nothing was moved.
+    /// The transport that moved the bytes; after a failure the last one that was tried. Of a directory that moved file
+    /// by file, the last in the order of [`Transport`]. `None` when nothing was moved, and when unpacking failed.
     pub transport: Option<Transport>,
     /// Copies that were begun or continued. 0 when the file was there already or was refused before the first byte.
     pub attempts: u32,
@@ -21,7 +22,7 @@ pub struct Receipt {
     /// Digest of the file; `None` unless the transfer succeeded.
     #[serde(with = "hexadecimal")]
     pub sha256: Option<Sha256Digest>,
-    /// The evidence that both sides are equal; `None` unless the transfer succeeded.
+    /// The evidence that both sides are equal; `None` unless the transfer succeeded, and for a tar without files.
     pub integrity: Option<Integrity>,
     /// Whether readers in the sandbox could never see a partial file. Set only by a put that wrote a file; `None` also
     /// when the response to its rename was lost.

@@ -29,7 +29,9 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_tree::{self as tree, Filter, Members, Owner, Reader, SkipReason, Walk};
+use dray_sandbox_tree::{
+    self as tree, Filter, Members, Owner, Reader, SkipReason, Walk, WalkTransport,
+};
 use screen::{ScreenTally, ScreenedMembers};
 
 /// Options of a get of a directory.
@@ -179,7 +181,7 @@ impl GetOperation<'_> {
         engine.extend_lifetime(self.options.limits.total).await;
         self.receipt.attempts += 1;
         let tally = ScreenTally::default();
-        let members = self.members(&directory.real_path).await?;
+        let (members, walk_transport) = self.members(&directory.real_path).await?;
         let members =
             ScreenedMembers::new(members, self.screen(&directory.real_path), tally.clone());
         let skipped = members.report();
@@ -204,6 +206,9 @@ impl GetOperation<'_> {
         };
         let outcome = copy(body, &mut copied, self.sink, limits, self.progress).await;
         self.receipt.bytes = copied.bytes;
+        if let Some(transport) = walk_transport {
+            self.receipt.transport = transport.get();
+        }
         outcome?;
         let (size, sha256) = (copied.bytes, copied.sha256());
         self.sink
@@ -233,23 +238,25 @@ impl GetOperation<'_> {
             .any(|skipped| skipped.reason == SkipReason::TooLarge)
     }
 
-    /// Opens the members of the directory, from a tar or by walking.
+    /// Opens the members of the directory, from a tar or by walking. The transport of a walk is known at its end.
     async fn members(
         &mut self,
         directory: &SandboxPath,
-    ) -> Result<Box<dyn Members>, TransferError> {
+    ) -> Result<(Box<dyn Members>, Option<WalkTransport>), TransferError> {
         let engine = self.engine;
         let limits = self.options.limits;
         let filter = self.screen(directory).into_filter();
-        self.receipt.transport = engine.sandbox.transports(directory).first().copied();
+        self.receipt.transport = None;
         if !self.walk {
             match engine
                 .with_response_timeout(engine.sandbox.read_tree(directory))
                 .await
             {
-                Ok(tar) => {
+                Ok((tar, transport)) => {
+                    self.receipt.transport = Some(transport);
                     let tar = with_idle_timeout(tar, engine, directory);
-                    return Ok(Box::new(Reader::new(tar, limits).filtered(filter)));
+                    let members = Reader::new(tar, limits).filtered(filter);
+                    return Ok((Box::new(members), None));
                 }
                 Err(error) if needs_walk(error.kind()) => self.walk = true,
                 Err(error) => return Err(error.into()),
@@ -259,7 +266,8 @@ impl GetOperation<'_> {
         let walk = Walk::open(sandbox, directory.clone(), limits);
         let walk = engine.with_response_timeout(walk).await?;
         let walk = walk.with_response_timeout(engine.options.response_timeout);
-        Ok(Box::new(walk.filtered(filter)))
+        let transport = walk.transport();
+        Ok((Box::new(walk.filtered(filter)), Some(transport)))
     }
 
     fn screen(&self, directory: &SandboxPath) -> MemberScreen {

@@ -274,17 +274,17 @@ impl Sandbox for Fake {
         lose_response(&fault)
     }
 
-    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+    async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
         let fault = self.call(Call::ReadTree, Some(path)).await?;
         if !self.state().features.tars {
             return Err(Error::new(ErrorKind::ToolMissing, "no tar"));
         }
         let walk = Walk::open(Arc::new(self.clone()), path.clone(), Limits::default()).await?;
         let tar = tree::tar(walk, Owner::default());
-        Ok(streams::faulty(self, tar, fault))
+        Ok((streams::faulty(self, tar, fault), Transport::ExecRaw))
     }
 
-    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<Transport, Error> {
         let fault = self.call(Call::WriteTree, Some(path)).await?;
         if !self.state().features.tars {
             return Err(Error::new(ErrorKind::ToolMissing, "no tar"));
@@ -303,7 +303,7 @@ impl Sandbox for Fake {
             };
             self.state().insert(member_path, kind, content);
         }
-        lose_response(&fault)
+        lose_response(&fault).map(|()| Transport::ExecRaw)
     }
 
     async fn execute(&self, _request: CommandRequest) -> Result<SandboxCommand, Error> {

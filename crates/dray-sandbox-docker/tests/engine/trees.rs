@@ -1,14 +1,15 @@
 //! Tests of whole directories.
 
-use dray_sandbox::{Body, ErrorKind};
+use dray_sandbox::{Body, ErrorKind, Transport};
 use dray_sandbox_tree::{self as tree, Limits, Owner, Reader};
 use dray_testkit::docker::ContainerOptions;
 
 use super::fixture::{ContainerFixture, kind, path};
 
-async fn tar(fixture: &ContainerFixture, at: &str) -> Vec<u8> {
-    let body = fixture.sandbox.read_tree(&path(at)).await.unwrap();
-    body.read_all(10 << 20).await.unwrap()
+/// A directory as tar, and the transport that carried it.
+async fn tar(fixture: &ContainerFixture, at: &str) -> (Vec<u8>, Transport) {
+    let (body, transport) = fixture.sandbox.read_tree(&path(at)).await.unwrap();
+    (body.read_all(10 << 20).await.unwrap(), transport)
 }
 
 /// The names that `tar` on this host lists for it.
@@ -38,7 +39,8 @@ async fn a_tree_is_written_back_under_another_name() {
     fixture.container.sh(
         "cd /workspace; mkdir -p one/deep; echo data > one/deep/file; echo long > one/$(printf '%0150d' 0); echo x > one/run; chmod 755 one/run; mkdir two; chown 1000:1000 two",
     );
-    let packed = tar(&fixture, "/workspace/one").await;
+    let (packed, transport) = tar(&fixture, "/workspace/one").await;
+    assert_eq!(transport, Transport::Archive);
     let long = "0".repeat(150);
     assert_eq!(names(&packed), [&long, "deep", "deep/file", "run"]);
     for stopped in [false, true] {
@@ -52,11 +54,14 @@ async fn a_tree_is_written_back_under_another_name() {
             gid: 1000,
         };
         let body = tree::tar(Reader::new(packed, Limits::default()), owner);
-        fixture
-            .sandbox
-            .write_tree(&path("/workspace/two"), body)
-            .await
-            .unwrap();
+        let two = path("/workspace/two");
+        let written = fixture.sandbox.write_tree(&two, body).await.unwrap();
+        let expected = if stopped {
+            Transport::Archive
+        } else {
+            Transport::ExecRaw
+        };
+        assert_eq!(written, expected);
         fixture.container.start();
         let output = fixture
             .container
@@ -80,7 +85,8 @@ async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
     fixture
         .container
         .sh("cd /workspace; echo a > file; echo b > memory/file");
-    let packed = tar(&fixture, "/workspace").await;
+    let (packed, transport) = tar(&fixture, "/workspace").await;
+    assert_eq!(transport, Transport::ExecRaw);
     assert_eq!(names(&packed), ["file", "memory", "memory/file"]);
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use dray_sandbox::error::ErrorKind;
+use dray_sandbox::metadata::Transport;
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
@@ -20,11 +21,18 @@ async fn a_directory_is_read_as_tar_and_written_from_tar() {
         let fixture = ExecFixture::new(tools, form);
         fixture.sh(MAKE_TREE);
         let files = fixture.files();
-        let tar = files.read_tree(&fixture.path("t")).await.unwrap();
+        let transport = if form == ChannelForm::Text {
+            Transport::ExecBase64
+        } else {
+            Transport::ExecRaw
+        };
+        let (tar, read_over) = files.read_tree(&fixture.path("t")).await.unwrap();
+        assert_eq!(read_over, transport, "{tools:?} {form:?}");
         let tar = tar.read_all(1 << 20).await.unwrap();
         fixture.sh("mkdir in; chmod 700 in; rm -rf t/same t/link");
         let body = super::fixture::body(&tar);
-        files.write_tree(&fixture.path("in"), body).await.unwrap();
+        let written = files.write_tree(&fixture.path("in"), body).await;
+        assert_eq!(written.unwrap(), transport, "{tools:?} {form:?}");
         assert_eq!(
             fixture.sh("cat in/one in/d/*"),
             "onetwo",
@@ -40,7 +48,7 @@ async fn a_directory_is_read_as_tar_and_written_from_tar() {
 async fn hard_links_are_read_as_files_if_tar_supports_that() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     fixture.sh(MAKE_TREE);
-    let tar = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
+    let (tar, _) = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
     std::fs::write(
         fixture.work().join("t.tar"),
         tar.read_all(1 << 20).await.unwrap(),
@@ -97,13 +105,8 @@ async fn a_tar_that_fails_in_the_middle_is_a_failure() {
         let fixture = ExecFixture::new(ToolSet::Dash, form).with_fake("tar", fails);
         fixture.sh("mkdir t");
         let files = fixture.files();
-        let error = files
-            .read_tree(&fixture.path("t"))
-            .await
-            .unwrap()
-            .read_all(1 << 20)
-            .await
-            .unwrap_err();
+        let (tar, _) = files.read_tree(&fixture.path("t")).await.unwrap();
+        let error = tar.read_all(1 << 20).await.unwrap_err();
         if form == ChannelForm::Pipe {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         }

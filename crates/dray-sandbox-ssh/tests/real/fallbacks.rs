@@ -81,7 +81,8 @@ async fn a_tree_is_read_and_written_as_tar_but_never_into_a_home_directory() {
     let sandbox = host.open().await;
     std::fs::create_dir(host.session().join("from")).unwrap();
     std::fs::write(host.session().join("from/a"), "text").unwrap();
-    let tar = sandbox.read_tree(&host.path("from")).await.unwrap();
+    let (tar, transport) = sandbox.read_tree(&host.path("from")).await.unwrap();
+    assert_eq!(transport, Transport::ExecRaw);
     let tar = tar.read_all(1 << 20).await.unwrap();
     assert!(tar.windows(4).any(|part| part == b"text"));
     let before = std::fs::metadata(host.server.home()).unwrap();
@@ -99,10 +100,11 @@ async fn a_tree_is_read_and_written_as_tar_but_never_into_a_home_directory() {
     let after = std::fs::metadata(host.server.home()).unwrap();
     assert_eq!(after.permissions(), before.permissions());
     std::fs::create_dir(host.session().join("to")).unwrap();
-    sandbox
+    let written = sandbox
         .write_tree(&host.path("to"), dray_sandbox::Body::from_bytes(tar))
         .await
         .unwrap();
+    assert_eq!(written, Transport::ExecRaw);
     let unpacked = std::fs::read(host.session().join("to/a"));
     assert_eq!(unpacked.unwrap(), b"text");
 }

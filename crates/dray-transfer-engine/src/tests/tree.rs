@@ -81,6 +81,12 @@ async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
         // Neither digests nor times of the files are compared, so the receipt must not claim them.
         assert_eq!(report.receipt.integrity, Some(Integrity::Sizes));
         assert_eq!((report.skipped.count(), report.receipt.attempts), (0, 1));
+        let transport = if tars {
+            Transport::ExecRaw
+        } else {
+            Transport::Files
+        };
+        assert_eq!(report.receipt.transport, Some(transport));
         assert_eq!(files(sink.bytes).await, expected_entries());
     }
 }
@@ -244,13 +250,41 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
             (receipt.bytes, receipt.atomic),
             (tar.len() as u64, Some(false))
         );
-        let integrity = if tars {
-            Integrity::SizeMtime
+        let (integrity, transport) = if tars {
+            (Integrity::SizeMtime, Transport::ExecRaw)
         } else {
-            Integrity::Sha256After
+            (Integrity::Sha256After, Transport::Files)
         };
         assert_eq!(receipt.integrity, Some(integrity));
-        assert_eq!(receipt.transport, Some(Transport::Files));
+        assert_eq!(receipt.transport, Some(transport));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_malformed_tar_leaves_the_transport_of_the_walk_in_the_receipt() {
+    let fixture = fixture();
+    fixture
+        .fake
+        .script(Call::ReadTree, [Fault::Break(3000, ErrorKind::Protocol)]);
+    let (got, _) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+    assert_eq!(got.unwrap().receipt.transport, Some(Transport::Files));
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_without_files_has_no_proof() {
+    for tars in [true, false] {
+        let fake = Fake::new();
+        fake.directory("/work/out");
+        fake.directory("/work/out/sub");
+        fake.directory("/work/in");
+        fake.tars(tars);
+        let fixture = EngineFixture::new(fake);
+        let (_, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+        let put = put(&fixture, "/work/in", sink.bytes).await.unwrap();
+        assert!(fixture.work().contains(&"in/sub".to_owned()));
+        assert_eq!((put.files, put.receipt.integrity), (0, None));
+        let transport = tars.then_some(Transport::ExecRaw);
+        assert_eq!(put.receipt.transport, transport);
     }
 }
 

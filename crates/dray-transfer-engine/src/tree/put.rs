@@ -196,7 +196,7 @@ impl PutOperation<'_> {
         let recorded = RecordedMembers::new(self.members(&directory).await?);
         let (skipped, notes) = (recorded.report(), Arc::clone(&recorded.notes));
         self.receipt.attempts += 1;
-        self.receipt.transport = engine.sandbox.transports(&directory).first().copied();
+        self.receipt.transport = None;
         let tar: Body = tree::tar(recorded, owner);
         let writing = engine.sandbox.write_tree(&directory, tar);
         // The time limit depends on the size of the tar, because the sandbox reports no progress while it unpacks.
@@ -207,9 +207,11 @@ impl PutOperation<'_> {
             return Err(TransferError::host(error));
         }
         let timed_out = |_| Err(Error::new(ErrorKind::Timeout, "unpacking took too long"));
-        written.unwrap_or_else(timed_out)?;
+        let transport = written.unwrap_or_else(timed_out)?;
+        self.receipt.transport = Some(transport);
         self.check_sizes(&directory, &notes.files).await?;
-        self.receipt.integrity = Some(Integrity::SizeMtime);
+        // A tar without files proves nothing.
+        self.receipt.integrity = (!notes.files.is_empty()).then_some(Integrity::SizeMtime);
         self.finish(directory, notes.files.len() as u64, skipped)
             .await
     }
@@ -267,7 +269,8 @@ impl PutOperation<'_> {
         let directory = self.resolved().await?;
         let mut members = self.members(&directory).await?;
         let mut files = 0;
-        let mut integrity = Integrity::Sha256;
+        let mut integrity = None;
+        self.receipt.transport = None;
         while let Some(member) = members.next().await.map_err(TransferError::host)? {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
@@ -293,10 +296,12 @@ impl PutOperation<'_> {
                 }
                 Err(failure) => return Err(failure),
             };
-            integrity = integrity.min(put.receipt.integrity.unwrap_or(Integrity::SizeMtime));
+            // The weakest proof of a file is that of the directory.
+            let proof = put.receipt.integrity.unwrap_or(Integrity::SizeMtime);
+            integrity = Some(integrity.map_or(proof, |weakest: Integrity| weakest.min(proof)));
             files += 1;
         }
-        self.receipt.integrity = Some(integrity.min(Integrity::Sha256After));
+        self.receipt.integrity = integrity;
         let skipped = members.report();
         self.finish(directory, files, skipped).await
     }
@@ -326,7 +331,7 @@ impl PutOperation<'_> {
         match Box::pin(put).await {
             Ok(put) => {
                 self.receipt.attempts += put.receipt.attempts;
-                self.receipt.transport = put.receipt.transport.or(self.receipt.transport);
+                self.receipt.transport = self.receipt.transport.max(put.receipt.transport);
                 Ok(put)
             }
             Err(failed) => {

@@ -397,9 +397,18 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
         more => format!(", {more} tries"),
     };
     let resumed = if receipt.resumed { ", resumed" } else { "" };
+    // A file that was there already has no transport, and a tar without files has no proof.
+    let transport = match receipt.transport.as_str() {
+        "" => "no transfer",
+        transport => transport,
+    };
+    let integrity = match receipt.integrity.as_str() {
+        "" => "none",
+        integrity => integrity,
+    };
     format!(
-        "  ({} in {} ms, integrity {}{tries}{resumed})",
-        receipt.transport, receipt.milliseconds, receipt.integrity
+        "  ({transport} in {} ms, integrity {integrity}{tries}{resumed})",
+        receipt.milliseconds
     )
 }
 
