@@ -30,6 +30,7 @@ mod handles;
 mod hostile;
 mod names;
 mod partial;
+mod proof;
 mod renames;
 mod stats;
 mod streams;
@@ -188,6 +189,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     trees::a_tree_does_not_go_through_a_link,
     engine::a_file_comes_out_with_its_proof,
     engine::a_file_goes_in_with_its_proof,
+    proof::a_large_file_comes_out_with_its_proof,
     engine::a_put_that_fails_leaves_nothing,
     engine::a_file_rewritten_during_a_read_is_never_torn,
     views::a_range_is_that_part_of_the_file,

@@ -6,12 +6,13 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
 /// Cases of many mebibytes. Over channels with small limits these would take hundreds of commands, so they run over the
 /// others; `channels` tests how files are split into chunks and ranges.
-const BULK_CASES: [&str; 7] = [
+const BULK_CASES: [&str; 8] = [
     "five_mebibytes_come_back_by_every_transport",
     "a_file_that_shrinks_is_never_read_short_without_an_error",
     "a_file_that_grows_is_cut_or_refused",
     "a_file_that_is_rewritten_keeps_its_length",
     "a_file_that_is_removed_is_whole_or_refused",
+    "a_large_file_comes_out_with_its_proof",
     "a_range_is_that_part_of_the_file",
     "a_view_of_a_file_that_changed_breaks_off",
 ];
