@@ -66,7 +66,37 @@ mod hexadecimal {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn one_page_explains_every_word_of_integrity_and_the_pages_of_backends_link_to_it() {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backends");
+        let page = std::fs::read_to_string(pages.join("transfers.md")).unwrap();
+        let (_, table) = page.split_once("\n## Integrity\n").unwrap();
+        let (table, _) = table.split_once("\n## ").unwrap();
+        for integrity in [
+            Integrity::Sizes,
+            Integrity::SizeMtime,
+            Integrity::Weak,
+            Integrity::Sha256Beside,
+            Integrity::Sha256After,
+            Integrity::Sha256,
+        ] {
+            let word = integrity.as_str();
+            assert!(table.contains(&format!("| `{word}`: ")), "{word}");
+        }
+        for entry in std::fs::read_dir(pages).unwrap() {
+            let path = entry.unwrap().path();
+            let links = |page: &str| page.contains("transfers.md#integrity");
+            assert!(
+                path.ends_with("transfers.md") || links(&std::fs::read_to_string(&path).unwrap()),
+                "{}",
+                path.display()
+            );
+        }
+    }
 
     #[test]
     fn r_14_a_receipt_reads_back_with_the_names_of_the_wire() {
