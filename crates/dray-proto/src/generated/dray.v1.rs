@@ -1171,6 +1171,10 @@ pub struct GetSandboxFileRequest {
     /// Most bytes; 0 means the operator's limit, which is also the most.
     #[prost(uint64, tag = "3")]
     pub max_bytes: u64,
+    /// Whether only an agent reads the file. Then a private key in its text is reported, not refused, where `content` of
+    /// the policy is `block_keys`.
+    #[prost(bool, tag = "4")]
+    pub for_reading: bool,
 }
 impl ::prost::Name for GetSandboxFileRequest {
 const NAME: &'static str = "GetSandboxFileRequest";

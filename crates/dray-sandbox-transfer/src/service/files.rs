@@ -1,5 +1,6 @@
 //! Calls that concern files.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use dray_bus::Meta;
@@ -151,8 +152,13 @@ impl SandboxTransfer {
         let max_bytes = opened.settings.max_bytes(body.max_bytes);
         let owner = self.owner(meta, work_until);
         let mut sink = StoreSink::new(&self.store, &owner, None);
+        let policy = if body.for_reading {
+            Cow::Owned(opened.policy.clone().for_reading())
+        } else {
+            Cow::Borrowed(&opened.policy)
+        };
         let options = GetOptions {
-            policy: &opened.policy,
+            policy: &policy,
             max_bytes,
         };
         let copied = opened
