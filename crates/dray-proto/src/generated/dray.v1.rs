@@ -1245,6 +1245,10 @@ pub struct TransferReceipt {
     /// Final path in the sandbox; puts only.
     #[prost(bytes = "vec", tag = "14")]
     pub path: ::prost::alloc::vec::Vec<u8>,
+    /// What the scan of text that left the sandbox found, where policy lets it pass with a warning: `private_key`, or
+    /// `token:` with the issuer, as in `token:GitHub`; of a directory the first finding. Empty for none.
+    #[prost(string, tag = "15")]
+    pub content_warning: ::prost::alloc::string::String,
 }
 impl ::prost::Name for TransferReceipt {
 const NAME: &'static str = "TransferReceipt";
@@ -3079,6 +3083,9 @@ pub struct DeliveryAudit {
     /// The first rule with the outcome `report` that would have refused it; empty for none.
     #[prost(string, tag = "17")]
     pub reported_by: ::prost::alloc::string::String,
+    /// Outbound, what was found in the file's text, as `TransferReceipt.content_warning`; empty for none.
+    #[prost(string, tag = "18")]
+    pub content_warning: ::prost::alloc::string::String,
 }
 impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";

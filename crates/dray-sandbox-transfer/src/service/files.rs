@@ -171,15 +171,12 @@ impl SandboxTransfer {
         })?;
         let mut entry = wire::metadata(&copied.metadata);
         entry.sha256 = wire::digest(copied.sha256);
+        let handle = opened.engine.handle();
+        let receipt = wire::receipt(&copied.receipt, "get", &meta.operation, handle);
         Ok(v1::SandboxFile {
             entry: Some(entry),
             claim: Some(claim.into()),
-            receipt: Some(wire::receipt(
-                &copied.receipt,
-                "get",
-                &meta.operation,
-                opened.engine.handle(),
-            )),
+            receipt: Some(wire::with_warning(receipt, copied.warning)),
             content_warning: copied
                 .warning
                 .map_or_else(String::new, |_| "warn".to_owned()),

@@ -49,6 +49,31 @@ async fn a_private_key_in_text_reaches_an_agent_that_reads_it_and_no_people() {
     };
     let file = fixture.ask(&request).await.unwrap();
     assert_eq!(file.content_warning, "warn");
+    assert_eq!(file.receipt.unwrap().content_warning, "private_key");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_token_in_text_stands_in_the_receipt_of_the_file_and_of_its_directory() {
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
+    std::fs::create_dir(path.join("d")).unwrap();
+    let token = format!("token: ghp_{}\n", "x1".repeat(20));
+    std::fs::write(path.join("d/notes.txt"), token).unwrap();
+    std::fs::write(path.join("d/plain.txt"), "nothing\n").unwrap();
+    let warning = async |name: &str| {
+        let file = fixture.ask(&get(address(&sandbox), name)).await.unwrap();
+        file.receipt.unwrap().content_warning
+    };
+    assert_eq!(warning("d/notes.txt").await, "token:GitHub");
+    assert_eq!(warning("d/plain.txt").await, "");
+    let tree = v1::GetSandboxTreeRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"d".to_vec(),
+        ..v1::GetSandboxTreeRequest::default()
+    };
+    let tree = fixture.ask(&tree).await.unwrap();
+    assert_eq!(tree.receipt.unwrap().content_warning, "token:GitHub");
     fixture.end().await;
 }
 

@@ -387,6 +387,7 @@ pub(crate) fn receipt_json(receipt: &v1::TransferReceipt) -> Value {
         "resumed": receipt.resumed,
         "milliseconds": receipt.milliseconds,
         "error": receipt.error,
+        "content_warning": receipt.content_warning,
     })
 }
 
@@ -397,10 +398,17 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
         more => format!(", {more} tries"),
     };
     let resumed = if receipt.resumed { ", resumed" } else { "" };
+    let warning = content_remark(receipt).map_or_else(String::new, |remark| format!(", {remark}"));
     format!(
-        "  ({} in {} ms, integrity {}{tries}{resumed})",
+        "  ({} in {} ms, integrity {}{tries}{resumed}{warning})",
         receipt.transport, receipt.milliseconds, receipt.integrity
     )
+}
+
+/// A remark on a secret in the text that was copied; `None` for none.
+pub(crate) fn content_remark(receipt: &v1::TransferReceipt) -> Option<String> {
+    let finding = name::shown_text(&receipt.content_warning, 64);
+    (!finding.is_empty()).then(|| format!("contains a secret ({finding})"))
 }
 
 /// Prints where a file is now.
