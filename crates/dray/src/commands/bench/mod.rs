@@ -9,7 +9,7 @@ mod copies;
 mod pair;
 mod plot;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use dray_types::ByteSize;
 use serde_json::{Value, json};
 
 use self::copies::{CopyPeer, CopyTask, MeasuredSandbox, control_sockets, exit_call};
-use self::pair::{CallsOfRuns, PairTimes, ProgramCall, millis, time_call, time_pair};
+use self::pair::{CallsOfRuns, PairTimes, ProgramCall, check_output, millis, time_call, time_pair};
 use crate::cli::{BenchArgs, GlobalOptions};
 use crate::context;
 use crate::interruption::{self, CleanupHold, StagingDirectory};
@@ -201,12 +201,17 @@ impl<'a> BenchSession<'a> {
             let path = document.clone().into_os_string();
             let ours = self.calls(&[], {
                 let path = path.clone();
-                move |_| vec!["read".into(), "--".into(), path.clone()]
+                move |_| reading_words(&path)
             });
             let peer = CopyPeer::plain("markitdown", &["markitdown"]);
             let program = peer.clone();
             let theirs: CallsOfRuns = Box::new(move |_| program.call([path.clone()]));
             let name = document.display().to_string();
+            if let Err(reason) = check_output(&ours(0)).await {
+                // Time without a text would not be the time of the same task.
+                self.push_row(&mut group, name, Some(&peer), PairTimes::failed(reason));
+                continue;
+            }
             self.add_row(&mut group, name, Some(&peer), &ours, Some(&theirs))
                 .await;
         }
@@ -247,10 +252,22 @@ impl<'a> BenchSession<'a> {
         ours: &CallsOfRuns,
         theirs: Option<&CallsOfRuns>,
     ) {
+        let times = time_pair(self.bench.runs, ours, theirs).await;
+        self.push_row(group, name, peer, times);
+    }
+
+    /// Prints a row and adds it to its group.
+    fn push_row(
+        &self,
+        group: &mut BenchGroup,
+        name: String,
+        peer: Option<&CopyPeer>,
+        times: PairTimes,
+    ) {
         let row = BenchRow {
             name,
             peer: peer.map_or("", |peer| peer.name),
-            times: time_pair(self.bench.runs, ours, theirs).await,
+            times,
         };
         let line = if self.as_json {
             row.to_json(&group.title).to_string()
@@ -345,6 +362,13 @@ impl BenchRow {
     }
 }
 
+/// Arguments that read a document completely. Without `--markdown` a long document becomes an excerpt, or a summary by
+/// a model.
+fn reading_words(document: &OsStr) -> Vec<OsString> {
+    let words = ["read", "--markdown", "--"].into_iter().map(OsString::from);
+    words.chain([document.to_owned()]).collect()
+}
+
 /// Calls of the other program for a task; `None` without one.
 fn task_calls(
     task: &Rc<CopyTask>,
@@ -403,4 +427,15 @@ fn write_source(path: &Path, size: ByteSize) -> std::io::Result<()> {
         remaining -= count as u64;
     }
     std::io::Write::flush(&mut file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_read_completely_as_by_the_other_program() {
+        let words = reading_words(OsStr::new("-report.pdf"));
+        assert_eq!(words, ["read", "--markdown", "--", "-report.pdf"]);
+    }
 }
