@@ -320,3 +320,22 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
         "error_message": error_message,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_reads_that_a_sent_file_contains_a_token() {
+        let file = v1::DeliveredFile {
+            transfer: Some(v1::TransferReceipt {
+                content_warning: "token:GitHub".to_owned(),
+                ..v1::TransferReceipt::default()
+            }),
+            ..v1::DeliveredFile::default()
+        };
+        assert_eq!(file_json(&file)["content_warning"], "token:GitHub");
+        let plain = v1::DeliveredFile::default();
+        assert_eq!(file_json(&plain)["content_warning"], "");
+    }
+}
