@@ -19,8 +19,8 @@ use anyhow::Context as _;
 
 /// Sizes in bytes and rounds.
 const SIZES_AND_ROUNDS: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (250_000_000, 5)];
-/// Most private memory of one command, in bytes.
-const MAX_PRIVATE_BYTES: u64 = 24 << 20;
+/// Most private memory of one command, in bytes, as `docs/decisions/transfer-memory.md` has it.
+const MAX_PRIVATE_BYTES: u64 = 12 << 20;
 
 /// How the integrity of a large file is verified.
 #[derive(Clone, Copy, Debug)]
@@ -108,4 +108,19 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
 fn wait_until_settled() {
     // Size and times prove that a file is unchanged only if it had not changed for a while before.
     std::thread::sleep(std::time::Duration::from_secs(3));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MAX_PRIVATE_BYTES;
+
+    #[test]
+    fn the_limit_for_private_memory_is_that_of_the_decision() {
+        let decision = include_str!("../../docs/decisions/transfer-memory.md");
+        let sentence = format!(
+            "The target holds for anonymous memory: at most {} MiB for any size of file.",
+            MAX_PRIVATE_BYTES >> 20
+        );
+        assert!(decision.contains(&sentence), "{sentence}");
+    }
 }

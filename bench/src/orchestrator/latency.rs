@@ -86,12 +86,23 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The orchestrator makes these three calls within its turn; here they are made one after the other without it.
-        let first_call = fixture.run_turn(&direct, &question).await?.whole;
-        let tool = fixture.call().await?;
-        let final_call = fixture.run_turn(&direct, &after).await?.whole;
-        let turn = fixture.run_turn(&ours, &through).await?.whole;
+        let alone = async || {
+            let first_call = fixture.run_turn(&direct, &question).await?.whole;
+            let tool = fixture.call().await?;
+            let final_call = fixture.run_turn(&direct, &after).await?.whole;
+            anyhow::Ok(first_call + tool + final_call)
+        };
+        let turn = async || anyhow::Ok(fixture.run_turn(&ours, &through).await?.whole);
+        // The order changes, as in `measure_turns`.
+        let (calls, turn) = if round % 2 == 0 {
+            let calls = alone().await?;
+            (calls, turn().await?)
+        } else {
+            let turn = turn().await?;
+            (alone().await?, turn)
+        };
         if round >= WARM_UP_ROUNDS {
-            added.push(to_millis(turn) - to_millis(first_call + tool + final_call));
+            added.push(to_millis(turn) - to_millis(calls));
         }
     }
     fixture.model.clear_requests();

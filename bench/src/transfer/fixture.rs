@@ -197,7 +197,7 @@ pub(super) async fn get_file(
     let request = v1::GetSandboxFileRequest {
         sandbox: Some(sandbox_ref(sandbox)),
         path: path.as_bytes().to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let file = call_with_retry(running, &request).await?;
     let receipt = file.receipt.unwrap_or_default();

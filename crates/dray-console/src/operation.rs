@@ -150,6 +150,7 @@ fn receipt_text(receipt: &v1::TransferReceipt) -> Markup {
         (human_size(receipt.bytes)) " via " (shown(&receipt.transport)) " in " (duration_text(receipt.milliseconds))
         ", attempts: " (receipt.attempts) ", compared by " (shown(&receipt.integrity))
         @for skipped in &receipt.skipped { ", gave up " (shown(skipped)) }
+        @if !receipt.content_warning.is_empty() { ", contains a secret: " (shown(&receipt.content_warning)) }
         @if !receipt.error.is_empty() { ", failed: " (shown(&receipt.error)) }
     }
 }

@@ -54,7 +54,7 @@ async fn copy_out(
     let request = v1::GetSandboxFileRequest {
         sandbox: Some(location.reference()),
         path: location.path.clone().into_bytes(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let copied = state.call_once(&action.meta, &request).await;
     let claim = action.finish(copied).await?.claim;

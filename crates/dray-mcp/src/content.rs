@@ -186,7 +186,7 @@ impl ContentAccess {
         let request = v1::GetSandboxFileRequest {
             sandbox: Some(self.client.sandbox()),
             path: path.as_bytes().to_vec(),
-            max_bytes: 0,
+            ..v1::GetSandboxFileRequest::default()
         };
         let file = self.client.call_once(TRANSFER_TIMEOUT, &request).await?;
         let claim = file.claim.ok_or_else(Fault::internal)?;

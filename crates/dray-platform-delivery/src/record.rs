@@ -235,6 +235,13 @@ impl FileRecord {
         }
     }
 
+    /// What the scan found in the text that left the sandbox; empty for none.
+    pub fn content_warning(&self) -> &str {
+        self.transfer
+            .as_ref()
+            .map_or("", |transfer| transfer.content_warning.as_str())
+    }
+
     /// Marks the file as rejected or failed, with the sentence of the kind and the platform's code.
     pub fn give_up(&mut self, kind: ErrorKind, code: &str) {
         self.state = FileState::given_up(kind);

@@ -32,6 +32,8 @@ struct FileOutcome<'a> {
     platform_message_id: &'a str,
     #[serde(skip_serializing_if = "String::is_empty")]
     url_expires: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    content_warning: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<FileError>,
 }
@@ -67,6 +69,7 @@ fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
             0 => String::new(),
             unix_ms => link::rfc3339_time(unix_ms),
         },
+        content_warning: file.content_warning(),
         error: file.error_kind.map(|kind| FileError {
             kind: kind.name(),
             message: named_message(file),

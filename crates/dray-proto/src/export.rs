@@ -134,6 +134,7 @@ impl Export {
                     sandbox: Some(self.sandbox),
                     path: self.path,
                     max_bytes: self.max_bytes,
+                    ..v1::GetSandboxFileRequest::default()
                 };
                 Exported::from_file(calls.copy(&entry, &request).await?)?
             }

@@ -220,7 +220,7 @@ fn name_from_configuration(configuration: &str) -> String {
 }
 
 /// Escapes a path so that `ssh` expands no tokens in it.
-fn without_tokens(path: &Path) -> OsString {
+pub(crate) fn without_tokens(path: &Path) -> OsString {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {
         bytes.push(*byte);

@@ -2,6 +2,7 @@
 //! commands where SFTP is not offered.
 //!
 //! - [`SshBackend`] finds hosts and opens them; [`Config`] has the settings.
+//! - [`ScpTarget`] has the arguments of `scp` for the same host, for comparisons.
 //! - An incarnation is the key that the host proved to have and the session directory, so a rebuilt host is another.
 //!
 //! What it does not do: it holds no password and answers no prompt.
@@ -31,6 +32,7 @@ mod master;
 mod mux;
 mod name_cache;
 mod sandbox;
+mod scp;
 mod session;
 mod sftp;
 mod shell;
@@ -38,3 +40,4 @@ mod target;
 
 pub use backend::SshBackend;
 pub use config::{Config, ConfigError, HostKeys};
+pub use scp::ScpTarget;

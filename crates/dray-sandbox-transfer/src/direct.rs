@@ -171,10 +171,11 @@ impl DirectSandbox {
         let engine = &self.opened.engine;
         let copied = engine.get(&path, &options, sink, progress, cancel).await;
         let copied = copied.map_err(|failed| self.fault(failed))?;
+        let receipt = wire::receipt(&copied.receipt, "get", &self.operation, engine.handle());
         Ok(Received {
             size: copied.size,
             sha256: wire::digest(copied.sha256),
-            receipt: wire::receipt(&copied.receipt, "get", &self.operation, engine.handle()),
+            receipt: wire::with_warning(receipt, copied.warning),
             skipped: Vec::new(),
         })
     }
@@ -202,15 +203,12 @@ impl DirectSandbox {
         let engine = &self.opened.engine;
         let copied = engine.get_tree(&path, &options, sink, &(), cancel).await;
         let copied = copied.map_err(|failed| self.opened.transfer_failed(failed))?;
+        let handle = engine.handle();
+        let receipt = wire::receipt(&copied.receipt, "get_tree", &self.operation, handle);
         Ok(Received {
             size: copied.size,
             sha256: wire::digest(copied.sha256),
-            receipt: wire::receipt(
-                &copied.receipt,
-                "get_tree",
-                &self.operation,
-                engine.handle(),
-            ),
+            receipt: wire::with_warning(receipt, copied.warning),
             skipped: lines(&copied.skipped),
         })
     }

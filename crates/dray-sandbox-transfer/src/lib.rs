@@ -45,4 +45,5 @@ pub mod files {
 }
 
 pub use config::Config;
+pub use dray_sandbox_ssh::ScpTarget;
 pub use service::SandboxTransfer;

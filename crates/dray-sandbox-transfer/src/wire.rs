@@ -4,6 +4,7 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, SandboxEntryKind};
 use dray_sandbox::{Address, Entry, FileKind, Handle, Metadata, Probe, SandboxPath};
 use dray_transfer_engine::Collision;
+use dray_transfer_engine::policy::Finding;
 use dray_transfer_engine::receipt::Receipt;
 use dray_types::{OperationId, Sha256Digest};
 
@@ -127,6 +128,18 @@ pub fn receipt(
         milliseconds: receipt.milliseconds,
         error: String::new(),
         path: Vec::new(),
+        content_warning: String::new(),
+    }
+}
+
+/// The receipt of a file or directory that left the sandbox with this warning.
+pub fn with_warning(receipt: v1::TransferReceipt, warning: Option<Finding>) -> v1::TransferReceipt {
+    v1::TransferReceipt {
+        content_warning: warning
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        ..receipt
     }
 }
 

@@ -12,6 +12,10 @@
 //! `dray-bus` (`work::process`, `work::job`, `work::supervise`, `ledger`) and `dray-platform-delivery` (`deliver`,
 //! `records`, `reconciler`) step by step. A delivery has one visible request. One tenant has all operations.
 //!
+//! The search for work that stands still is not modelled: the sweeper and the reconciler start for exactly the operation
+//! that needs them, run until they succeed, and are never killed, paused, cut off or given a wrong clock. So a run
+//! shows what they do with work that they find, and not that they find it.
+//!
 //! **Not covered**: it does not measure code, and it cannot find faults in the I/O between the decisions. The fault
 //! tests of `dray-bus` and `cargo xtask soak` do that with the real code.
 //!

@@ -1,5 +1,6 @@
 //! The command line of the simulation; `cargo xtask simulate` runs it in a release build.
 #![expect(
+    clippy::print_stderr,
     clippy::print_stdout,
     reason = "a command-line program writes to its standard streams"
 )]
@@ -35,6 +36,12 @@ struct SimulationArgs {
     json: bool,
 }
 
+/// The smallest share of deliveries that arrive, and of tool calls that are done. A run with the default faults has
+/// more than 0.9 of both; with less, a rule ends work that it should continue.
+const MIN_SUCCESS_SHARE: f64 = 0.8;
+/// Operations below which a few faults alone can reduce the share so far.
+const MIN_JUDGED_OPERATIONS: u64 = 1_000;
+
 fn main() -> ExitCode {
     let args = SimulationArgs::parse();
     let faults = if args.no_faults {
@@ -55,6 +62,18 @@ fn main() -> ExitCode {
     match serde_json::to_string_pretty(&report) {
         Ok(json) if args.json => println!("{json}"),
         _ => print!("{report}"),
+    }
+    let shares = [report.delivered_share(), report.done_share()];
+    let is_low = shares
+        .into_iter()
+        .flatten()
+        .any(|share| share < MIN_SUCCESS_SHARE);
+    if is_low && report.operations >= MIN_JUDGED_OPERATIONS {
+        eprintln!(
+            "less than {:.0} % of the deliveries or of the tool calls succeeded",
+            MIN_SUCCESS_SHARE * 100.0
+        );
+        return ExitCode::FAILURE;
     }
     if report.is_clean() {
         ExitCode::SUCCESS

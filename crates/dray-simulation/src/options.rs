@@ -107,15 +107,18 @@ pub enum BrokenRule {
     SendBeforeRecord,
     /// A request without a response counts as confirmed.
     BelieveLostResponse,
+    /// No response counts as a confirmation, so that every delivery whose request was answered ends as unknown.
+    AlwaysUnknown,
 }
 
 impl BrokenRule {
     /// Every rule that can be switched off.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::IgnoreRevision,
         Self::AcknowledgeFirst,
         Self::RepeatAmbiguousSend,
         Self::SendBeforeRecord,
         Self::BelieveLostResponse,
+        Self::AlwaysUnknown,
     ];
 }

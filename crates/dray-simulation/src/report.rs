@@ -151,6 +151,23 @@ impl SimulationReport {
     pub const fn is_clean(&self) -> bool {
         self.lost == 0 && self.duplicated == 0 && self.falsely_reported == 0
     }
+
+    /// The share of deliveries that were delivered, among those that ended; `None` without any.
+    pub fn delivered_share(&self) -> Option<f64> {
+        self.share_of("delivery ", "delivery delivered")
+    }
+
+    /// The share of tool calls that were done, among those that ended; `None` without any.
+    pub fn done_share(&self) -> Option<f64> {
+        self.share_of("tool call ", "tool call done")
+    }
+
+    fn share_of(&self, kind: &str, success: &str) -> Option<f64> {
+        let of_kind = self.ends.iter().filter(|(name, _)| name.starts_with(kind));
+        let ended: u64 = of_kind.map(|(_, count)| *count).sum();
+        let succeeded = self.ends.get(success).copied().unwrap_or(0);
+        (ended > 0).then(|| float(succeeded) / float(ended))
+    }
 }
 
 fn float(count: u64) -> f64 {

@@ -29,6 +29,15 @@ fn small_run(seed: u64) -> SimulationOptions {
     }
 }
 
+/// The smallest share of deliveries that arrive in a small run, whose faults are frequent.
+const MIN_DELIVERED_SHARE: f64 = 0.5;
+
+/// Whether the report shows a broken rule.
+fn shows_fault(report: &SimulationReport) -> bool {
+    let delivered = report.delivered_share();
+    !report.is_clean() || delivered.is_none_or(|share| share < MIN_DELIVERED_SHARE)
+}
+
 fn run_broken(rule: BrokenRule) -> SimulationReport {
     let reports = (1..=4).map(|seed| {
         simulate(SimulationOptions {
@@ -38,7 +47,7 @@ fn run_broken(rule: BrokenRule) -> SimulationReport {
     });
     reports
         .into_iter()
-        .find(|report| !report.is_clean())
+        .find(shows_fault)
         .unwrap_or_else(|| panic!("{rule:?} was not noticed"))
 }
 
@@ -46,7 +55,7 @@ fn run_broken(rule: BrokenRule) -> SimulationReport {
 fn nothing_is_lost_duplicated_or_falsely_reported() {
     for seed in 1..=4 {
         let report = simulate(small_run(seed));
-        assert!(report.is_clean(), "{report}");
+        assert!(!shows_fault(&report), "{report}");
         assert_eq!(report.settled, report.operations);
         for kind in [
             "kills of a replica",
@@ -102,9 +111,30 @@ fn a_lost_response_that_counts_as_confirmed_is_noticed_as_a_false_report() {
 }
 
 #[test]
+fn deliveries_that_all_end_as_unknown_are_noticed_although_no_report_is_false() {
+    let report = run_broken(BrokenRule::AlwaysUnknown);
+    assert!(report.is_clean(), "{report}");
+    assert!(report.ends["delivery unknown"] > 0, "{report}");
+}
+
+#[test]
+fn without_faults_every_delivery_arrives_and_every_call_is_done() {
+    for seed in 1..=2 {
+        let report = simulate(SimulationOptions {
+            faults: FaultSettings::none(),
+            ..small_run(seed)
+        });
+        assert!(report.is_clean(), "{report}");
+        let ends: Vec<_> = report.ends.keys().copied().collect();
+        assert_eq!(ends, ["delivery delivered", "tool call done"], "{report}");
+        assert_eq!(report.ends.values().sum::<u64>(), report.operations);
+    }
+}
+
+#[test]
 fn every_rule_that_can_be_switched_off_is_noticed() {
     for rule in BrokenRule::ALL {
-        assert!(!run_broken(rule).is_clean());
+        assert!(shows_fault(&run_broken(rule)));
     }
 }
 

@@ -141,7 +141,7 @@ impl TicketService {
         let request = v1::GetSandboxFileRequest {
             sandbox: Some(session_sandbox(&principal.session)),
             path: path.as_bytes().to_vec(),
-            max_bytes: 0,
+            ..v1::GetSandboxFileRequest::default()
         };
         let meta = self.sandbox_meta(principal, GET_TIMEOUT);
         let file = bus.call_once(&meta, &request).await?;

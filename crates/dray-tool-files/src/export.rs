@@ -21,6 +21,8 @@ pub(super) struct CopiedFile {
     pub(super) name: String,
     /// The file's path after links were followed.
     pub(super) real_path: Vec<u8>,
+    /// What the scan found in its text, as `TransferReceipt.content_warning`; empty for none.
+    pub(super) content_warning: String,
 }
 
 /// The calls of an export, each within this time.
@@ -72,6 +74,7 @@ pub(super) async fn copy_out(
     Ok(CopiedFile {
         name: exported.claim.artifact.name.clone(),
         claim: exported.claim,
+        content_warning: exported.receipt.content_warning,
         real_path: if entry.real_path.is_empty() {
             path.to_vec()
         } else {

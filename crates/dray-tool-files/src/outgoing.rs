@@ -224,8 +224,9 @@ impl FileDelivery {
             let remaining = end.saturating_duration_since(Instant::now());
             let outcome = match copy_out(&self.scope, &self.session, path, remaining).await {
                 Ok(copied) => {
-                    let attached = self.attach_claim(&copied.claim, &copied.name, path).await;
-                    if attached.is_ok() {
+                    let mut attached = self.attach_claim(&copied.claim, &copied.name, path).await;
+                    if let Ok((_, entry)) = &mut attached {
+                        note_content_warning(entry, &copied.content_warning);
                         // Both spellings are noted: the model may use either in a `MEDIA:` tag later in the turn.
                         self.sent.note([path.clone(), copied.real_path]);
                     }
@@ -282,6 +283,13 @@ impl FileDelivery {
             entry.insert("url_expires_at_ms".to_owned(), ends.into());
         }
         Ok((attached.attachment, entry))
+    }
+}
+
+/// Adds what the scan found in the text of a file, under the name that it has in receipts.
+fn note_content_warning(entry: &mut Value, warning: &str) {
+    if let (false, Some(entry)) = (warning.is_empty(), entry.as_object_mut()) {
+        entry.insert("content_warning".to_owned(), warning.into());
     }
 }
 

@@ -348,13 +348,13 @@ impl GetOperation<'_> {
         let warning = match policy.judge(&file.real_path, copied.finding()) {
             Verdict::Pass => None,
             Verdict::Warn(finding) => Some(finding),
-            Verdict::Block(finding) => {
-                let text = format!("the content holds a secret: {finding:?}; see `content`");
-                return Err(Error::new(ErrorKind::DeniedPath, text).into());
-            }
+            Verdict::Block(finding) => return Err(finding.refusal(&file.real_path).into()),
         };
         let finished = self.sink.finish(copied.sha256(), copied.bytes).await;
         finished.map_err(TransferError::host)?;
+        if let Some(finding) = warning {
+            finding.warn(&file.real_path);
+        }
         Ok(ProvenCopy {
             partial,
             integrity,

@@ -94,6 +94,16 @@ impl Policy {
         self
     }
 
+    /// The policy for a file that an agent only reads: a private key in its text causes a warning where it would cause
+    /// a refusal before people, because the agent can read the file in its sandbox anyway.
+    #[must_use]
+    pub const fn for_reading(mut self) -> Self {
+        if matches!(self.content, ContentAction::BlockKeys) {
+            self.content = ContentAction::Warn;
+        }
+        self
+    }
+
     /// The directories beneath which paths must lie.
     pub fn roots(&self) -> &[SandboxPath] {
         &self.roots
@@ -159,12 +169,22 @@ impl Policy {
 
     /// Decides about a file in which this secret was found.
     pub fn judge(&self, path: &SandboxPath, finding: Option<Finding>) -> Verdict {
-        // A closure, because most files contain no secret, so that the patterns are rarely needed.
-        let lifted = || self.allow.iter().any(|pattern| pattern.matches(path));
-        match (finding, self.content) {
-            (Some(finding), ContentAction::Warn) if !lifted() => Verdict::Warn(finding),
-            (Some(finding), ContentAction::Block) if !lifted() => Verdict::Block(finding),
-            _ => Verdict::Pass,
+        let Some(finding) = finding else {
+            return Verdict::Pass;
+        };
+        let blocks = match self.content {
+            ContentAction::Ignore => return Verdict::Pass,
+            ContentAction::Warn => false,
+            ContentAction::BlockKeys => finding == Finding::PrivateKey,
+            ContentAction::Block => true,
+        };
+        if self.allow.iter().any(|pattern| pattern.matches(path)) {
+            return Verdict::Pass;
+        }
+        if blocks {
+            Verdict::Block(finding)
+        } else {
+            Verdict::Warn(finding)
         }
     }
 

@@ -178,11 +178,14 @@ impl Engine {
         for path in [&file.path, &file.real_path] {
             policy.check_key_file(path, head, scanner.has_private_key())?;
         }
-        if let Verdict::Block(finding) = policy.judge(&file.real_path, scanner.finish()) {
-            let text = format!("the content holds a secret: {finding:?}; see `content`");
-            return Err(Error::new(ErrorKind::DeniedPath, text));
+        let verdict = policy.judge(&file.real_path, scanner.finish());
+        if let Verdict::Block(finding) = verdict {
+            return Err(finding.refusal(&file.real_path));
         }
         self.check_still_pinned(policy, pinned).await?;
+        if let Verdict::Warn(finding) = verdict {
+            finding.warn(&file.real_path);
+        }
         Ok(content.into())
     }
 

@@ -373,6 +373,7 @@ fn delivery_audit(row: &mut EventRow, audit: &v1::DeliveryAudit) {
         audit.state
     );
     row.prove("message", audit.platform_message_id.as_str());
+    row.prove("content_warning", audit.content_warning.as_str());
     row.prove("sha256", hex_digits(&audit.sha256));
 }
 

@@ -169,6 +169,7 @@ impl ReadingContext {
             sandbox,
             path,
             max_bytes: access.limit.as_u64(),
+            for_reading: true,
         };
         let reply = self.bus.call(&access.meta, &request).await;
         let reply = reply.map_err(|error| match error {

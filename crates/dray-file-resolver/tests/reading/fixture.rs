@@ -216,6 +216,7 @@ fn got(
     request: &v1::GetSandboxFileRequest,
     table: &HashMap<String, Result<Claim, Fault>>,
 ) -> Result<v1::SandboxFile, Fault> {
+    assert!(request.for_reading, "people do not get what a model reads");
     let path = String::from_utf8(request.path.clone()).unwrap();
     let claim = table
         .get(&path)

@@ -289,6 +289,7 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
         error_code: _,
         error_kind: _,
         error_message,
+        transfer,
         // The agent knows its path, and the rest is for operators.
         path: _,
         platform_message_id: _,
@@ -297,7 +298,6 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
         url_expires_at_ms: _,
         lossy: _,
         claim: _,
-        transfer: _,
         attempts: _,
         limit: _,
         preview: _,
@@ -305,14 +305,37 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
         refused_by: _,
         reported_by: _,
     } = file;
+    let content_warning = transfer
+        .as_ref()
+        .map_or("", |transfer| transfer.content_warning.as_str());
     json!({
         "name": name,
         "size": size,
         "media_type": media_type,
+        "content_warning": content_warning,
         "sha256": digest_text(sha256),
         "state": file.file_state().name(),
         "route": file.route_name(),
         "error_kind": file.failure().map_or("", |kind| kind.name()),
         "error_message": error_message,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_reads_that_a_sent_file_contains_a_token() {
+        let file = v1::DeliveredFile {
+            transfer: Some(v1::TransferReceipt {
+                content_warning: "token:GitHub".to_owned(),
+                ..v1::TransferReceipt::default()
+            }),
+            ..v1::DeliveredFile::default()
+        };
+        assert_eq!(file_json(&file)["content_warning"], "token:GitHub");
+        let plain = v1::DeliveredFile::default();
+        assert_eq!(file_json(&plain)["content_warning"], "");
+    }
 }

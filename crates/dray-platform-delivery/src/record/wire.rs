@@ -405,5 +405,6 @@ pub(crate) fn audit_line(
         web_hosts: wire.web_hosts,
         refused_by: wire.refused_by,
         reported_by: wire.reported_by,
+        content_warning: file.content_warning().to_owned(),
     }
 }

@@ -338,6 +338,8 @@ struct SandboxState {
     files: Files,
     session: Option<v1::Session>,
     session_fault: Option<Fault>,
+    /// What the receipts of single files report about their text.
+    content_warning: String,
 }
 
 /// Fake sessions and one fake sandbox.
@@ -386,10 +388,15 @@ impl FakeSandbox {
             bus,
             &mut tasks,
             move |request: v1::GetSandboxFileRequest| {
-                let found = lock(&state).files.get(&request.path).cloned();
+                let state = lock(&state);
+                let found = state.files.get(&request.path).cloned();
                 let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
+                let receipt = claim.as_ref().map(|claim| v1::TransferReceipt {
+                    content_warning: state.content_warning.clone(),
+                    ..receipt_of(claim)
+                });
                 Ok(v1::SandboxFile {
-                    receipt: claim.as_ref().map(receipt_of),
+                    receipt,
                     claim,
                     ..v1::SandboxFile::default()
                 })
@@ -439,6 +446,11 @@ impl FakeSandbox {
         lock(&self.shared)
             .files
             .insert(path.as_bytes().to_vec(), entry);
+    }
+
+    /// Makes the receipt of every single file report this about its text.
+    pub(crate) fn warn_about_content(&self, warning: &str) {
+        warning.clone_into(&mut lock(&self.shared).content_warning);
     }
 
     /// Makes every request for this path fail.

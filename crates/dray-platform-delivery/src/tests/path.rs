@@ -109,6 +109,31 @@ pub(super) fn request(paths: &[&str]) -> v1::SendFileRequested {
 }
 
 #[tokio::test]
+async fn a_token_in_a_file_stands_in_the_receipt_the_result_and_the_audit_event() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    fixture.sandbox.warn_about_content("token:GitHub");
+    let claim = fixture.claim("notes.txt", b"ghp_...\n").await;
+    fixture.sandbox.put("/w/notes.txt", "file", Some(claim));
+    let filter = EventFilter::new("dray.audit.delivery.v1.recorded.>").from_start();
+    let mut audit = fixture.bus.events(filter).await.unwrap();
+    let _workers = QueueWorkers::start(&fixture);
+    let intake = &fixture.replica.intake;
+    intake
+        .accept(&fixture.meta("d1"), &request(&["/w/notes.txt"]))
+        .await
+        .unwrap();
+    let report = finished_record(&fixture, "d1").await;
+    assert_eq!(states(&report), [FileState::Delivered]);
+    let file = v1::DeliveredFile::from(&report.files[0]);
+    assert_eq!(file.transfer.unwrap().content_warning, "token:GitHub");
+    let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
+    assert_eq!(json["files"][0]["content_warning"], "token:GitHub");
+    let line: v1::DeliveryAudit = audit.next().await.unwrap().decode().unwrap();
+    assert_eq!(line.content_warning, "token:GitHub");
+}
+
+#[tokio::test]
 async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
@@ -139,6 +164,9 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
     assert_eq!(json["files"][0]["path"], "/w/report.csv");
     assert_eq!(json["files"][0]["state"], "delivered");
+
+    // Without a finding the result says nothing about the content.
+    assert!(json["files"][0].get("content_warning").is_none(), "{json}");
 
     let repeated = fixture
         .replica

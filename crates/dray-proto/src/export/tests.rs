@@ -120,6 +120,7 @@ fn a_file_is_copied_with_the_limit_and_its_proof() {
         sandbox: Some(v1::SandboxRef::default()),
         path: b"out".to_vec(),
         max_bytes: 9,
+        ..v1::GetSandboxFileRequest::default()
     };
     let copies = calls.copies.into_inner().unwrap();
     assert_eq!(copies, [("get", request.encode_to_vec())]);

@@ -1171,6 +1171,10 @@ pub struct GetSandboxFileRequest {
     /// Most bytes; 0 means the operator's limit, which is also the most.
     #[prost(uint64, tag = "3")]
     pub max_bytes: u64,
+    /// Whether only an agent reads the file. Then a private key in its text is reported, not refused, where `content` of
+    /// the policy is `block_keys`.
+    #[prost(bool, tag = "4")]
+    pub for_reading: bool,
 }
 impl ::prost::Name for GetSandboxFileRequest {
 const NAME: &'static str = "GetSandboxFileRequest";
@@ -1241,6 +1245,10 @@ pub struct TransferReceipt {
     /// Final path in the sandbox; puts only.
     #[prost(bytes = "vec", tag = "14")]
     pub path: ::prost::alloc::vec::Vec<u8>,
+    /// What the scan of text that left the sandbox found, where policy lets it pass with a warning: `private_key`, or
+    /// `token:` with the issuer, as in `token:GitHub`; of a directory the first finding. Empty for none.
+    #[prost(string, tag = "15")]
+    pub content_warning: ::prost::alloc::string::String,
 }
 impl ::prost::Name for TransferReceipt {
 const NAME: &'static str = "TransferReceipt";
@@ -3075,6 +3083,9 @@ pub struct DeliveryAudit {
     /// The first rule with the outcome `report` that would have refused it; empty for none.
     #[prost(string, tag = "17")]
     pub reported_by: ::prost::alloc::string::String,
+    /// Outbound, what was found in the file's text, as `TransferReceipt.content_warning`; empty for none.
+    #[prost(string, tag = "18")]
+    pub content_warning: ::prost::alloc::string::String,
 }
 impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";

@@ -106,7 +106,8 @@ impl DirectSandbox {
             Some(Err(failed)) if !failed.cancelled => return Ok(self.classify(failed)),
             Some(Ok(got)) => {
                 let handle = engine.handle();
-                Some(wire::receipt(&got.receipt, "get", &self.operation, handle))
+                let receipt = wire::receipt(&got.receipt, "get", &self.operation, handle);
+                Some(wire::with_warning(receipt, got.warning))
             }
             _ => None,
         };

@@ -1,5 +1,6 @@
 //! Calls that concern files.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use dray_bus::Meta;
@@ -151,8 +152,13 @@ impl SandboxTransfer {
         let max_bytes = opened.settings.max_bytes(body.max_bytes);
         let owner = self.owner(meta, work_until);
         let mut sink = StoreSink::new(&self.store, &owner, None);
+        let policy = if body.for_reading {
+            Cow::Owned(opened.policy.clone().for_reading())
+        } else {
+            Cow::Borrowed(&opened.policy)
+        };
         let options = GetOptions {
-            policy: &opened.policy,
+            policy: &policy,
             max_bytes,
         };
         let copied = opened
@@ -165,15 +171,12 @@ impl SandboxTransfer {
         })?;
         let mut entry = wire::metadata(&copied.metadata);
         entry.sha256 = wire::digest(copied.sha256);
+        let handle = opened.engine.handle();
+        let receipt = wire::receipt(&copied.receipt, "get", &meta.operation, handle);
         Ok(v1::SandboxFile {
             entry: Some(entry),
             claim: Some(claim.into()),
-            receipt: Some(wire::receipt(
-                &copied.receipt,
-                "get",
-                &meta.operation,
-                opened.engine.handle(),
-            )),
+            receipt: Some(wire::with_warning(receipt, copied.warning)),
             content_warning: copied
                 .warning
                 .map_or_else(String::new, |_| "warn".to_owned()),

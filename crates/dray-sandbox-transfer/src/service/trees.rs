@@ -59,16 +59,13 @@ impl SandboxTransfer {
         let claim = sink
             .into_claim()
             .ok_or_else(|| SandboxError::new(ErrorKind::Protocol, "nothing was stored"))?;
+        let handle = opened.engine.handle();
+        let receipt = wire::receipt(&copied.receipt, "get_tree", &meta.operation, handle);
         Ok(v1::SandboxTree {
             claim: Some(claim.into()),
             files: u32::try_from(copied.files).unwrap_or(u32::MAX),
             skipped: lines(&copied.skipped),
-            receipt: Some(wire::receipt(
-                &copied.receipt,
-                "get_tree",
-                &meta.operation,
-                opened.engine.handle(),
-            )),
+            receipt: Some(wire::with_warning(receipt, copied.warning)),
         })
     }
 

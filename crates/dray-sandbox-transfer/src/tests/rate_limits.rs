@@ -20,7 +20,7 @@ async fn a_delay_that_is_longer_than_the_call_is_reported() {
     let body = v1::GetSandboxFileRequest {
         sandbox: Some(address("fake:box")),
         path: b"/work/a".to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let get = Arc::clone(&service).get(Request::new(fixture.meta("acme"), body));
     let replied = tokio::time::timeout(Duration::from_mins(1), Box::pin(get)).await;

@@ -12,7 +12,7 @@ async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
     let request = v1::GetSandboxFileRequest {
         sandbox: Some(session("s1")),
         path: b"a".to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     assert!(fixture.ask(&request).await.is_ok());
     std::fs::rename(&path, path.with_extension("old")).unwrap();

@@ -30,7 +30,7 @@ async fn a_transfer_reports_the_fault_of_the_store() {
     let get = v1::GetSandboxFileRequest {
         sandbox: sandbox_reference(),
         path: b"d/a.txt".to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let get_tree = |format: &str| v1::GetSandboxTreeRequest {
         sandbox: sandbox_reference(),

@@ -6,7 +6,7 @@ fn get(sandbox: v1::SandboxRef, path: &str) -> v1::GetSandboxFileRequest {
     v1::GetSandboxFileRequest {
         sandbox: Some(sandbox),
         path: path.as_bytes().to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     }
 }
 
@@ -31,6 +31,49 @@ async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
     assert_eq!((receipt.bytes, receipt.attempts), (14, 1));
     assert_eq!(receipt.sha256, artifact.sha256);
     assert_eq!(receipt.handle.unwrap().backend, "local");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_private_key_in_text_reaches_an_agent_that_reads_it_and_no_people() {
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
+    let key = "my key:\n-----BEGIN PRIVATE KEY-----\nMII\n";
+    std::fs::write(path.join("notes.txt"), key).unwrap();
+    let request = get(address(&sandbox), "notes.txt");
+    let fault = fixture.ask(&request).await.unwrap_err();
+    assert_eq!(fault.detail, "denied_path", "{fault:?}");
+    let request = v1::GetSandboxFileRequest {
+        for_reading: true,
+        ..request
+    };
+    let file = fixture.ask(&request).await.unwrap();
+    assert_eq!(file.content_warning, "warn");
+    assert_eq!(file.receipt.unwrap().content_warning, "private_key");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_token_in_text_stands_in_the_receipt_of_the_file_and_of_its_directory() {
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
+    std::fs::create_dir(path.join("d")).unwrap();
+    let token = format!("token: ghp_{}\n", "x1".repeat(20));
+    std::fs::write(path.join("d/notes.txt"), token).unwrap();
+    std::fs::write(path.join("d/plain.txt"), "nothing\n").unwrap();
+    let warning = async |name: &str| {
+        let file = fixture.ask(&get(address(&sandbox), name)).await.unwrap();
+        file.receipt.unwrap().content_warning
+    };
+    assert_eq!(warning("d/notes.txt").await, "token:GitHub");
+    assert_eq!(warning("d/plain.txt").await, "");
+    let tree = v1::GetSandboxTreeRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"d".to_vec(),
+        ..v1::GetSandboxTreeRequest::default()
+    };
+    let tree = fixture.ask(&tree).await.unwrap();
+    assert_eq!(tree.receipt.unwrap().content_warning, "token:GitHub");
     fixture.end().await;
 }
 

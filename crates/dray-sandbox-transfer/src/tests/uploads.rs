@@ -227,7 +227,7 @@ async fn out_of_a_sandbox(fixture: &TransferFixture, content: &[u8]) -> v1::Clai
     let request = v1::GetSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
         path: b"plan.txt".to_vec(),
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let claim = fixture.ask(&request).await.unwrap().claim.unwrap();
     let read = Claim::try_from(claim.clone()).unwrap();

@@ -91,6 +91,9 @@ impl DeliveryRun<'_> {
             self.save().await?;
         }
         let Some(failure) = failure else {
+            if self.is_broken(BrokenRule::AlwaysUnknown) {
+                return self.leave_unknown(step).await;
+            }
             return self.confirmed(step).await;
         };
         self.context.note("the request failed", failure.kind as u64);

@@ -55,6 +55,24 @@ async fn serve_outcome(
 }
 
 #[tokio::test]
+async fn the_agent_reads_that_an_attached_file_contains_a_token() {
+    let mut fixture = FilesFixture::new().await;
+    let _drive = fixture.drive();
+    fixture.bind(false).await;
+    fixture
+        .holds("/w/a.pdf", PDF_BYTES, |receipt| {
+            "token:GitHub".clone_into(&mut receipt.content_warning);
+        })
+        .await;
+    let files = fixture.turn();
+    let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap();
+    let result: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(result["files"][0]["content_warning"], "token:GitHub");
+}
+
+#[tokio::test]
 async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();

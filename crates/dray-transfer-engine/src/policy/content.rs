@@ -1,5 +1,10 @@
 //! Secrets in the content of files: private keys, and tokens that are recognized by their form.
 
+use std::fmt;
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+
 /// Largest file in bytes that is scanned; larger ones pass unscanned.
 pub const MAX_SCANNED_BYTES: u64 = 1 << 20;
 
@@ -21,6 +26,36 @@ pub enum Finding {
     PrivateKey,
     /// A token, with the name of its issuer.
     Token(&'static str),
+}
+
+/// The form in receipts and logs: `private_key`, or `token:` with the issuer.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrivateKey => f.write_str("private_key"),
+            Self::Token(issuer) => write!(f, "token:{issuer}"),
+        }
+    }
+}
+
+impl Finding {
+    /// The refusal of a file in which this was found, for the operator's log.
+    pub(crate) fn refusal(self, path: &SandboxPath) -> Error {
+        let text = format!(
+            "{path} contains a secret ({self}); to allow it, add it to `allow` of the sandbox policy, \
+             or change `content`"
+        );
+        Error::new(ErrorKind::DeniedPath, text)
+    }
+
+    /// Logs that a file in which this was found leaves the sandbox.
+    pub(crate) fn warn(self, path: &SandboxPath) {
+        tracing::warn!(
+            finding = %self,
+            %path,
+            "a file that leaves the sandbox contains a secret; `content` of the sandbox policy decides about it"
+        );
+    }
 }
 
 /// Decision about a scanned file.

@@ -23,7 +23,8 @@ pub struct PolicyOptions {
     /// Paths that are refused in addition to the built-in list, written as in `allow`. Default none.
     pub deny: Vec<String>,
     /// Action for text of up to 1 MiB that contains a private key or a known form of token: `ignore`, `warn` (send it
-    /// with a warning) or `block`. Default `warn`.
+    /// with a warning), `block_keys` (refuse private keys, and send tokens with a warning) or `block`. Files that an
+    /// agent only reads are refused by `block` alone. Default `block_keys`.
     pub content: ContentAction,
 }
 
@@ -33,9 +34,11 @@ pub struct PolicyOptions {
 pub enum ContentAction {
     /// No action.
     Ignore,
-    /// Deliver the file, with a warning in the result and the log.
-    #[default]
+    /// Deliver the file, with a warning in the receipt and the log.
     Warn,
+    /// Refuse a file with a private key, and deliver one with a token with a warning.
+    #[default]
+    BlockKeys,
     /// Refuse the file.
     Block,
 }

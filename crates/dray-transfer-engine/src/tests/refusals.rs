@@ -208,8 +208,18 @@ async fn content_that_looks_like_a_secret_is_reported_or_refused() {
     fixture
         .fake
         .file("/work/server.pem", "-----BEGIN PRIVATE KEY-----\nMII");
+    fixture
+        .fake
+        .file("/work/key.txt", "my key:\n-----BEGIN PRIVATE KEY-----\nMII");
     let (got, _) = fixture.got("/work/notes.txt").await;
     assert_eq!(got.warning, Some(Finding::Token("GitHub")));
+    assert_eq!(
+        fixture.refused("/work/key.txt").await.0,
+        ErrorKind::DeniedPath
+    );
+    fixture.policy = fixture.policy.with_content(ContentAction::Warn);
+    let (got, _) = fixture.got("/work/key.txt").await;
+    assert_eq!(got.warning, Some(Finding::PrivateKey));
     let (kind, receipt) = fixture.refused("/work/server.pem").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::DeniedPath, 1));
     fixture.policy = fixture.policy.with_content(ContentAction::Block);

@@ -115,6 +115,9 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
         fixture
             .fake
             .file("/work/out/notes.txt", "AKIAABCDEFGHIJ234567");
+        fixture
+            .fake
+            .file("/work/out/key.txt", "key:\n-----BEGIN PRIVATE KEY-----\n");
         fixture.fake.link("/work/out/link", "/etc/shadow");
         fixture.fake.special("/work/out/pipe", FileKind::Fifo);
         let (report, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
@@ -133,6 +136,7 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
         };
         assert!(reasons(&report).contains(&(".env".to_owned(), SkipReason::Denied)));
         assert!(reasons(&report).contains(&("server.pem".to_owned(), SkipReason::Denied)));
+        assert!(reasons(&report).contains(&("key.txt".to_owned(), SkipReason::Denied)));
         let text = String::from_utf8_lossy(&sink.bytes).into_owned();
         assert!(!text.contains("KEY=1") && !text.contains("PRIVATE"));
         fixture.policy = fixture.policy.with_content(ContentAction::Block);

@@ -96,8 +96,15 @@ impl ScreenedMembers {
         let finding = is_scanned.then(|| scanner.finish()).flatten();
         Ok(match self.screen.policy.judge(&path, finding) {
             Verdict::Pass => MemberVerdict::Passes(None),
-            Verdict::Warn(finding) => MemberVerdict::Passes(Some(finding)),
-            Verdict::Block(_) => MemberVerdict::Refused,
+            Verdict::Warn(finding) => {
+                finding.warn(&path);
+                MemberVerdict::Passes(Some(finding))
+            }
+            Verdict::Block(finding) => {
+                let refusal = finding.refusal(&path);
+                tracing::info!(%refusal, "left a file out of a directory: the policy refuses it");
+                MemberVerdict::Refused
+            }
         })
     }
 }

@@ -13,7 +13,7 @@ use dray_types::hex::hex_digits;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
-use crate::commands::shown;
+use crate::commands::{sandbox, shown};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
@@ -196,6 +196,7 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
             "via {} ({})",
             transfer.transport, transfer.integrity
         ));
+        parts.extend(sandbox::content_remark(transfer));
     }
     if !file.web_hosts.is_empty() {
         let hosts = file.web_hosts.join(", ");
@@ -334,6 +335,24 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains('\u{1b}'), "{line}");
+    }
+
+    #[test]
+    fn a_file_with_a_token_is_marked() {
+        let marked = report(|file| {
+            file.transfer = Some(v1::TransferReceipt {
+                transport: "exec_raw".to_owned(),
+                integrity: "sha256".to_owned(),
+                content_warning: "token:GitHub".to_owned(),
+                ..v1::TransferReceipt::default()
+            });
+        });
+        let line = report_lines(&marked).concat();
+        let remark = "  via exec_raw (sha256)  contains a secret (token:GitHub)";
+        assert!(line.ends_with(remark), "{line}");
+        let json = json::report_json(&marked);
+        let transfer = &json["files"][0]["transfer"];
+        assert_eq!(transfer["content_warning"], "token:GitHub");
     }
 
     #[test]

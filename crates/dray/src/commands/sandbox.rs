@@ -9,6 +9,7 @@ mod listing;
 mod operands;
 mod plan;
 mod put;
+mod receipt;
 mod report;
 
 use std::ffi::OsStr;
@@ -27,6 +28,7 @@ use serde_json::{Value, json};
 
 use self::copy::SandboxAccess;
 use self::listing::{entry_json, entry_line};
+pub(crate) use self::receipt::{content_remark, receipt_json, receipt_line};
 use crate::cli::{GlobalOptions, SandboxCommand, TransferOptions};
 use crate::commands::reach;
 use crate::context::{self, SystemConnection};
@@ -371,45 +373,6 @@ impl WrittenFile<'_> {
         );
         show_result(global, &document, &line);
     }
-}
-
-/// A receipt as scripts see it.
-pub(crate) fn receipt_json(receipt: &v1::TransferReceipt) -> Value {
-    json!({
-        "operation": receipt.operation,
-        "transport": receipt.transport,
-        "attempts": receipt.attempts,
-        "skipped": receipt.skipped,
-        "bytes": receipt.bytes,
-        "sha256": hex_digits(&receipt.sha256),
-        "integrity": receipt.integrity,
-        "atomic": receipt.atomic,
-        "resumed": receipt.resumed,
-        "milliseconds": receipt.milliseconds,
-        "error": receipt.error,
-    })
-}
-
-/// A receipt for people, with a space before it.
-pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
-    let tries = match receipt.attempts {
-        0 | 1 => String::new(),
-        more => format!(", {more} tries"),
-    };
-    let resumed = if receipt.resumed { ", resumed" } else { "" };
-    // A file that was there already has no transport, and a tar without files has no proof.
-    let transport = match receipt.transport.as_str() {
-        "" => "no transfer",
-        transport => transport,
-    };
-    let integrity = match receipt.integrity.as_str() {
-        "" => "none",
-        integrity => integrity,
-    };
-    format!(
-        "  ({transport} in {} ms, integrity {integrity}{tries}{resumed})",
-        receipt.milliseconds
-    )
 }
 
 /// Prints where a file is now.

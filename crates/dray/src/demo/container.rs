@@ -79,7 +79,7 @@ async fn round_trip(
     let get = v1::GetSandboxFileRequest {
         sandbox: Some(sandbox::sandbox_ref(&address)),
         path: placed.path,
-        max_bytes: 0,
+        ..v1::GetSandboxFileRequest::default()
     };
     let answer = system.ask(&get).await?;
     let artifact = answer.claim.and_then(|claim| claim.artifact);

@@ -158,6 +158,7 @@ fn text_that_only_resembles_a_secret_passes() {
 fn the_policy_decides_what_a_finding_means() {
     let file = path("/tmp/a.txt");
     let finding = Some(Finding::PrivateKey);
+    let token = Some(Finding::Token("GitHub"));
     let judged = |content, allow: &[&str]| {
         let allow = allow.iter().map(|name| (*name).to_owned()).collect();
         bind(&PolicyOptions {
@@ -179,4 +180,37 @@ fn the_policy_decides_what_a_finding_means() {
     assert_eq!(judged(ContentAction::Block, &["a.txt"]), Verdict::Pass);
     let policy = bind(&PolicyOptions::default());
     assert_eq!(policy.judge(&file, None), Verdict::Pass);
+    // By default no private key reaches people, and a token does with a warning.
+    assert_eq!(
+        policy.judge(&file, finding),
+        Verdict::Block(Finding::PrivateKey)
+    );
+    assert_eq!(
+        policy.judge(&file, token),
+        Verdict::Warn(Finding::Token("GitHub"))
+    );
+    assert_eq!(
+        policy.for_reading().judge(&file, finding),
+        Verdict::Warn(Finding::PrivateKey)
+    );
+    let strict = bind(&PolicyOptions {
+        content: ContentAction::Block,
+        ..PolicyOptions::default()
+    });
+    assert_eq!(
+        strict.for_reading().judge(&file, token),
+        Verdict::Block(Finding::Token("GitHub"))
+    );
+}
+
+#[test]
+fn a_finding_has_one_name_in_receipts_and_logs() {
+    assert_eq!(Finding::PrivateKey.to_string(), "private_key");
+    assert_eq!(Finding::Token("GitHub").to_string(), "token:GitHub");
+    let refusal = Finding::PrivateKey.refusal(&path("/tmp/a.txt"));
+    assert_eq!(refusal.kind(), ErrorKind::DeniedPath);
+    assert!(
+        refusal.to_string().contains("/tmp/a.txt") && refusal.to_string().contains("`allow`"),
+        "{refusal}"
+    );
 }

@@ -5,20 +5,24 @@
 //! run in turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own
 //! servers.
 
+mod copies;
 mod pair;
 mod plot;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use dray_presentation::size::human_size;
 use dray_types::ByteSize;
 use serde_json::{Value, json};
 
-use self::pair::{CallsOfRuns, PairTimes, ProgramCall, millis, time_call, time_pair};
+use self::copies::{CopyPeer, CopyTask, MeasuredSandbox, control_sockets, exit_call};
+use self::pair::{CallsOfRuns, PairTimes, ProgramCall, check_output, millis, time_call, time_pair};
 use crate::cli::{BenchArgs, GlobalOptions};
+use crate::context;
 use crate::interruption::{self, CleanupHold, StagingDirectory};
 use crate::outcome::{CommandFailure, print_line, print_note};
 
@@ -38,15 +42,6 @@ struct BenchRow {
     times: PairTimes,
 }
 
-/// The program that copies files into and out of one kind of sandbox without Drayage.
-#[derive(Clone, Debug)]
-struct CopyPeer {
-    name: &'static str,
-    words: &'static [&'static str],
-    /// Prefix of a path in the sandbox: its name and a colon.
-    prefix: String,
-}
-
 /// Measures, and prints each row as soon as it is known.
 pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(), CommandFailure> {
     let mut signals = interruption::listen_to_signals()?;
@@ -57,6 +52,7 @@ pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(),
     let mut session = BenchSession::new(global, bench, staging.path())?;
     let measured = interruption::until_signal(&mut signals, session.measure()).await;
     session.remove_copies().await;
+    session.end_connections().await;
     staging.remove();
     let groups = measured?;
     if let Some(directory) = &bench.svg {
@@ -78,8 +74,10 @@ struct BenchSession<'a> {
     /// The global options, which commands of this program get too.
     options: Vec<OsString>,
     directory: &'a Path,
-    /// Directories with copies: the sandbox and the path in it.
-    copies: Vec<(String, String)>,
+    /// Access to sandboxes; `None` where services of a running system have it.
+    sandboxes: Option<dray_sandbox_transfer::Config>,
+    /// Directories with copies: the options for the sandbox, the sandbox and the path in it.
+    copies: Vec<(Vec<OsString>, String, String)>,
 }
 
 impl<'a> BenchSession<'a> {
@@ -97,6 +95,7 @@ impl<'a> BenchSession<'a> {
             program,
             options: passed_options(global),
             directory,
+            sandboxes: context::own_sandboxes(global)?,
             copies: Vec::new(),
         })
     }
@@ -126,34 +125,52 @@ impl<'a> BenchSession<'a> {
     ) -> Result<BenchGroup, CommandFailure> {
         let shown = if is_own { "a local directory" } else { sandbox };
         let mut group = self.begin_group(format!("Copy into and out of {shown}"));
-        let working = self.working_directory(sandbox).await?;
+        let config = self.sandboxes.as_ref();
+        let sandbox = MeasuredSandbox::new(sandbox, config, self.directory, self.copies.len());
+        let working = self.working_directory(&sandbox).await?;
         let directory = format!("{working}/dray-bench-{}", std::process::id());
-        self.copies.push((sandbox.to_owned(), directory.clone()));
+        let address = sandbox.address.clone();
+        let copies = (sandbox.options.clone(), address.clone(), directory.clone());
+        self.copies.push(copies);
         for size in &self.bench.sizes {
-            let name = size.as_u64().to_string();
-            let source = self.directory.join(&name);
+            let source = self.directory.join(size.as_u64().to_string());
             write_source(&source, *size)
                 .map_err(CommandFailure::local("cannot write a file to copy"))?;
-            let task = CopyTask {
-                sandbox: sandbox.to_owned(),
-                directory: directory.clone(),
-                name,
-                source,
-                output: self.directory.join("output"),
-                peer: CopyPeer::of(sandbox),
-            };
-            let peer = task.peer.as_ref();
-            let size = human_size(size.as_u64());
-            for (way, ours, theirs) in [
-                ("in", self.calls(task.our_put()), task.their_put()),
-                ("out", self.calls(task.our_get()), task.their_get()),
-            ] {
-                let row = format!("{way}, {size}");
-                self.add_row(&mut group, row, peer, &ours, theirs.as_ref())
-                    .await;
+            for (number, variant) in sandbox.variants.iter().enumerate() {
+                let task = Rc::new(CopyTask {
+                    sandbox: address.clone(),
+                    variant: Rc::clone(variant),
+                    directory: directory.clone(),
+                    name: format!("{}-{number}", size.as_u64()),
+                    source: source.clone(),
+                    output: self.directory.join("output"),
+                });
+                self.add_copies(&mut group, &sandbox, &task, *size).await;
             }
         }
         Ok(group)
+    }
+
+    /// A row for the copies of one file into the sandbox, and a row for those out of it.
+    async fn add_copies(
+        &self,
+        group: &mut BenchGroup,
+        sandbox: &MeasuredSandbox,
+        task: &Rc<CopyTask>,
+        size: ByteSize,
+    ) {
+        let peer = task.variant.peer.as_ref();
+        let suffix = task.variant.suffix;
+        let name = |way: &str| format!("{way}, {}{suffix}", human_size(size.as_u64()));
+        let (put, get) = (Rc::clone(task), Rc::clone(task));
+        let ours = self.calls(&sandbox.options, move |run| put.our_put(run));
+        let theirs = task_calls(task, |task, peer, run| task.their_put(peer, run));
+        self.add_row(group, name("in"), peer, &ours, theirs.as_ref())
+            .await;
+        let ours = self.calls(&sandbox.options, move |_| get.our_get());
+        let theirs = task_calls(task, |task, peer, _| task.their_get(peer));
+        self.add_row(group, name("out"), peer, &ours, theirs.as_ref())
+            .await;
     }
 
     async fn measure_fetches(&self) -> BenchGroup {
@@ -161,7 +178,7 @@ impl<'a> BenchSession<'a> {
         for url in &self.bench.urls {
             let output = self.directory.join("output").into_os_string();
             let (ours_url, ours_output) = (url.clone(), output.clone());
-            let ours = self.calls(move |_| {
+            let ours = self.calls(&[], move |_| {
                 let fetch = ["fetch".into(), ours_url.clone().into()];
                 fetch
                     .into_iter()
@@ -182,23 +199,35 @@ impl<'a> BenchSession<'a> {
         let mut group = self.begin_group("Read documents".to_owned());
         for document in &self.bench.documents {
             let path = document.clone().into_os_string();
-            let ours = self.calls({
+            let ours = self.calls(&[], {
                 let path = path.clone();
-                move |_| vec!["read".into(), "--".into(), path.clone()]
+                move |_| reading_words(&path)
             });
             let peer = CopyPeer::plain("markitdown", &["markitdown"]);
             let program = peer.clone();
             let theirs: CallsOfRuns = Box::new(move |_| program.call([path.clone()]));
             let name = document.display().to_string();
+            if let Err(reason) = check_output(&ours(0)).await {
+                // Time without a text would not be the time of the same task.
+                self.push_row(&mut group, name, Some(&peer), PairTimes::failed(reason));
+                continue;
+            }
             self.add_row(&mut group, name, Some(&peer), &ours, Some(&theirs))
                 .await;
         }
         group
     }
 
-    /// Calls of this program with the passed options.
-    fn calls(&self, arguments: impl Fn(u32) -> Vec<OsString> + 'static) -> CallsOfRuns {
-        let (program, options) = (self.program.clone(), self.options.clone());
+    /// Calls of this program with the passed options and with further ones.
+    fn calls(
+        &self,
+        further: &[OsString],
+        arguments: impl Fn(u32) -> Vec<OsString> + 'static,
+    ) -> CallsOfRuns {
+        let (program, options) = (
+            self.program.clone(),
+            [self.options.as_slice(), further].concat(),
+        );
         Box::new(move |run| ProgramCall {
             program: program.clone(),
             arguments: options.iter().cloned().chain(arguments(run)).collect(),
@@ -223,10 +252,22 @@ impl<'a> BenchSession<'a> {
         ours: &CallsOfRuns,
         theirs: Option<&CallsOfRuns>,
     ) {
+        let times = time_pair(self.bench.runs, ours, theirs).await;
+        self.push_row(group, name, peer, times);
+    }
+
+    /// Prints a row and adds it to its group.
+    fn push_row(
+        &self,
+        group: &mut BenchGroup,
+        name: String,
+        peer: Option<&CopyPeer>,
+        times: PairTimes,
+    ) {
         let row = BenchRow {
             name,
             peer: peer.map_or("", |peer| peer.name),
-            times: time_pair(self.bench.runs, ours, theirs).await,
+            times,
         };
         let line = if self.as_json {
             row.to_json(&group.title).to_string()
@@ -238,10 +279,12 @@ impl<'a> BenchSession<'a> {
     }
 
     /// The directory of a sandbox into which files without a path go.
-    async fn working_directory(&self, sandbox: &str) -> Result<String, CommandFailure> {
+    async fn working_directory(&self, sandbox: &MeasuredSandbox) -> Result<String, CommandFailure> {
+        let address = sandbox.address.as_str();
         let output = tokio::process::Command::new(&self.program)
             .args(&self.options)
-            .args(["sandbox", "probe", sandbox, "--json"])
+            .args(&sandbox.options)
+            .args(["sandbox", "probe", address, "--json"])
             .kill_on_drop(true)
             .output()
             .await
@@ -253,123 +296,33 @@ impl<'a> BenchSession<'a> {
         }
         let reason = text("/fault/message").unwrap_or("it cannot be examined");
         Err(CommandFailure::Usage(format!(
-            "sandbox {sandbox}: {reason}"
+            "sandbox {address}: {reason}"
         )))
     }
 
     /// Removes the copies. A failure is only reported: a sandbox that does not work may have no copies.
     async fn remove_copies(&mut self) {
-        for (sandbox, directory) in std::mem::take(&mut self.copies) {
+        for (options, sandbox, directory) in std::mem::take(&mut self.copies) {
             let words = ["sandbox", "rm", "--recursive", &sandbox, &directory].map(OsString::from);
+            let options = self.options.iter().chain(&options).cloned();
             let removal = ProgramCall {
                 program: self.program.clone(),
-                arguments: self.options.iter().cloned().chain(words).collect(),
+                arguments: options.chain(words).collect(),
             };
             if let Err(error) = time_call(&removal).await {
                 print_note(&format!("{directory} may be left in {sandbox}: {error}"));
             }
         }
     }
-}
 
-/// The copies of one file into a sandbox and out of it.
-struct CopyTask {
-    sandbox: String,
-    /// The directory in the sandbox, made by the first copy.
-    directory: String,
-    name: String,
-    source: PathBuf,
-    output: PathBuf,
-    peer: Option<CopyPeer>,
-}
-
-impl CopyTask {
-    /// A put under a new name for each run, because a file that is in place already is not copied again.
-    fn our_put(&self) -> impl Fn(u32) -> Vec<OsString> + 'static {
-        let (source, sandbox) = (self.source.clone(), self.sandbox.clone());
-        let (directory, name) = (self.directory.clone(), self.name.clone());
-        move |run| {
-            let name = format!("{name}-ours{run}");
-            vec![
-                "sandbox".into(),
-                "put".into(),
-                source.clone().into(),
-                sandbox.clone().into(),
-                directory.clone().into(),
-                "--name".into(),
-                name.into(),
-            ]
-        }
-    }
-
-    fn their_put(&self) -> Option<CallsOfRuns> {
-        let (peer, source) = (self.peer.clone()?, self.source.clone());
-        let target = format!("{}{}/{}-peer", peer.prefix, self.directory, self.name);
-        Some(Box::new(move |run| {
-            let target = format!("{target}{run}");
-            peer.call([source.clone().into(), target.into()])
-        }))
-    }
-
-    /// A get of the first copy.
-    fn our_get(&self) -> impl Fn(u32) -> Vec<OsString> + 'static {
-        let (sandbox, output) = (self.sandbox.clone(), self.output.clone());
-        let copied = format!("{}/{}-ours0", self.directory, self.name);
-        move |_| {
-            vec![
-                "sandbox".into(),
-                "get".into(),
-                sandbox.clone().into(),
-                copied.clone().into(),
-                "-o".into(),
-                output.clone().into(),
-            ]
-        }
-    }
-
-    fn their_get(&self) -> Option<CallsOfRuns> {
-        let (peer, output) = (self.peer.clone()?, self.output.clone());
-        let copied = format!("{}{}/{}-ours0", peer.prefix, self.directory, self.name);
-        Some(Box::new(move |_| {
-            peer.call([copied.clone().into(), output.clone().into()])
-        }))
-    }
-}
-
-impl CopyPeer {
-    /// The program for a sandbox; `None` for kinds without a separate program for copies.
-    fn of(sandbox: &str) -> Option<Self> {
-        let (kind, name) = sandbox.split_once(':')?;
-        match kind {
-            "local" => Some(Self::plain("cp", &["cp"])),
-            "docker" => Some(Self {
-                name: "docker cp",
-                words: &["docker", "cp"],
-                prefix: format!("{name}:"),
-            }),
-            // `ssh` must not ask for a password, which would wait for a terminal.
-            "ssh" => Some(Self {
-                name: "scp",
-                words: &["scp", "-q", "-B"],
-                prefix: format!("{name}:"),
-            }),
-            _ => None,
-        }
-    }
-
-    fn plain(name: &'static str, words: &'static [&'static str]) -> Self {
-        Self {
-            name,
-            words,
-            prefix: String::new(),
-        }
-    }
-
-    fn call(&self, arguments: impl IntoIterator<Item = OsString>) -> ProgramCall {
-        let mut words = self.words.iter().map(OsString::from);
-        ProgramCall {
-            program: words.next().unwrap_or_default(),
-            arguments: words.chain(arguments).collect(),
+    /// Ends the shared connections of both programs, which would stay open without use.
+    async fn end_connections(&self) {
+        let Some(config) = &self.sandboxes else {
+            return;
+        };
+        for socket in control_sockets(self.directory) {
+            // A connection that has ended by itself left its socket, so that this fails.
+            drop(time_call(&exit_call(&config.ssh.program, &socket)).await);
         }
     }
 }
@@ -407,6 +360,22 @@ impl BenchRow {
             "ratio": self.times.ratio(),
         })
     }
+}
+
+/// Arguments that read a document completely. Without `--markdown` a long document becomes an excerpt, or a summary by
+/// a model.
+fn reading_words(document: &OsStr) -> Vec<OsString> {
+    let words = ["read", "--markdown", "--"].into_iter().map(OsString::from);
+    words.chain([document.to_owned()]).collect()
+}
+
+/// Calls of the other program for a task; `None` without one.
+fn task_calls(
+    task: &Rc<CopyTask>,
+    call: impl Fn(&CopyTask, &CopyPeer, u32) -> ProgramCall + 'static,
+) -> Option<CallsOfRuns> {
+    let (task, peer) = (Rc::clone(task), task.variant.peer.clone()?);
+    Some(Box::new(move |run| call(&task, &peer, run)))
 }
 
 /// A time for people, in milliseconds or seconds.
@@ -458,4 +427,15 @@ fn write_source(path: &Path, size: ByteSize) -> std::io::Result<()> {
         remaining -= count as u64;
     }
     std::io::Write::flush(&mut file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_read_completely_as_by_the_other_program() {
+        let words = reading_words(OsStr::new("-report.pdf"));
+        assert_eq!(words, ["read", "--markdown", "--", "-report.pdf"]);
+    }
 }

@@ -60,6 +60,14 @@ impl RunTimes {
 }
 
 impl PairTimes {
+    /// No times, because this program cannot do the task.
+    pub(super) const fn failed(reason: String) -> Self {
+        Self {
+            ours: Err(reason),
+            peer: None,
+        }
+    }
+
     /// Median of our program divided by that of the peer; `None` if one of them is missing.
     pub(super) fn ratio(&self) -> Option<f64> {
         let ours = self.ours.as_ref().ok()?.median();
@@ -117,18 +125,32 @@ async fn add_run(times: &mut Result<Vec<Duration>, String>, calls: &CallsOfRuns,
 
 /// The time of a program from its start to its end.
 pub(super) async fn time_call(call: &ProgramCall) -> Result<Duration, String> {
-    let name = call.program.to_string_lossy().into_owned();
     let started = Instant::now();
+    run_call(call).await?;
+    Ok(started.elapsed())
+}
+
+/// Whether a program prints anything but blanks.
+///
+/// # Errors
+/// It fails, or prints nothing.
+pub(super) async fn check_output(call: &ProgramCall) -> Result<(), String> {
+    let output = run_call(call).await?;
+    if output.trim_ascii().is_empty() {
+        return Err("dray found no text in it".to_owned());
+    }
+    Ok(())
+}
+
+/// Runs a program to its end, and returns what it printed.
+async fn run_call(call: &ProgramCall) -> Result<Vec<u8>, String> {
+    let name = call.program.to_string_lossy().into_owned();
     let output = tokio::process::Command::new(&call.program)
         .args(&call.arguments)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
         .kill_on_drop(true)
         .output();
-    let ended = tokio::time::timeout(RUN_TIMEOUT, output).await;
-    let time = started.elapsed();
-    match ended {
+    match tokio::time::timeout(RUN_TIMEOUT, output).await {
         Err(_) => Err(format!(
             "{name} did not end within {} s",
             RUN_TIMEOUT.as_secs()
@@ -137,7 +159,7 @@ pub(super) async fn time_call(call: &ProgramCall) -> Result<Duration, String> {
             Err(format!("{name} is not installed"))
         }
         Ok(Err(error)) => Err(format!("{name} could not be started: {error}")),
-        Ok(Ok(output)) if output.status.success() => Ok(time),
+        Ok(Ok(output)) if output.status.success() => Ok(output.stdout),
         Ok(Ok(output)) => {
             let text = String::from_utf8_lossy(&output.stderr);
             let line = text.lines().find(|line| !line.trim().is_empty());
@@ -193,6 +215,18 @@ mod tests {
         let peer = pair.peer.as_ref().unwrap().as_ref();
         assert_eq!(peer.unwrap_err(), "no-such-program is not installed");
         assert_eq!(pair.ratio(), None);
+    }
+
+    #[tokio::test]
+    async fn a_program_without_output_did_not_do_its_task() {
+        let check = async |script| check_output(&shell(script)(0)).await;
+        assert_eq!(check("echo text").await, Ok(()));
+        let silent = check("echo; echo warning >&2").await;
+        assert_eq!(silent.unwrap_err(), "dray found no text in it");
+        assert_eq!(
+            check("exit 2").await.unwrap_err(),
+            "sh failed: it printed no error"
+        );
     }
 
     #[test]

@@ -449,7 +449,7 @@ impl<'a> SandboxCopy<'a> {
         let request = v1::GetSandboxFileRequest {
             sandbox: Some(sandbox_ref(sandbox)),
             path: job.from.clone(),
-            max_bytes: 0,
+            ..v1::GetSandboxFileRequest::default()
         };
         let file = call_service(system, self.time, &request).await?;
         let exported = Exported::from_file(file)?;
