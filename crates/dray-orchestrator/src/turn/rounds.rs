@@ -238,6 +238,7 @@ impl<'a> ToolLoop<'a> {
         // The checkpoint begins before chats are asked: a decision then finds the process that continues after this
         // one.
         let token = self.begin_checkpoint(&groups, &in_chats, messages).await?;
+        self.note_calls(&groups.own, &in_chats).await?;
         let approvals = std::mem::take(&mut groups.questions).into_iter();
         let mut questions: Vec<_> = approvals.map(WaitingCall::approval).collect();
         let own = std::mem::take(&mut groups.own);
@@ -356,13 +357,31 @@ impl<'a> ToolLoop<'a> {
         let Some(checkpoints) = &self.checkpoints else {
             return Ok(String::new());
         };
-        let policy = self.runner.approvals;
         // A round with calls of the client is not finished when the calls of this service are.
         let has_others = !groups.client.is_empty() || !groups.questions.is_empty();
-        let may_repeat = !has_others && groups.own.iter().all(|call| policy.is_repeatable(call));
+        let may_repeat = !has_others && self.may_repeat(&groups.own);
         let repeated = may_repeat.then_some(groups.own.as_slice());
         let stored = checkpoints.begin_round(messages, repeated, in_chats).await;
         stored.map_err(LoopError::Failed)
+    }
+
+    /// Whether all of these calls may be made a second time.
+    fn may_repeat(&self, calls: &[ToolCall]) -> bool {
+        let policy = self.runner.approvals;
+        let mut functions = calls.iter().map(|call| &call.function);
+        functions.all(|function| policy.is_repeatable(&function.name, &function.arguments))
+    }
+
+    /// Reports that calls begin, unless another request may make all of them again.
+    async fn note_calls(
+        &self,
+        own: &[ToolCall],
+        in_chats: &[WaitingCall],
+    ) -> Result<(), ClientGone> {
+        if !in_chats.is_empty() || !self.may_repeat(own) {
+            self.sink.send(Event::CallsStarted).await?;
+        }
+        Ok(())
     }
 
     /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with

@@ -33,6 +33,7 @@ mod packages;
 mod plain;
 mod questions;
 mod responses;
+mod retries;
 mod sandboxes;
 mod sign_in;
 mod sign_in_users;

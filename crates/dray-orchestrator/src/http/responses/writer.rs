@@ -177,6 +177,7 @@ impl ResponseWriter {
             }
             // Stages exist only in DIAL's API.
             Event::ToolsStarted
+            | Event::CallsStarted
             | Event::StageOpened { .. }
             | Event::StageName { .. }
             | Event::StageContent { .. }
