@@ -1,10 +1,12 @@
 //! Requests that clients repeat after a failure. The packages of `OpenAI` repeat 408, 409, 429 and 5xx twice by
 //! themselves, unless the header `x-should-retry` forbids it.
 
+use dray_testkit::rehearsal::Script;
 use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user};
 use crate::fixture::{TurnFixture, manifest, rest};
+use crate::responses::{create, output_text};
 
 /// The model calls `shop_a`, and then fails in the way that the user names.
 const FAILING_SCRIPT: &str = r#"{"rules": [
@@ -71,4 +73,40 @@ async fn packages_may_repeat_a_request_all_of_whose_calls_may_be_repeated() {
         let (status, should_retry, _) = failed(&fixture, path, "endless").await;
         assert_eq!((status, should_retry.as_deref()), (500, Some("false")));
     }
+}
+
+/// The model asks for a call that needs approval, and fails once after it.
+const APPROVED_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_b"}, "times": 1,
+     "reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}},
+    {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
+    {"reply": {"call": [{"name": "shop_b", "arguments": {"q": "dear"}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_approval_continues_with_the_result_of_the_call_that_was_made() {
+    let endpoint = CountingEndpoint::start().await;
+    let mut agent = manifest(json!([rest(&endpoint.url(), &["b"])]));
+    agent["require_approval"] = json!([{"tools": ["shop_b"]}]);
+    let fixture = TurnFixture::plain(&agent, APPROVED_SCRIPT).await;
+    let done = r#"Got {"own":"dear"}."#;
+    let question = fixture.send_text("order").await;
+    let said = json!({"role": "assistant", "content": question.text()});
+    let body = json!({"messages": [user("order"), said, user("yes")]});
+    let (status, failed) = fixture.whole(body.clone()).await;
+    assert_eq!(status, 500, "{failed}");
+    let (status, repeated) = fixture.whole(body).await;
+    let text = &repeated["choices"][0]["message"]["content"];
+    assert_eq!((status, text), (200, &json!(done)), "{repeated}");
+    assert_eq!(endpoint.called(), ["dear"]);
+    let script = Script::from_json(APPROVED_SCRIPT).unwrap();
+    fixture.model.set_script(script);
+    let (_, first) = create(&fixture, &json!({"input": "order"})).await;
+    let question = first["output"].as_array().unwrap().last().unwrap();
+    let approval = json!({"type": "mcp_approval_response", "approval_request_id": question["id"], "approve": true});
+    let next = json!({"input": [approval], "previous_response_id": first["id"]});
+    let (status, failed) = create(&fixture, &next).await;
+    assert_eq!(status, 500, "{failed}");
+    let (status, repeated) = create(&fixture, &next).await;
+    assert_eq!((status, output_text(&repeated)), (200, done), "{repeated}");
+    assert_eq!(endpoint.called(), ["dear", "dear"]);
 }
