@@ -42,7 +42,7 @@ pub(super) struct ModelCaller<'a> {
     /// Shortens prompts that have become long.
     pub(super) compactor: Compactor<'a>,
     pub(super) propagates_stages: bool,
-    /// Whether answers are held back until guardrails have judged them.
+    /// Whether answers are held back until guardrails have judged them, or until it is known that a text is the answer.
     pub(super) holds_answers: bool,
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,

@@ -36,6 +36,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) sink: &'a EventSink,
     /// Most calls of the model.
     pub(super) max_rounds: u32,
+    /// Whether the answer is a document of a form that the client chose, and so the text beside calls no part of it.
+    pub(super) is_structured: bool,
     /// How long a judgement of a prompt may take before the stream of a plain client begins, so that heartbeats keep it
     /// open.
     pub(super) heartbeat: Duration,

@@ -117,7 +117,7 @@ fn mcp_report() -> Value {
             ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],
             ["bank", "bank_lose", {}, null, true, "failed"],
         ],
-        "text": "I look.\n\rYou have it.", "same": true,
+        "text": "I look.\n\nYou have it.", "same": true,
         "next": ["message"], "sent_back": "Second.",
     })
 }

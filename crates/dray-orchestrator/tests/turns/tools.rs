@@ -109,7 +109,7 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
     )
     .await;
     let result = fixture.send_text("go").await;
-    assert_eq!(result.text(), "Looking.\n\rBoth are here.");
+    assert_eq!(result.text(), "Looking.\n\nBoth are here.");
     let requests = fixture.asked();
     let second = requests[1]["messages"].as_array().unwrap();
     let tail: Vec<_> = second.iter().rev().take(3).rev().collect();
