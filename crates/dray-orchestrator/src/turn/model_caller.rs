@@ -188,29 +188,33 @@ impl ModelCaller<'_> {
         };
         let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain)
             .holding(self.holds_answers);
-        loop {
+        let failed = loop {
             match stream.next().await {
                 Ok(Some(delta)) => match relay.take(delta).await {
                     Ok(()) => {}
                     Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
                     Err(InvalidAnswer::TooMuch) => {
-                        let bytes = relay.received_bytes();
-                        let usage = relay.finish_broken().await?;
-                        self.settle(charge, &usage, bytes, tally).await;
-                        return Err(CallError::Interrupted(LoopError::Failed(
-                            super::failures::too_much_failure(),
-                        )));
+                        let failure = super::failures::too_much_failure();
+                        break Some(CallError::Interrupted(LoopError::Failed(failure)));
+                    }
+                    Err(InvalidAnswer::Broken) => {
+                        let (error, has_begun) = (ChatError::broken_off(), relay.has_begun());
+                        break Some(CallError::Model { error, has_begun });
                     }
                 },
-                Ok(None) => break,
+                Ok(None) => break None,
                 Err(error) => {
-                    // A failed call may have used tokens too.
-                    let (bytes, has_begun) = (relay.received_bytes(), relay.has_begun());
-                    let usage = relay.finish_broken().await?;
-                    self.settle(charge, &usage, bytes, tally).await;
-                    return Err(CallError::Model { error, has_begun });
+                    let has_begun = relay.has_begun();
+                    break Some(CallError::Model { error, has_begun });
                 }
             }
+        };
+        if let Some(error) = failed {
+            // A failed call may have used tokens too.
+            let bytes = relay.received_bytes();
+            let usage = relay.finish_broken().await?;
+            self.settle(charge, &usage, bytes, tally).await;
+            return Err(error);
         }
         let bytes = relay.received_bytes();
         let answer = relay.finish(messages).await?;

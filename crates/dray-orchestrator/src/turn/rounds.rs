@@ -27,6 +27,10 @@ use crate::metrics::OrchestratorMetrics;
 const NOT_PERMITTED: &str = "This call was not made: the `tool_choice` of the request does not permit this tool. Use a \
                              permitted tool, or answer without a tool.";
 
+/// The result of a call without arguments that the limit of the model's answer ended, for the model.
+const CUT_OFF: &str = "This call was not made: the answer reached its limit of tokens before the arguments of the call. \
+                       Make the call again, without a text before it.";
+
 /// The loop of one turn.
 #[derive(Debug)]
 pub(super) struct ToolLoop<'a> {
@@ -180,7 +184,8 @@ impl<'a> ToolLoop<'a> {
                 Err(text) => return self.end_blocked(&text, speech, tally).await,
             };
             tally.note_files(&answer.attachments);
-            let refused = self.judge_calls(&mut answer.calls, tally).await?;
+            let mut refused = self.judge_calls(&mut answer.calls, tally).await?;
+            self.refuse_cut_off(&mut answer.calls, &mut refused);
             let mut calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
             messages.push(answer_message(answer));
@@ -210,6 +215,26 @@ impl<'a> ToolLoop<'a> {
         }
         // Only the compiler requires this line: the limit is a `u32`, so the loop returns before its range ends.
         Err(LoopError::Failed(super::failures::call_limit_failure()))
+    }
+
+    /// Refuses calls of this service that a limit ended before their arguments, which a tool would take for a call
+    /// without any. The model may have written the same call without arguments, but then they are an empty object.
+    fn refuse_cut_off(&self, calls: &mut [ToolCall], refused: &mut Vec<Message>) {
+        for call in calls {
+            let function = &call.function;
+            if !function.arguments.trim().is_empty() || self.client_tools.has(&function.name) {
+                continue;
+            }
+            let id = Some(call.id.as_str());
+            if !refused
+                .iter()
+                .any(|result| result.tool_call_id.as_deref() == id)
+            {
+                refused.push(ToolRunner::refused(call, CUT_OFF));
+            }
+            // Models and services parse the arguments of earlier calls as JSON.
+            "{}".clone_into(&mut call.function.arguments);
+        }
     }
 
     /// Makes the calls of one round that need no decision of a person. Returns the calls that wait for one.

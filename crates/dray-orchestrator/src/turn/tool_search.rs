@@ -110,8 +110,8 @@ fn named_call(text: &str) -> Option<(String, String)> {
     };
     let arguments = match call.shift_remove("arguments") {
         // Some models write objects as texts.
-        Some(Value::String(text)) => text,
-        None | Some(Value::Null) => "{}".to_owned(),
+        Some(Value::String(text)) if !text.trim().is_empty() => text,
+        None | Some(Value::Null | Value::String(_)) => "{}".to_owned(),
         Some(value) => value.to_string(),
     };
     // A call of the wrapper through the wrapper would never end.

@@ -12,6 +12,7 @@ mod chat_interfaces;
 mod citations;
 mod client_tools;
 mod context;
+mod cut_off;
 mod deletions;
 mod deliveries;
 mod dial;
