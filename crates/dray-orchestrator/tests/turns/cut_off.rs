@@ -1,9 +1,10 @@
 //! Answers whose calls are not complete, because a limit or a filter of the model ended them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client_tools::{CountingEndpoint, user, weather};
 use crate::fixture::{TurnFixture, manifest, rest};
+use crate::responses::{create, stream};
 
 /// The model's first answer has a call of `tool` with these arguments, and ends for this reason.
 async fn shop(
@@ -57,4 +58,30 @@ async fn no_call_of_a_filtered_answer_is_made_or_given_to_the_client() {
         assert_eq!(fixture.asked().len(), 1);
     }
     assert_eq!(endpoint.called(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_marks_the_call_that_was_cut_off() {
+    let script = json!({"rules": [{"reply": {"finish_reason": "length", "call": [
+        {"name": "weather", "arguments": {"city": "Paris"}}, {"name": "weather", "arguments": "{\"ci"}]}}]});
+    let fixture = TurnFixture::plain(&manifest(json!([])), &script.to_string()).await;
+    let tool = json!({"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": false});
+    let body = json!({"input": "x", "tools": [tool]});
+    let (_, response) = create(&fixture, &body).await;
+    assert_eq!(response["status"], "incomplete");
+    let items = response["output"].as_array().unwrap().iter();
+    let items = items.map(|item| (item["status"].clone(), item["arguments"].clone()));
+    let items: Vec<_> = items.collect();
+    let expected = [
+        ("completed", "{\"city\":\"Paris\"}"),
+        ("incomplete", "{\"ci"),
+    ];
+    assert_eq!(
+        items,
+        expected.map(|(status, text)| (json!(status), json!(text)))
+    );
+    let events = stream(&fixture, body).await;
+    let is_end = |event: &&Value| event["type"] == "response.function_call_arguments.done";
+    let ended = events.iter().filter(is_end).count();
+    assert_eq!(ended, 1, "{events:?}");
 }

@@ -61,7 +61,7 @@ pub(crate) async fn create(fixture: &TurnFixture, body: &Value) -> (u16, Value) 
 }
 
 /// The events of a stream.
-async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
+pub(crate) async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
     body["model"] = json!("agent");
     body["stream"] = json!(true);
     let request = fixture
