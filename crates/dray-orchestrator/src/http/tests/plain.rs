@@ -169,6 +169,24 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
 }
 
 #[tokio::test]
+async fn pages_of_listed_origins_learn_that_a_path_does_not_exist() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
+    })
+    .await;
+    for path in ["/v1/embeddings", "/v1/models/a/b"] {
+        let allowed = preflight(&fixture, PAGE_ORIGIN, path).await;
+        assert_eq!(allowed.status(), 204, "{path}");
+        let missing = fixture
+            .request(Method::POST, path)
+            .header("origin", PAGE_ORIGIN);
+        let missing = missing.json(&json!({})).send(&|_| ()).await.unwrap();
+        let origin = missing.header("access-control-allow-origin");
+        assert_eq!((missing.status(), origin), (404, Some(PAGE_ORIGIN)));
+    }
+}
+
+#[tokio::test]
 async fn a_listener_without_keys_serves_only_pages_of_listed_origins() {
     let fixture = TestSurface::with(vec![text_step("hello")], |options| {
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
