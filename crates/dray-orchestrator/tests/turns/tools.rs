@@ -373,3 +373,27 @@ async fn r_16_the_same_request_gives_the_same_messages() {
     let requests = fixture.asked();
     assert_eq!(requests[0].to_string(), requests[1].to_string());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_has_more_tools_than_services_accept() {
+    let endpoint = FakeEndpoint::start().await;
+    let paths: Vec<_> = (0..128).map(|number| format!("p{number}")).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let agent = manifest(json!([rest(&endpoint.url(), &paths)]));
+    let script = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+    let fixture = TurnFixture::plain(&agent, script).await;
+    let theirs = (0..100)
+        .map(|number| json!({"type": "function", "function": {"name": format!("t{number}")}}));
+    let theirs: Vec<_> = theirs.collect();
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for tools in [Vec::new(), theirs] {
+        let mut body = json!({"messages": messages});
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
+        assert_eq!(fixture.chat(body).await.text(), "Hello.");
+        let model_request = fixture.asked().pop().unwrap();
+        let declared = model_request["tools"].as_array().unwrap();
+        assert!(declared.len() <= 128, "{} tools", declared.len());
+    }
+}
