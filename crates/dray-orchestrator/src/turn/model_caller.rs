@@ -16,6 +16,7 @@ use super::budget::{CallCharge, TurnBudget};
 use super::compactor::Compactor;
 use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
+use super::replayed_calls::shorten_pair_ids;
 use super::result_pictures::move_result_pictures;
 use super::rounds::LoopError;
 use super::speech::TextRelay;
@@ -137,6 +138,10 @@ impl ModelCaller<'_> {
         // A model that requests files itself keeps those of results in their place.
         if self.outgoing.lazy.is_none() {
             outgoing = move_result_pictures(outgoing);
+        }
+        // Models of DIAL get the ids of its conversations (quickapps 11.4).
+        if self.outgoing.plain {
+            shorten_pair_ids(&mut outgoing);
         }
         let body = self.model.template.body(&outgoing, round);
         let body = body
