@@ -62,6 +62,16 @@ async fn packages_must_not_repeat_a_request_whose_calls_were_made() {
     assert_eq!(endpoint.called().len(), 2 * (1 + 1 + 3));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_makes_each_call_once_when_the_model_fails_after_it() {
+    let endpoint = CountingEndpoint::start().await;
+    let fixture = shop(&endpoint, &json!([])).await;
+    let arguments = [fixture.url.as_str()];
+    let report = dray_testkit::python::run_script("retry_client.py", "openai", &arguments).await;
+    assert_eq!(report, json!({"chat": 500, "responses": 500}));
+    assert_eq!(endpoint.called(), ["order", "order"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn packages_may_repeat_a_request_all_of_whose_calls_may_be_repeated() {
     let endpoint = CountingEndpoint::start().await;
