@@ -188,7 +188,9 @@ impl TurnTelemetry {
             Ok(answer) => {
                 let answered = answer.model.as_deref().unwrap_or(model);
                 span.set_attribute("gen_ai.response.model", answered.to_owned());
-                note_reason(span, answer.reason.unwrap_or_default().as_str());
+                if let Some(reason) = answer.reason {
+                    note_reason(span, reason.as_str());
+                }
                 if let Some(max_chars) = self.max_content {
                     let messages = contents::output_messages(answer, max_chars);
                     span.set_attribute("gen_ai.output.messages", messages);
