@@ -227,7 +227,8 @@ async fn a_paused_turn_continues_after_the_decision_and_the_caller_cannot_decide
         let error = answer.chunks.iter().find_map(|chunk| chunk.get("error"));
         error.is_some_and(|error| error["code"] == "approval_used")
     };
-    assert_eq!(answers.iter().filter(used).count(), 1, "{answers:?}");
+    // The second request is refused while the call runs; afterwards it gets the same result.
+    assert!(answers.iter().filter(used).count() <= 1, "{answers:?}");
     let done = answers.iter().find(|answer| !used(answer)).unwrap();
     assert_eq!(done.text(), r#"Got {"taken":true}."#);
     assert_eq!(ops.endpoint.bodies().len(), 1);

@@ -19,6 +19,9 @@ pub enum Event {
     /// The server's own tools run. Their output is not shown, but the stream begins now, so that heartbeats keep the
     /// connection open.
     ToolsStarted,
+    /// Calls begin that another request must not make again. It shows nothing; a failure that follows says that the
+    /// request must not be repeated automatically.
+    CallsStarted,
     /// A file of the answer.
     Attachment(Attachment),
     /// A file of the answer that the client can read from `/v1/files`, only for clients of `/v1/responses`.

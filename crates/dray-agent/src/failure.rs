@@ -22,6 +22,9 @@ pub struct RequestFailure {
     pub display_message: Option<String>,
     /// Seconds after which another attempt may succeed, for the header `Retry-After`.
     pub retry_after_seconds: Option<u16>,
+    /// Whether the client must not repeat the request automatically: the repetition would make calls of tools a second
+    /// time, or certainly fail in the same way.
+    pub is_final: bool,
 }
 
 impl RequestFailure {
@@ -40,6 +43,7 @@ impl RequestFailure {
             code: None,
             display_message: None,
             retry_after_seconds: None,
+            is_final: false,
         }
     }
 
@@ -71,6 +75,14 @@ impl RequestFailure {
     #[must_use]
     pub fn display(mut self, text: impl Into<String>) -> Self {
         self.display_message = Some(text.into());
+        self
+    }
+
+    /// Forbids automatic repetitions, see [`RequestFailure::is_final`].
+    #[must_use]
+    pub const fn without_retry(mut self) -> Self {
+        self.is_final = true;
+        self.retry_after_seconds = None;
         self
     }
 

@@ -114,6 +114,20 @@ pub fn is_synthetic(id: &str, tool: &str) -> bool {
         && parts.next().is_none()
 }
 
+/// Whether an id is of a pair of any tool. The name of a tool may end like an id, so this says less than
+/// [`is_synthetic`].
+pub fn has_pair_form(id: &str) -> bool {
+    let parts = id.strip_prefix("s_").into_iter();
+    let last: Vec<_> = parts.flat_map(|id| id.rsplit('_')).take(3).collect();
+    match last[..] {
+        [content, arguments, _] if is_hex(content, 6) && is_hex(arguments, 6) => true,
+        [count, content, arguments] => {
+            count.parse::<u32>().is_ok() && is_hex(content, 6) && is_hex(arguments, 6)
+        }
+        _ => false,
+    }
+}
+
 /// Whether an id has the older form, which was not derived from the content and does not contain the tool's name.
 pub fn is_former(id: &str) -> bool {
     id.strip_prefix("synthetic_")
@@ -304,6 +318,10 @@ mod tests {
             "s_t_abcdeg_012345",
         ] {
             assert!(!is_synthetic(id, "t"), "{id}");
+            assert!(!has_pair_form(id), "{id}");
+        }
+        for id in ["s_t_abcdef_012345", "s_my_tool_abcdef_012345_12"] {
+            assert!(has_pair_form(id), "{id}");
         }
         assert!(is_former("synthetic_0123456789ab"));
         for id in [

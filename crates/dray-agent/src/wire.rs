@@ -129,6 +129,7 @@ impl ChunkWriter {
             Event::Refusal(text) => self.delta(json!({ "refusal": text })),
             Event::Logprobs(logprobs) => self.logprobs(logprobs),
             Event::ToolsStarted
+            | Event::CallsStarted
             | Event::OutputFile { .. }
             | Event::ApprovalRequests(_)
             | Event::McpTools(_)

@@ -2,7 +2,7 @@
 //! during a call have the same records.
 //!
 //! A record belongs to one tenant and one principal, names one call by its digest, expires, and is decided once. Each
-//! decision is a compare-and-set, so of two requests that bring the same approval one is refused. The call is made
+//! decision is a compare-and-set, so of two requests that bring the same approval one makes the call. It is made
 //! after the decision is recorded and audited. When its process dies in between, the approval is used up and the call
 //! is not made again.
 //!
@@ -438,7 +438,8 @@ impl ApprovalStore {
                     return Ok(message);
                 }
                 if is_approved {
-                    "The call was approved. Its result was not kept.".to_owned()
+                    "The call was approved and may have been made. Its result was not kept."
+                        .to_owned()
                 } else {
                     "The user answered what the tool asked. The result of the call was not kept."
                         .to_owned()
@@ -475,12 +476,12 @@ pub(crate) fn expired_failure() -> RequestFailure {
     )
 }
 
-/// The approval was decided before.
+/// The approval was decided before, by an earlier or a concurrent request.
 pub(crate) fn used_failure() -> RequestFailure {
     approval_failure(
         USED_CODE,
-        "This approval was decided before, and an approval holds for one call. Nothing was done now. Ask the agent again to \
-         get a new question.",
+        "This approval was decided before, and an approval holds for one call. This request did nothing. If the call was \
+         approved, it may have been made: find out before you ask for it again.",
     )
 }
 

@@ -34,7 +34,7 @@ pub(crate) use contract::{APPROVAL_TOOL, INPUT_TOOL};
 pub use contract::{Agent, ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
 pub use current::CurrentSurface;
 pub(crate) use parts::{DETAIL_FIELD, FILE_ID_FIELD, PART_FIELD, RESULT_FIELD};
-pub(crate) use plain_request::unsupported_failure;
+pub(crate) use plain_request::{MAX_TOOLS, unsupported_failure};
 pub(crate) use responses::sweep_runs;
 pub use routes::{HttpSurface, SurfaceOptions, SurfaceParts};
 pub use serve::serve_until;

@@ -53,6 +53,11 @@ impl ChatError {
         }
     }
 
+    /// An answer that its service broke off, and did not report as an error.
+    pub fn broken_off() -> Self {
+        Self::new(ChatKind::Broken, "the service broke off the answer")
+    }
+
     /// Makes the error from an error event or from an error in a complete response.
     pub(super) fn from_value(error: &Value) -> Self {
         let text = |name| {

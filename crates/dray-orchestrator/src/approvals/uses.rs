@@ -2,6 +2,7 @@
 //! same request can be repeated when the bus fails in between: either all its calls are made, or none is.
 
 use dray_agent::failure::RequestFailure;
+use dray_agent::message::Message;
 
 use super::{ApprovalDecision, ApprovalRecord, ApprovalStore, expired_failure, used_failure};
 use crate::records::{RecordError, RevisedRecord, random_id, unavailable_failure};
@@ -73,6 +74,28 @@ impl ApprovalStore {
             }
         }
         Err(unavailable_failure())
+    }
+
+    /// The result of a call that an earlier request made with this approval or answer, for a repetition of that request:
+    /// its model failed, or its response was lost.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a decision that permits no call, and when the result is not known, because the call still runs or its
+    /// process has died; 503 while the store or the bus fails.
+    pub(crate) async fn used_outcome(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Message, RequestFailure> {
+        let record = self.get(principal, id).await?.map(|record| record.value);
+        let record = record.ok_or_else(expired_failure)?;
+        let decision = record.decision.as_ref();
+        let is_permitted = decision.is_some_and(ApprovalDecision::permits);
+        let outcome = record.outcome.as_ref().filter(|_| is_permitted);
+        let outcome = outcome.ok_or_else(used_failure)?;
+        let message = self.records.read_document(outcome).await?;
+        message.ok_or_else(used_failure)
     }
 
     /// Takes back what this request recorded, because it makes no call. If that fails, the decision stays used.

@@ -14,7 +14,7 @@ use super::request::{CheckedBody, InvalidStructure, check_request, invalid_struc
 /// Code for a parameter that is not supported.
 pub(crate) const UNSUPPORTED_CODE: &str = "unsupported_parameter";
 /// Most tools of one request, as in `OpenAI`'s API.
-const MAX_TOOLS: usize = 128;
+pub(crate) const MAX_TOOLS: usize = 128;
 /// Most characters of a tool's name, as in `OpenAI`'s API.
 const MAX_TOOL_NAME_CHARS: usize = 64;
 /// Members that are read elsewhere and are not parameters of the model.

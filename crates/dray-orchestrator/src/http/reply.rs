@@ -13,6 +13,7 @@ use dray_agent::wire::{ChunkWriter, DONE_LINE, MergedAnswer, write_event_line};
 use futures_util::stream;
 use serde_json::Value;
 
+use super::response_headers::SHOULD_RETRY_HEADER;
 use super::run::{AnswerRun, NextEvent};
 
 const MAX_EVENTS_PER_WRITE: usize = 64;
@@ -43,6 +44,11 @@ pub(super) fn failure_response(failure: &RequestFailure) -> Response {
         .filter(|status| status.is_client_error() || status.is_server_error());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, &failure.body());
+    if failure.is_final {
+        let no_retry = header::HeaderValue::from_static("false");
+        response.headers_mut().insert(SHOULD_RETRY_HEADER, no_retry);
+        return response;
+    }
     let default_delay = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
     if let Some(seconds) = failure.retry_after_seconds.or(default_delay) {
         let seconds = header::HeaderValue::from(seconds);

@@ -15,12 +15,16 @@ use super::routes::HttpSurface;
 
 /// Header with the id of a request, as in `OpenAI`'s API.
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
+/// Header by which the packages of `OpenAI` learn that they must not repeat a request: they repeat the statuses 408, 409,
+/// 429 and 5xx otherwise.
+pub(super) const SHOULD_RETRY_HEADER: HeaderName = HeaderName::from_static("x-should-retry");
 /// Seconds for which a browser keeps the permission of a preflight.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 /// Methods of the plain endpoints.
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Headers that a page may read in addition to the safelisted ones.
-const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
+const EXPOSED_HEADERS: HeaderValue =
+    HeaderValue::from_static("x-request-id, retry-after, x-should-retry");
 /// Most bytes of the list of headers in a preflight.
 const MAX_REQUESTED_HEADERS_BYTES: usize = 4096;
 

@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
@@ -378,6 +378,8 @@ impl CurrentSurface {
             .route("/v1/models", get(models::list_models))
             .route("/v1/models/{name}", get(models::get_model))
             .merge(client_state_routes())
+            // Pages of listed origins can read that a path does not exist: the fallback below has no headers of CORS.
+            .route("/v1/{*rest}", any(not_found))
             // The fallback is set before the layer, so that the layer handles preflights, which would otherwise get
             // 405.
             .method_not_allowed_fallback(method_not_allowed)

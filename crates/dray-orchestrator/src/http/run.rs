@@ -20,6 +20,8 @@ pub(super) struct AnswerRun {
     events: Receiver<Event>,
     work: JoinSet<Result<AnswerEnd, RequestFailure>>,
     ended: Option<Result<AnswerEnd, RequestFailure>>,
+    /// Whether calls began that no other request may repeat.
+    has_made_calls: bool,
     outcome: OutcomeLog,
     // The answer holds the permit until its end, and so counts among the running chats.
     _permit: OwnedSemaphorePermit,
@@ -67,13 +69,24 @@ impl AnswerRun {
             events,
             work,
             ended: None,
+            has_made_calls: false,
             outcome,
             _permit: permit,
         }
     }
 
-    /// Waits for the next event or the end.
+    /// Waits for the next event or the end. After calls that must not be made again, a failure is final.
     pub(super) async fn next(&mut self) -> NextEvent {
+        match self.receive().await {
+            NextEvent::Event(event) => NextEvent::Event(self.noted(event)),
+            NextEvent::Ended(Err(failure)) if self.has_made_calls => {
+                NextEvent::Ended(Err(failure.without_retry()))
+            }
+            ended @ NextEvent::Ended(_) => ended,
+        }
+    }
+
+    async fn receive(&mut self) -> NextEvent {
         loop {
             if let Some(ended) = self.ended.take() {
                 // Events that were sent before the end are returned before it.
@@ -107,7 +120,20 @@ impl AnswerRun {
 
     /// An event that is ready; does not wait.
     pub(super) fn ready(&mut self) -> Option<Event> {
-        self.events.try_recv().ok()
+        let event = self.events.try_recv().ok()?;
+        Some(self.noted(event))
+    }
+
+    /// Whether calls began that no other request may repeat. Drops the events that were not taken.
+    pub(super) fn has_made_calls(&mut self) -> bool {
+        while self.ready().is_some() {}
+        self.has_made_calls
+    }
+
+    /// An event that is about to be taken.
+    fn noted(&mut self, event: Event) -> Event {
+        self.has_made_calls |= matches!(event, Event::CallsStarted);
+        event
     }
 
     /// The events up to the first one that shows the client something: until then a failure can still be an HTTP
@@ -117,7 +143,10 @@ impl AnswerRun {
         loop {
             match self.next().await {
                 NextEvent::Event(
-                    event @ (Event::State(_) | Event::McpTools(_) | Event::Sources(_)),
+                    event @ (Event::State(_)
+                    | Event::McpTools(_)
+                    | Event::Sources(_)
+                    | Event::CallsStarted),
                 ) => {
                     events.push(event);
                 }

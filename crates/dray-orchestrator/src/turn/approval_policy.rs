@@ -118,12 +118,11 @@ impl ApprovalPolicy {
 
     /// Whether a call may be repeated if its process ended during it. A call whose arguments are not an object has no
     /// effect, so it may, and so may a handoff, which changes nothing but the turn itself.
-    pub(super) fn is_repeatable(&self, call: &ToolCall) -> bool {
-        let function = &call.function;
-        if self.sources.is_handoff(&function.name) {
+    pub(super) fn is_repeatable(&self, tool: &str, arguments: &str) -> bool {
+        if self.sources.is_handoff(tool) {
             return true;
         }
-        self.covers(&self.repeatable, &function.name, &function.arguments)
+        self.covers(&self.repeatable, tool, arguments)
             .unwrap_or(true)
     }
 

@@ -13,10 +13,10 @@ pub(super) fn client_gone_failure() -> RequestFailure {
     RequestFailure::new(CLIENT_GONE_STATUS, "The client is gone.")
 }
 
-/// The model was called as often as allowed.
+/// The model was called as often as allowed. Another attempt would make all of its calls again.
 pub(super) fn call_limit_failure() -> RequestFailure {
     let text = "Agent stopped due to max iterations.";
-    RequestFailure::new(500, text).display(text)
+    RequestFailure::new(500, text).display(text).without_retry()
 }
 
 /// A strategy of a tool ended the request.

@@ -215,6 +215,8 @@ impl OpenTurn {
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
         let client_parameters = std::mem::take(&mut self.response.client_parameters);
         let client_tools = client_parameters.tools.clone();
+        let is_structured = !self.response.is_dial
+            && !super::plain::is_text(client_parameters.response_format.as_ref());
         let permitted_calls = PermittedCalls::of_choice(client_parameters.tool_choice.as_ref());
         let models = self.called_models(&client_parameters, max_rounds)?;
         let mut models = models.into_iter();
@@ -234,7 +236,7 @@ impl OpenTurn {
                 outgoing: &mut self.response.outgoing,
                 compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages,
-                holds_answers: self.tools.holds_answers(),
+                holds_answers: is_structured || self.tools.holds_answers(),
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
                 budget: &self.budget,
@@ -259,6 +261,7 @@ impl OpenTurn {
             metrics: &self.parts.metrics,
             sink,
             max_rounds,
+            is_structured,
             heartbeat: self.parts.config.heartbeat_interval.as_duration(),
             client_tools: client_tools.clone(),
             permitted_calls,

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use dray_agent::event::Event;
 use dray_agent::issues::{HookIssue, IssueLog};
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::call::Fallback;
@@ -119,6 +120,13 @@ pub(super) async fn call_hooks(
     let due: Vec<_> = hooks.iter().filter(|hook| hook.is_at(event)).collect();
     if !due.is_empty() {
         rounds.announce_tools().await?;
+        let policy = rounds.runner.approvals;
+        let may_repeat = |hook: &&PlannedCall| {
+            policy.is_repeatable(&hook.tool.declaration().name, &hook.arguments.to_string())
+        };
+        if !due.iter().all(may_repeat) {
+            rounds.sink.send(Event::CallsStarted).await?;
+        }
     }
     let ran = join_all(due.iter().map(|hook| call_hook(&rounds.runner, hook))).await;
     for (hook, ran) in due.into_iter().zip(ran) {

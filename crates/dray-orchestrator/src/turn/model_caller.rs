@@ -16,6 +16,7 @@ use super::budget::{CallCharge, TurnBudget};
 use super::compactor::Compactor;
 use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
+use super::replayed_calls::shorten_pair_ids;
 use super::result_pictures::move_result_pictures;
 use super::rounds::LoopError;
 use super::speech::TextRelay;
@@ -42,7 +43,7 @@ pub(super) struct ModelCaller<'a> {
     /// Shortens prompts that have become long.
     pub(super) compactor: Compactor<'a>,
     pub(super) propagates_stages: bool,
-    /// Whether answers are held back until guardrails have judged them.
+    /// Whether answers are held back until guardrails have judged them, or until it is known that a text is the answer.
     pub(super) holds_answers: bool,
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,
@@ -138,6 +139,10 @@ impl ModelCaller<'_> {
         if self.outgoing.lazy.is_none() {
             outgoing = move_result_pictures(outgoing);
         }
+        // Models of DIAL get the ids of its conversations (quickapps 11.4).
+        if self.outgoing.plain {
+            shorten_pair_ids(&mut outgoing);
+        }
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;
@@ -188,29 +193,33 @@ impl ModelCaller<'_> {
         };
         let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain)
             .holding(self.holds_answers);
-        loop {
+        let failed = loop {
             match stream.next().await {
                 Ok(Some(delta)) => match relay.take(delta).await {
                     Ok(()) => {}
                     Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
                     Err(InvalidAnswer::TooMuch) => {
-                        let bytes = relay.received_bytes();
-                        let usage = relay.finish_broken().await?;
-                        self.settle(charge, &usage, bytes, tally).await;
-                        return Err(CallError::Interrupted(LoopError::Failed(
-                            super::failures::too_much_failure(),
-                        )));
+                        let failure = super::failures::too_much_failure();
+                        break Some(CallError::Interrupted(LoopError::Failed(failure)));
+                    }
+                    Err(InvalidAnswer::Broken) => {
+                        let (error, has_begun) = (ChatError::broken_off(), relay.has_begun());
+                        break Some(CallError::Model { error, has_begun });
                     }
                 },
-                Ok(None) => break,
+                Ok(None) => break None,
                 Err(error) => {
-                    // A failed call may have used tokens too.
-                    let (bytes, has_begun) = (relay.received_bytes(), relay.has_begun());
-                    let usage = relay.finish_broken().await?;
-                    self.settle(charge, &usage, bytes, tally).await;
-                    return Err(CallError::Model { error, has_begun });
+                    let has_begun = relay.has_begun();
+                    break Some(CallError::Model { error, has_begun });
                 }
             }
+        };
+        if let Some(error) = failed {
+            // A failed call may have used tokens too.
+            let bytes = relay.received_bytes();
+            let usage = relay.finish_broken().await?;
+            self.settle(charge, &usage, bytes, tally).await;
+            return Err(error);
         }
         let bytes = relay.received_bytes();
         let answer = relay.finish(messages).await?;

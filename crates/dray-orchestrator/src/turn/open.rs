@@ -278,8 +278,8 @@ pub(super) async fn open_agent(
     inputs.issues.tools.extend(handoffs);
     inputs.access.retain(&mut inputs.tools, &inputs.sources);
     let (tools, sources) = (&mut inputs.tools, &inputs.sources);
-    let (deferred, issue) =
-        tool_search::defer_tools(parts, &manifest, sources, &client_parameters, tools);
+    let others = (&client_parameters, inputs.model.statics.as_slice());
+    let (deferred, issue) = tool_search::defer_tools(parts, &manifest, sources, others, tools);
     outgoing.deferred = deferred;
     inputs.issues.tools.extend(issue);
     if !is_dial {

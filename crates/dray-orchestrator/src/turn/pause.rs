@@ -20,7 +20,7 @@ use super::paused::{PausedApproval, PausedTurn, call_id};
 use super::prepare::with_stable_names;
 use super::question_forms::{InputRequest, input_calls, input_text};
 use super::rounds::LoopEnd;
-use super::speech::ANSWER_SEPARATOR;
+use super::speech::answer_separator;
 use super::succession::ADDED_AGAIN;
 use super::waiting::{AskPlan, WaitingCall, question_digest};
 use crate::approvals::NewApproval;
@@ -160,7 +160,7 @@ impl OpenTurn {
         }
         if let Some(mut text) = text {
             if end.has_text {
-                text.insert_str(0, ANSWER_SEPARATOR);
+                text.insert_str(0, answer_separator(self.response.is_dial));
             }
             sink.send(Event::Content(text)).await?;
             // For the client the turn ends here; no call of its own waits beside a question in text.

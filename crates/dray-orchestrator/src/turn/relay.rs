@@ -31,6 +31,8 @@ pub(super) enum InvalidAnswer {
     Gone,
     /// The answer is too long or has too many calls.
     TooMuch,
+    /// The model's service broke the answer off, and reported that as the reason of its end.
+    Broken,
 }
 
 impl From<ClientGone> for InvalidAnswer {
@@ -161,9 +163,6 @@ impl<'a> AnswerRelay<'a> {
         if let Some(state) = delta.state {
             merge_delta(self.answer.state.get_or_insert(Value::Null), state);
         }
-        if let Some(reason) = delta.finish_reason {
-            self.answer.reason = Some(finish_reason(&reason));
-        }
         // Statistics by model include the total. Later numbers replace earlier ones: the last chunk has the final
         // numbers.
         if !delta.statistics.is_empty() {
@@ -174,6 +173,9 @@ impl<'a> AnswerRelay<'a> {
                 tokens,
             }];
         }
+        if let Some(reason) = delta.finish_reason {
+            self.answer.reason = Some(finish_reason(&reason).ok_or(InvalidAnswer::Broken)?);
+        }
         Ok(())
     }
 
@@ -181,6 +183,10 @@ impl<'a> AnswerRelay<'a> {
     pub(super) async fn finish(mut self, messages: &[Message]) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
         let is_cut_off = self.answer.reason == Some(FinishReason::Length);
+        if self.answer.reason == Some(FinishReason::ContentFilter) {
+            // The filter stopped the model, so its calls may be incomplete, and none of them is made.
+            self.calls.clear();
+        }
         self.answer.calls = with_call_ids(self.calls, is_cut_off, messages);
         // Some services end an answer of text with this reason. A client would look for calls, and find none.
         if self.answer.calls.is_empty() && self.answer.reason == Some(FinishReason::ToolCalls) {
@@ -411,13 +417,23 @@ fn with_address(mut attachment: Attachment) -> Attachment {
     attachment
 }
 
-fn finish_reason(reason: &str) -> FinishReason {
-    match reason {
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
+/// The meaning of a service's reason for the end of an answer; `None` if the service broke the answer off. Beside the
+/// names of `OpenAI`'s API, services such as those of Mistral, DeepSeek, Gemini, vLLM and `OpenRouter` have their own.
+fn finish_reason(reason: &str) -> Option<FinishReason> {
+    Some(match reason.to_ascii_lowercase().as_str() {
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "length" | "max_tokens" | "max_output_tokens" | "model_length" => FinishReason::Length,
+        "content_filter" | "safety" | "sensitive" | "blocklist" | "prohibited_content"
+        | "recitation" | "spii" => FinishReason::ContentFilter,
+        "error"
+        | "abort"
+        | "aborted"
+        | "cancelled"
+        | "network_error"
+        | "insufficient_system_resource"
+        | "malformed_function_call" => return None,
         _ => FinishReason::Stop,
-    }
+    })
 }
 
 /// Objects key by key, texts concatenated, all else replaced (quickapps 3.3).
@@ -432,3 +448,6 @@ fn merge_delta(into: &mut Value, from: Value) {
         (into, from) => *into = from,
     }
 }
+
+#[cfg(test)]
+mod tests;

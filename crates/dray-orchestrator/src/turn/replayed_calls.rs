@@ -7,11 +7,16 @@
 use std::fmt;
 
 use dray_agent::message::{FunctionCall, Message};
+use dray_agent::pair::has_pair_form;
 use dray_tool::naming::sanitise_name;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::records::digest_prefix;
+
+/// Most bytes of an id of a call that every endpoint accepts: some refuse more than 40, and `OpenAI` more than 64.
+const MAX_ID_BYTES: usize = 40;
 /// Name of a call without one.
 const NAMELESS_CALL: &str = "unnamed";
 /// Member that holds arguments that are not an object.
@@ -23,6 +28,20 @@ pub(super) fn repair_calls(messages: &mut [Message]) {
     for message in messages {
         for call in message.tool_calls.iter_mut().flatten() {
             repair(&mut call.function);
+        }
+    }
+}
+
+/// Shortens the ids of calls that this service added to the conversation, which contain the names of their tools. Ids of
+/// models stay as they are: some of them contain what their services need again.
+pub(super) fn shorten_pair_ids(messages: &mut [Message]) {
+    for message in messages {
+        let calls = message.tool_calls.iter_mut().flatten();
+        let ids = calls.map(|call| &mut call.id);
+        for id in ids.chain(message.tool_call_id.as_mut()) {
+            if id.len() > MAX_ID_BYTES && has_pair_form(id) {
+                *id = format!("s_{}", digest_prefix(id, 24));
+            }
         }
     }
 }

@@ -27,6 +27,10 @@ use crate::metrics::OrchestratorMetrics;
 const NOT_PERMITTED: &str = "This call was not made: the `tool_choice` of the request does not permit this tool. Use a \
                              permitted tool, or answer without a tool.";
 
+/// The result of a call without arguments that the limit of the model's answer ended, for the model.
+const CUT_OFF: &str = "This call was not made: the answer reached its limit of tokens before the arguments of the call. \
+                       Make the call again, without a text before it.";
+
 /// The loop of one turn.
 #[derive(Debug)]
 pub(super) struct ToolLoop<'a> {
@@ -36,6 +40,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) sink: &'a EventSink,
     /// Most calls of the model.
     pub(super) max_rounds: u32,
+    /// Whether the answer is a document of a form that the client chose, and so the text beside calls no part of it.
+    pub(super) is_structured: bool,
     /// How long a judgement of a prompt may take before the stream of a plain client begins, so that heartbeats keep it
     /// open.
     pub(super) heartbeat: Duration,
@@ -178,7 +184,8 @@ impl<'a> ToolLoop<'a> {
                 Err(text) => return self.end_blocked(&text, speech, tally).await,
             };
             tally.note_files(&answer.attachments);
-            let refused = self.judge_calls(&mut answer.calls, tally).await?;
+            let mut refused = self.judge_calls(&mut answer.calls, tally).await?;
+            self.refuse_cut_off(&mut answer.calls, &mut refused);
             let mut calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
             messages.push(answer_message(answer));
@@ -210,6 +217,26 @@ impl<'a> ToolLoop<'a> {
         Err(LoopError::Failed(super::failures::call_limit_failure()))
     }
 
+    /// Refuses calls of this service that a limit ended before their arguments, which a tool would take for a call
+    /// without any. The model may have written the same call without arguments, but then they are an empty object.
+    fn refuse_cut_off(&self, calls: &mut [ToolCall], refused: &mut Vec<Message>) {
+        for call in calls {
+            let function = &call.function;
+            if !function.arguments.trim().is_empty() || self.client_tools.has(&function.name) {
+                continue;
+            }
+            let id = Some(call.id.as_str());
+            if !refused
+                .iter()
+                .any(|result| result.tool_call_id.as_deref() == id)
+            {
+                refused.push(ToolRunner::refused(call, CUT_OFF));
+            }
+            // Models and services parse the arguments of earlier calls as JSON.
+            "{}".clone_into(&mut call.function.arguments);
+        }
+    }
+
     /// Makes the calls of one round that need no decision of a person. Returns the calls that wait for one.
     async fn call_round(
         &self,
@@ -238,6 +265,7 @@ impl<'a> ToolLoop<'a> {
         // The checkpoint begins before chats are asked: a decision then finds the process that continues after this
         // one.
         let token = self.begin_checkpoint(&groups, &in_chats, messages).await?;
+        self.note_calls(&groups.own, &in_chats).await?;
         let approvals = std::mem::take(&mut groups.questions).into_iter();
         let mut questions: Vec<_> = approvals.map(WaitingCall::approval).collect();
         let own = std::mem::take(&mut groups.own);
@@ -356,13 +384,31 @@ impl<'a> ToolLoop<'a> {
         let Some(checkpoints) = &self.checkpoints else {
             return Ok(String::new());
         };
-        let policy = self.runner.approvals;
         // A round with calls of the client is not finished when the calls of this service are.
         let has_others = !groups.client.is_empty() || !groups.questions.is_empty();
-        let may_repeat = !has_others && groups.own.iter().all(|call| policy.is_repeatable(call));
+        let may_repeat = !has_others && self.may_repeat(&groups.own);
         let repeated = may_repeat.then_some(groups.own.as_slice());
         let stored = checkpoints.begin_round(messages, repeated, in_chats).await;
         stored.map_err(LoopError::Failed)
+    }
+
+    /// Whether all of these calls may be made a second time.
+    fn may_repeat(&self, calls: &[ToolCall]) -> bool {
+        let policy = self.runner.approvals;
+        let mut functions = calls.iter().map(|call| &call.function);
+        functions.all(|function| policy.is_repeatable(&function.name, &function.arguments))
+    }
+
+    /// Reports that calls begin, unless another request may make all of them again.
+    async fn note_calls(
+        &self,
+        own: &[ToolCall],
+        in_chats: &[WaitingCall],
+    ) -> Result<(), ClientGone> {
+        if !in_chats.is_empty() || !self.may_repeat(own) {
+            self.sink.send(Event::CallsStarted).await?;
+        }
+        Ok(())
     }
 
     /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use dray_agent::event::Event;
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
@@ -96,6 +97,7 @@ impl Settlement<'_> {
             .partition(|waiting| waiting.in_chat.is_some());
         if !due.is_empty() || !in_chats.is_empty() {
             rounds.announce_tools().await?;
+            rounds.sink.send(Event::CallsStarted).await?;
         }
         // Where the client has to answer as well, its questions come first.
         let gate = ChatGate::new(rounds.chats.max_wait, !waiting.is_empty());

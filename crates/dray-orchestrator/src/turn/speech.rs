@@ -6,8 +6,10 @@ use dray_tool::{ClientGone, EventSink};
 
 use dray_tool_files::media::MediaTagFilter;
 
-/// Written before the text of each answer of the model.
-pub(super) const ANSWER_SEPARATOR: &str = "\n\r";
+/// Text between the answers of the model in one turn: that of DIAL (quickapps 18.1), or a paragraph.
+pub(super) const fn answer_separator(is_dial: bool) -> &'static str {
+    if is_dial { "\n\r" } else { "\n\n" }
+}
 
 /// Sends text: adds a separator before each answer, and holds `MEDIA:` tags back until they are complete.
 #[derive(Debug)]
@@ -15,17 +17,17 @@ pub(super) struct TextRelay {
     media: Option<MediaTagFilter>,
     needs_separator: bool,
     has_sent: bool,
-    /// Whether the first answer has a separator too, which clients of DIAL expect.
-    separates_first: bool,
+    /// Whether the client is one of DIAL, which expects a separator before the first answer too.
+    is_dial: bool,
 }
 
 impl TextRelay {
-    pub(super) const fn new(media: Option<MediaTagFilter>, separates_first: bool) -> Self {
+    pub(super) const fn new(media: Option<MediaTagFilter>, is_dial: bool) -> Self {
         Self {
             media,
             needs_separator: true,
             has_sent: false,
-            separates_first,
+            is_dial,
         }
     }
 
@@ -77,8 +79,8 @@ impl TextRelay {
         if text.is_empty() {
             return Ok(());
         }
-        if std::mem::take(&mut self.needs_separator) && (self.separates_first || self.has_sent) {
-            text.insert_str(0, ANSWER_SEPARATOR);
+        if std::mem::take(&mut self.needs_separator) && (self.is_dial || self.has_sent) {
+            text.insert_str(0, answer_separator(self.is_dial));
         }
         self.has_sent = true;
         sink.send(Event::Content(text)).await

@@ -26,6 +26,8 @@ use crate::http::{CheckedChatRequest, ManifestSource};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
 
+mod contents;
+
 const OPERATION_NAME: &str = "gen_ai.operation.name";
 const PROVIDER_NAME: &str = "gen_ai.provider.name";
 const REQUEST_MODEL: &str = "gen_ai.request.model";
@@ -117,8 +119,7 @@ impl TurnTelemetry {
     /// Ends the span of the turn.
     pub(super) fn end_turn(&self, span: &Span, ended: &Result<TurnEnd, RequestFailure>) {
         self.report.end(ended.as_ref());
-        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        note_tokens(span, used);
+        self.note_used(span);
         match ended {
             Ok(end) => note_reason(span, end.answer.reason.as_str()),
             Err(failure) => note_failure(span, failure.status.to_string()),
@@ -134,10 +135,15 @@ impl TurnTelemetry {
 
     /// Ends the span of an agent that was handed the turn.
     pub(super) fn end_part(&self, span: &Span) {
-        note_tokens(
-            span,
-            *self.used.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        self.note_used(span);
+    }
+
+    /// Adds the tokens of the turn so far, if a model has reported any.
+    fn note_used(&self, span: &Span) {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used != TokenUsage::default() {
+            note_tokens(span, used);
+        }
     }
 
     /// The span of a call of the model with these parameters and messages.
@@ -163,9 +169,9 @@ impl TurnTelemetry {
                 _ => {}
             }
         }
-        if self.max_content.is_some() {
-            let messages = serde_json::to_string(messages).unwrap_or_default();
-            self.note_content(&span, "gen_ai.input.messages", &messages);
+        if let Some(max_chars) = self.max_content {
+            let messages = contents::input_messages(messages, max_chars);
+            span.set_attribute("gen_ai.input.messages", messages);
         }
         span
     }
@@ -182,12 +188,12 @@ impl TurnTelemetry {
             Ok(answer) => {
                 let answered = answer.model.as_deref().unwrap_or(model);
                 span.set_attribute("gen_ai.response.model", answered.to_owned());
-                note_reason(span, answer.reason.unwrap_or_default().as_str());
-                if self.max_content.is_some() {
-                    let message = serde_json::json!([{
-                        "role": "assistant", "content": answer.content, "tool_calls": answer.calls,
-                    }]);
-                    self.note_content(span, "gen_ai.output.messages", &message.to_string());
+                if let Some(reason) = answer.reason {
+                    note_reason(span, reason.as_str());
+                }
+                if let Some(max_chars) = self.max_content {
+                    let messages = contents::output_messages(answer, max_chars);
+                    span.set_attribute("gen_ai.output.messages", messages);
                 }
             }
             Err(kind) => note_failure(span, kind.to_owned()),

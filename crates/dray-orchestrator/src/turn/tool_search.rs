@@ -22,6 +22,7 @@ use super::SharedParts;
 use super::body::ClientParameters;
 use super::client_tools::chosen_names;
 use super::tool_sources::ToolSources;
+use crate::http::MAX_TOOLS;
 
 /// Name of the tool that finds others.
 pub(super) const SEARCH_TOOL: &str = "search_tools";
@@ -110,8 +111,8 @@ fn named_call(text: &str) -> Option<(String, String)> {
     };
     let arguments = match call.shift_remove("arguments") {
         // Some models write objects as texts.
-        Some(Value::String(text)) => text,
-        None | Some(Value::Null) => "{}".to_owned(),
+        Some(Value::String(text)) if !text.trim().is_empty() => text,
+        None | Some(Value::Null | Value::String(_)) => "{}".to_owned(),
         Some(value) => value.to_string(),
     };
     // A call of the wrapper through the wrapper would never end.
@@ -129,13 +130,19 @@ fn threshold(parts: &SharedParts, manifest: &Manifest) -> Option<usize> {
     usize::try_from(tools).ok().filter(|tools| *tools > 0)
 }
 
+/// Whether the model has to search for tools: the sets have more of them than the limit, or `all` tools of its
+/// requests are more than services accept. An operator whose service accepts more has raised the limit.
+fn needs_search(of_sets: usize, all: usize, limit: usize) -> bool {
+    of_sets > limit || (of_sets > 0 && all > limit.max(MAX_TOOLS))
+}
+
 /// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The
 /// service's own tools stay, and those that the manifest or the client's choice names.
 pub(super) fn defer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
     sources: &ToolSources,
-    client_parameters: &ClientParameters,
+    (client_parameters, statics): (&ClientParameters, &[Value]),
     tools: &mut Vec<Arc<dyn Tool>>,
 ) -> (DeferredTools, Option<ToolIssue>) {
     let is_of_set = |tool: &&Arc<dyn Tool>| {
@@ -143,7 +150,9 @@ pub(super) fn defer_tools(
         !sources.of(name).is_empty() && !sources.is_handoff(name)
     };
     let of_sets: Vec<_> = tools.iter().filter(is_of_set).collect();
-    if threshold(parts, manifest).is_none_or(|most| of_sets.len() <= most) {
+    let others = statics.len() + client_parameters.tools.declarations().len();
+    let all = tools.len() + others;
+    if threshold(parts, manifest).is_none_or(|limit| !needs_search(of_sets.len(), all, limit)) {
         return (DeferredTools::default(), None);
     }
     // With two tools of one name, a call would be ambiguous.

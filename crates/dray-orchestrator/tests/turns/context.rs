@@ -150,7 +150,7 @@ async fn a_conversation_whose_old_messages_cannot_be_kept_stays_whole() {
     .await;
     fixture.stop_store().await;
     let answer = fixture.send_text("first").await;
-    assert_eq!(answer.text(), "Looking.\n\rMore.\n\rDone.");
+    assert_eq!(answer.text(), "Looking.\n\nMore.\n\nDone.");
     let last = fixture.asked().pop().unwrap();
     assert!(last.to_string().len() > 60_000);
     assert!(!last.to_string().contains("are not shown here"));

@@ -70,6 +70,27 @@ async fn an_error_with_the_status_of_success_goes_to_the_next_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_its_service_reports_as_broken_off_is_not_complete() {
+    for reason in ["error", "insufficient_system_resource"] {
+        let script = json!({"rules": [
+            {"when": {"model": "lead", "last_user_contains": "nothing"}, "reply": {"finish_reason": reason}},
+            {"when": {"model": "lead"}, "reply": {"say": "Half", "finish_reason": reason}},
+            {"reply": {"say": "Here."}},
+        ]});
+        let fixture = TurnFixture::plain(&agent(json!([])), &script.to_string()).await;
+        let result = fixture.send_text("nothing").await;
+        assert_eq!((result.text().as_str(), result.done), ("Here.", true));
+        let result = fixture.send_text("half").await;
+        assert_eq!(
+            (result.text().as_str(), result.reason().as_str()),
+            ("Half", "")
+        );
+        assert!(!result.error().is_null(), "{result:?}");
+        assert_eq!(models(&fixture), ["lead", "second", "lead"], "{reason}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_off_and_a_refused_request_do_not_go_to_another_model() {
     let script = r#"{"rules": [
         {"when": {"last_user_contains": "break"}, "reply": {"say": "Hello world.", "piece": 6, "cut_after": 2}},

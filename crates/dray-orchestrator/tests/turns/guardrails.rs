@@ -130,7 +130,7 @@ async fn before_model_sees_the_prompt_and_what_is_new_in_it_and_its_tool_is_hidd
     let judge = Judge::start([]).await;
     let (fixture, endpoint) = shop(&judge, guardrail("before_model", json!({}))).await;
     let answer = fixture.send_text("go").await;
-    assert_eq!(answer.text(), "Looking.\n\rGot {\"own\":\"one\"}");
+    assert_eq!(answer.text(), "Looking.\n\nGot {\"own\":\"one\"}");
     assert_eq!(endpoint.called(), ["one"]);
     let model_requests = judge.asked();
     assert_eq!(model_requests.len(), 2);
@@ -279,7 +279,7 @@ async fn a_refused_call_is_not_made_and_the_model_learns_why() {
     let (fixture, endpoint) = shop(&judge, guardrail("before_tool", json!({}))).await;
     let answer = fixture.send_text("go").await;
     let refusal = "This call was refused, and it was not made: too dear";
-    assert_eq!(answer.text(), format!("Looking.\n\rGot {refusal}"));
+    assert_eq!(answer.text(), format!("Looking.\n\nGot {refusal}"));
     assert_eq!(endpoint.called(), [""; 0]);
     assert_eq!(
         judge.asked(),
@@ -358,7 +358,7 @@ async fn neither_text_nor_files_of_a_withheld_result_reach_anyone() {
         );
         let fixture = TurnFixture::plain(&agent, CALL_SCRIPT).await;
         let answer = fixture.send_text("go").await;
-        assert_eq!(answer.text(), format!("Looking.\n\rGot {expected}"));
+        assert_eq!(answer.text(), format!("Looking.\n\nGot {expected}"));
         assert_eq!(endpoint.called(), ["one"]);
         assert!(
             answer.attachments().is_empty() && answer.stages().is_empty(),

@@ -82,7 +82,7 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     let first = fixture.send_text("pay").await;
     assert_eq!(
         first.text(),
-        "One moment.\n\rPaid {\"own\":\"1\"}.",
+        "One moment.\n\nPaid {\"own\":\"1\"}.",
         "{first:?}"
     );
     assert_eq!(models(&fixture), ["lead", "bill", "bill"]);

@@ -321,3 +321,25 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     fixture.model.set_script(Script::saying("Again."));
     assert_eq!(fixture.send_text("y").await.text(), "Again.");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_added_calls_are_short_enough_for_every_service() {
+    let endpoint = FakeEndpoint::start().await;
+    let name = "a".repeat(55);
+    let tool = format!("shop_{name}");
+    let hooks = json!([start(&tool, json!({"arguments": {"q": "7"}}))]);
+    let set = rest(&endpoint.url(), &[&name]);
+    let fixture = fixture(&agent_with_hooks(set, hooks), HELLO_SCRIPT).await;
+    let first = fixture.send_text("x").await;
+    fixture.ask(next_turn(&first)).await;
+    for body in fixture.asked() {
+        for message in body["messages"].as_array().unwrap() {
+            let ids = [&message["tool_call_id"], &message["tool_calls"][0]["id"]];
+            for id in ids.into_iter().filter_map(Value::as_str) {
+                assert!(id.len() <= 40, "{id}");
+            }
+        }
+        let pair = about(&body, &tool);
+        assert_eq!(pair[0]["tool_calls"][0]["id"], pair[1]["tool_call_id"]);
+    }
+}

@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use crate::fixture::{TurnFixture, manifest, rest};
+use crate::responses::{create, output_text};
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 
@@ -42,7 +43,7 @@ async fn instructions_follow_those_of_the_manifest_and_speakers_keep_their_order
     );
     let others: Vec<_> = request_messages.as_array().unwrap()[1..]
         .iter()
-        .filter(|message| !message.to_string().contains("s_internal"))
+        .filter(|message| !message.to_string().contains("\"s_"))
         .map(|message| message["content"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(others, ["one", "two", "a", "b", "three", "It is"]);
@@ -348,4 +349,27 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
     .await;
     let text = inline.chat(json!({"messages": [user("x")]})).await.text();
     assert!(text.contains("](data:application/json;base64,"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_structured_answer_has_no_text_of_rounds_with_calls() {
+    let endpoint = crate::tools::FakeEndpoint::start().await;
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{\"a\":1}", "piece": 3}},
+        {"reply": {"say": "Let me look.", "call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
+    let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    let fixture = TurnFixture::plain(&agent, script).await;
+    let format = json!({"type": "json_object"});
+    let body = json!({"messages": [user("x")], "response_format": format});
+    assert_eq!(fixture.chat(body.clone()).await.text(), "{\"a\":1}");
+    let (_, whole) = fixture.whole(body).await;
+    assert_eq!(whole["choices"][0]["message"]["content"], "{\"a\":1}");
+    let body = json!({"input": "x", "text": {"format": format}});
+    let (status, response) = create(&fixture, &body).await;
+    assert_eq!((status, output_text(&response)), (200, "{\"a\":1}"));
+    // The model still sees its text, and other clients get it.
+    let second = fixture.asked()[1]["messages"].to_string();
+    assert!(second.contains("Let me look."), "{second}");
+    let text = fixture.chat(json!({"messages": [user("x")]})).await.text();
+    assert_eq!(text, "Let me look.\n\n{\"a\":1}");
 }

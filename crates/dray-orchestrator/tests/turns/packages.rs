@@ -150,7 +150,7 @@ async fn the_openai_package_answers_questions_on_approval() {
         report,
         json!({
             "approves": {
-                "status": "completed", "kind": "McpApprovalRequest", "text": done, "again": "approval_used",
+                "status": "completed", "kind": "McpApprovalRequest", "text": done, "again": "accepted",
                 "question": ["shop", "shop_b", {"q": "dear"}],
             },
             "refuses": true,

@@ -61,7 +61,7 @@ pub(crate) async fn create(fixture: &TurnFixture, body: &Value) -> (u16, Value) 
 }
 
 /// The events of a stream.
-async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
+pub(crate) async fn stream(fixture: &TurnFixture, mut body: Value) -> Vec<Value> {
     body["model"] = json!("agent");
     body["stream"] = json!(true);
     let request = fixture
@@ -117,7 +117,7 @@ fn mcp_report() -> Value {
             ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],
             ["bank", "bank_lose", {}, null, true, "failed"],
         ],
-        "text": "I look.\n\rYou have it.", "same": true,
+        "text": "I look.\n\nYou have it.", "same": true,
         "next": ["message"], "sent_back": "Second.",
     })
 }

@@ -109,7 +109,7 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
     )
     .await;
     let result = fixture.send_text("go").await;
-    assert_eq!(result.text(), "Looking.\n\rBoth are here.");
+    assert_eq!(result.text(), "Looking.\n\nBoth are here.");
     let requests = fixture.asked();
     let second = requests[1]["messages"].as_array().unwrap();
     let tail: Vec<_> = second.iter().rev().take(3).rev().collect();
@@ -372,4 +372,28 @@ async fn r_16_the_same_request_gives_the_same_messages() {
     fixture.send_text("go").await;
     let requests = fixture.asked();
     assert_eq!(requests[0].to_string(), requests[1].to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_has_more_tools_than_services_accept() {
+    let endpoint = FakeEndpoint::start().await;
+    let paths: Vec<_> = (0..128).map(|number| format!("p{number}")).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let agent = manifest(json!([rest(&endpoint.url(), &paths)]));
+    let script = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+    let fixture = TurnFixture::plain(&agent, script).await;
+    let theirs = (0..100)
+        .map(|number| json!({"type": "function", "function": {"name": format!("t{number}")}}));
+    let theirs: Vec<_> = theirs.collect();
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for tools in [Vec::new(), theirs] {
+        let mut body = json!({"messages": messages});
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
+        assert_eq!(fixture.chat(body).await.text(), "Hello.");
+        let model_request = fixture.asked().pop().unwrap();
+        let declared = model_request["tools"].as_array().unwrap();
+        assert!(declared.len() <= 128, "{} tools", declared.len());
+    }
 }

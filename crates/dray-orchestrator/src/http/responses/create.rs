@@ -367,9 +367,9 @@ async fn spawn_driver(
     }
     let (sender, mut receiver) = mpsc::channel(1);
     surface.running.spawn(driver, Listener::Whole(sender));
-    // The channel closes without a value only when the service ends.
+    // The channel closes without a value only when the service ends. It is not known then what the response has done.
     let ended = receiver.recv().await;
-    let response = ended.ok_or_else(RequestFailure::unexpected)??;
+    let response = ended.ok_or_else(|| RequestFailure::unexpected().without_retry())??;
     Ok(reply::json_response(StatusCode::OK, &response))
 }
 

@@ -230,6 +230,14 @@ impl ResponseDriver {
         // The run stops before anything is stored, which may take long.
         self.run.stop();
         let ended = self.end(outcome).await;
+        let ended = ended.map_err(|failure| {
+            // The end of the run is not the only cause of a failure.
+            if self.run.has_made_calls() {
+                failure.without_retry()
+            } else {
+                failure
+            }
+        });
         self.write(&listener, &mut waiting);
         // A dropped recorder records the events. It is dropped before they are sent, because a client may not take
         // them.

@@ -149,6 +149,10 @@ pub(super) fn read_response_request(body: Value) -> Result<ResponseRequest, Requ
             chat.insert(chat_name.to_owned(), value);
         }
     }
+    if !chat.contains_key("logprobs") && !body.contains_key("logprobs") {
+        // Without its `include` the parameter has no effect in responses, and models refuse it without `logprobs`.
+        chat.shift_remove("top_logprobs");
+    }
     // The manifest decides about names that are not known here, as in chat completions.
     chat.extend(body);
     Ok(ResponseRequest {

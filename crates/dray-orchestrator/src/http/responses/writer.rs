@@ -177,6 +177,7 @@ impl ResponseWriter {
             }
             // Stages exist only in DIAL's API.
             Event::ToolsStarted
+            | Event::CallsStarted
             | Event::StageOpened { .. }
             | Event::StageName { .. }
             | Event::StageContent { .. }
@@ -199,7 +200,7 @@ impl ResponseWriter {
         });
         self.abandon_calls();
         for call in self.calls.clone() {
-            self.call(&call);
+            self.call(&call, incomplete_reason.is_some() && is_cut_off(&call));
         }
         for request in self.approvals.clone() {
             let place = self.new_item_id(ITEM_PREFIX);
@@ -385,7 +386,9 @@ impl ResponseWriter {
         self.emit_all(events);
     }
 
-    fn call(&mut self, call: &ToolCall) {
+    /// Adds the item of a call. The arguments of a call that was cut off have no end, which clients take for a call to
+    /// make.
+    fn call(&mut self, call: &ToolCall, is_cut_off: bool) {
         let (index, id) = (self.index(), self.new_item_id("fc_"));
         let function = &call.function;
         let item = |arguments: &str, status: &str| {
@@ -408,16 +411,22 @@ impl ResponseWriter {
             done.insert("name".to_owned(), json!(function.name));
         }
         let added = json!({"output_index": index, "item": item("", "in_progress")});
-        self.emit_all(vec![
-            ("response.output_item.added", added),
-            (
-                "response.function_call_arguments.delta",
-                with("delta", arguments),
-            ),
-            ("response.function_call_arguments.done", done),
-        ]);
-        self.finish_item(item(&function.arguments, "completed"));
+        self.emit("response.output_item.added", added);
+        let delta = with("delta", arguments);
+        self.emit("response.function_call_arguments.delta", delta);
+        let status = if is_cut_off {
+            "incomplete"
+        } else {
+            self.emit("response.function_call_arguments.done", done);
+            "completed"
+        };
+        self.finish_item(item(&function.arguments, status));
     }
+}
+
+/// Whether the arguments of a call are not complete.
+fn is_cut_off(call: &ToolCall) -> bool {
+    serde_json::from_str::<Map<String, Value>>(&call.function.arguments).is_err()
 }
 
 /// Adds one event of a stream of responses to `out`: its name is before its data.

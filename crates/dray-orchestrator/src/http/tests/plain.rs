@@ -87,6 +87,34 @@ async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
 }
 
 #[tokio::test]
+async fn a_failure_after_calls_forbids_repetitions_on_both_endpoints() {
+    let failure = RequestFailure {
+        retry_after_seconds: Some(2),
+        ..RequestFailure::new(429, "slow down")
+    };
+    let calls = ScriptedStep::Send(Event::CallsStarted);
+    for made_calls in [true, false] {
+        let begin = made_calls.then(|| calls.clone());
+        let end = ScriptedStep::Fail(failure.clone());
+        let fixture = TestSurface::start(begin.into_iter().chain([end]).collect()).await;
+        // Without anything to show, a stream has not begun yet.
+        for stream in [true, false] {
+            let of_dial = fixture.chat(&ask(stream)).await;
+            let of_openai = chat(&fixture, &[], &plain(stream)).await;
+            for response in [of_dial, of_openai] {
+                let headers = ["x-should-retry", "retry-after"].map(|name| response.header(name));
+                let expected = if made_calls {
+                    [Some("false"), None]
+                } else {
+                    [None, Some("2")]
+                };
+                assert_eq!((response.status(), headers), (429, expected));
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
     let fixture = TestSurface::with(vec![text_step("hello")], |options| {
         options.clients = keys(&["one"]);
@@ -133,6 +161,29 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
         ),
         (401, Some(PAGE_ORIGIN))
     );
+    let readable = failed.header("access-control-expose-headers");
+    assert!(
+        readable.is_some_and(|names| names.contains("x-should-retry")),
+        "{readable:?}"
+    );
+}
+
+#[tokio::test]
+async fn pages_of_listed_origins_learn_that_a_path_does_not_exist() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
+    })
+    .await;
+    for path in ["/v1/embeddings", "/v1/models/a/b"] {
+        let allowed = preflight(&fixture, PAGE_ORIGIN, path).await;
+        assert_eq!(allowed.status(), 204, "{path}");
+        let missing = fixture
+            .request(Method::POST, path)
+            .header("origin", PAGE_ORIGIN);
+        let missing = missing.json(&json!({})).send(&|_| ()).await.unwrap();
+        let origin = missing.header("access-control-allow-origin");
+        assert_eq!((missing.status(), origin), (404, Some(PAGE_ORIGIN)));
+    }
 }
 
 #[tokio::test]

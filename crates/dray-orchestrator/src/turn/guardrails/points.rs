@@ -72,7 +72,7 @@ impl ToolLoop<'_> {
     }
 
     /// Judges an answer that was held back, then sends it or its replacement. Returns the text in place of a blocked
-    /// answer.
+    /// answer. The text beside calls of this service is not a part of a structured answer and not sent.
     async fn judge_answer(
         &self,
         answer: &mut ModelAnswer,
@@ -94,8 +94,11 @@ impl ToolLoop<'_> {
                 ..ModelAnswer::default()
             };
         }
+        let is_own = |call: &ToolCall| !self.client_tools.has(&call.function.name);
+        let is_preamble = self.is_structured && answer.calls.iter().any(is_own);
         for event in std::mem::take(&mut answer.held) {
             match event {
+                Event::Content(_) | Event::Logprobs(_) if is_preamble => {}
                 Event::Content(text) => speech.send_text(self.sink, &text).await?,
                 event => self.sink.send(event).await?,
             }

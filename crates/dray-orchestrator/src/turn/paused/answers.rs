@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::{DecidedCall, PausedApproval, PausedTurn, call_id};
 use crate::approvals::{
-    ApprovalDecision, ApprovalStore, ChatState, expired_failure, mismatch_failure, used_failure,
+    ApprovalDecision, ApprovalStore, ChatState, USED_CODE, expired_failure, mismatch_failure,
+    used_failure,
 };
 use crate::turn::approval_forms::ApprovalAnswer;
 use crate::turn::chat_approvals::NOT_DECIDED;
@@ -37,7 +38,8 @@ impl<'a> AnsweredQuestions<'a> {
     }
 
     /// The decisions of the request, and the result of each call: empty where a decision has to be recorded. All of
-    /// them are checked before the first one is recorded.
+    /// them are checked before the first one is recorded. A decision that an earlier request used makes no call: the
+    /// turn continues with the result of the call that was made then.
     ///
     /// # Errors
     ///
@@ -50,6 +52,8 @@ impl<'a> AnsweredQuestions<'a> {
     ) -> Result<RoundAnswers, RequestFailure> {
         let mut answers = RoundAnswers::default();
         let first = self.record.pending.len();
+        // An earlier request asked about the calls that come later, and a repetition must not ask about them once more.
+        let may_repeat = self.record.later.is_empty();
         for (number, paused) in self.record.approvals.iter().enumerate() {
             let id = call_id(self.token, first + number);
             let mut paused = paused.clone();
@@ -70,7 +74,7 @@ impl<'a> AnsweredQuestions<'a> {
                 return Err(mismatch_failure());
             }
             if paused.approval.chat.is_some() {
-                let taken = answers.take_chat(principal, paused, approvals, answer);
+                let taken = answers.take_chat(principal, paused, approvals, answer, may_repeat);
                 taken.await?;
                 continue;
             }
@@ -80,6 +84,11 @@ impl<'a> AnsweredQuestions<'a> {
                 Err(failure) if !answer.decision.permits() && failure.status == 400 => {
                     let outcome = approvals.outcome(principal, &paused.approval.id).await?;
                     answers.results.push(outcome);
+                    continue;
+                }
+                Err(failure) if may_repeat && failure.code.as_deref() == Some(USED_CODE) => {
+                    let outcome = approvals.used_outcome(principal, &paused.approval.id);
+                    answers.results.push(outcome.await?);
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -122,6 +131,7 @@ impl RoundAnswers {
         paused: &PausedApproval,
         approvals: &ApprovalStore,
         answer: Answer,
+        may_repeat: bool,
     ) -> Result<(), RequestFailure> {
         let id = &paused.approval.id;
         let question = paused.waiting.question.as_ref();
@@ -160,12 +170,13 @@ impl RoundAnswers {
                 return Err(expired_failure());
             }
             ChatState::Expired(record) => (record, ApprovalDecision::Cancelled, cancelled),
-            // An earlier request of the caller, and not the chat, decided the call.
-            ChatState::Decided(_) | ChatState::Used if answer.decision.permits() => {
-                return Err(used_failure());
-            }
+            // An earlier request of the caller decided the call, or used the decision of the chat.
             ChatState::Decided(_) | ChatState::Used => {
-                let outcome = approvals.outcome(principal, id).await?;
+                let outcome = match (answer.decision.permits(), may_repeat) {
+                    (true, true) => approvals.used_outcome(principal, id).await?,
+                    (true, false) => return Err(used_failure()),
+                    (false, _) => approvals.outcome(principal, id).await?,
+                };
                 self.results.push(outcome);
                 return Ok(());
             }

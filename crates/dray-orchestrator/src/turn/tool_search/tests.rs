@@ -47,6 +47,24 @@ fn the_name_counts_more_than_the_description_and_rare_words_more_than_common_one
 }
 
 #[test]
+fn the_tools_of_sets_are_deferred_also_when_the_others_do_not_fit_beside_them() {
+    for (of_sets, all, limit, needs) in [
+        (4, 10, 3, true),
+        (3, 10, 3, false),
+        (3, 128, 3, false),
+        (3, 129, 3, true),
+        (128, 131, 128, true),
+        (128, 128, 128, false),
+        (100, 203, 128, true),
+        (300, 310, 500, false),
+        (0, 200, 128, false),
+    ] {
+        let needed = needs_search(of_sets, all, limit);
+        assert_eq!(needed, needs, "{of_sets} of {all}, {limit}");
+    }
+}
+
+#[test]
 fn a_result_is_bounded_and_names_what_it_leaves_out() {
     let large = "x".repeat(MAX_RESULT_BYTES / 2);
     let tools: Vec<_> = (0..150)

@@ -41,6 +41,21 @@ fn parameters_have_their_names_of_chat_completions() {
 }
 
 #[test]
+fn the_number_of_probabilities_has_no_effect_without_their_include() {
+    for (include, sent) in [
+        (json!([]), json!({})),
+        (
+            json!(["message.output_text.logprobs"]),
+            json!({"logprobs": true, "top_logprobs": 2}),
+        ),
+    ] {
+        let request = read(&json!({"top_logprobs": 2, "include": include})).unwrap();
+        assert_eq!(Value::Object(request.chat), sent);
+        assert_eq!(request.echo["top_logprobs"], 2);
+    }
+}
+
+#[test]
 fn unsupported_parameters_are_refused_by_name() {
     for (more, param) in [
         (json!({"truncation": "auto"}), "truncation"),
