@@ -19,7 +19,7 @@ import {
   type StoreSettings,
 } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
-import { byteCount, type CallOptions, checkToolNames, messageTime, readPem } from "./options.js";
+import { byteCount, type CallOptions, checkOperationId, checkToolNames, messageTime, readPem } from "./options.js";
 import { replaceFile } from "./partial_file.js";
 import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
@@ -148,7 +148,7 @@ export class Dray {
 
   /** A tool call that was published before, for three days after its end. */
   toolCall(operationId: string): PublishedToolCall {
-    return new PublishedToolCall(this.#context, this.#options, operationId, true);
+    return new PublishedToolCall(this.#context, this.#options, checkOperationId(operationId), true);
   }
 
   /** Fetches a resource of the web, within the operator's policy. */
@@ -354,7 +354,18 @@ export function argumentsText(toolArguments: Record<string, unknown> | string): 
   if (typeof toolArguments !== "string" && (typeof toolArguments !== "object" || toolArguments === null || Array.isArray(toolArguments))) {
     throw wrongType("toolArguments", "an object or JSON text", toolArguments);
   }
-  return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments), "utf8");
+  return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments, checkJsonValue), "utf8");
+}
+
+/** A value of arguments as it is. Throws for one of which `JSON.stringify` would make `null` or an empty object. */
+function checkJsonValue(name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw notJson(name, String(value));
+  if (value instanceof Map || value instanceof Set) throw notJson(name, `a ${value.constructor.name}`);
+  return value;
+}
+
+function notJson(name: string, found: string): TypeError {
+  return new TypeError(`\`toolArguments\` has a value that JSON cannot express: \`${name}\` is ${found}`);
 }
 
 /** The message of these settings for requests. */

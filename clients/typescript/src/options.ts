@@ -101,14 +101,27 @@ export function retryDelayMs(
   return Math.max(retryAfterMs, limit * draw());
 }
 
+/** Ids as the services take them. */
+const OPERATION_ID = /^[!-~]{1,128}$/;
+
 /** The operation id of the next operation. A new one cannot be guessed. */
 export function operationIdOf(options: CallOptions): string {
-  return options.operationId ?? randomUUID();
+  if (options.operationId === undefined) return randomUUID();
+  return checkOperationId(options.operationId);
 }
 
-/** Throws if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and a
- * token that was read from a file often ends with a line break. The error does not contain the value, which may be
- * secret. */
+/** The id, if the services take it. An empty id would be a new operation for each repetition, and another one that is not
+ * valid would be found out only after the work was stored. */
+export function checkOperationId(operationId: string): string {
+  if (typeof operationId !== "string") throw wrongType("operationId", "text", operationId);
+  if (!OPERATION_ID.test(operationId)) {
+    throw new TypeError("`operationId` must be 1 to 128 printable ASCII characters without blanks");
+  }
+  return operationId;
+}
+
+/** Throws if a value cannot be sent as metadata. A token that was read from a file often ends with a line break. The error
+ * does not contain the value, which may be secret. */
 export function checkMetadata(values: Readonly<Record<string, string | undefined>>): void {
   for (const [name, value] of Object.entries(values)) {
     if (value !== undefined && typeof value !== "string") throw wrongType(name, "text", value);
@@ -121,12 +134,13 @@ export function checkMetadata(values: Readonly<Record<string, string | undefined
 /** Most seconds that a message may name: a year. No service keeps work for longer. */
 const MAX_MESSAGE_SECONDS = 365 * 86_400;
 
-/** Checks and rounds a time for a message. The end of its name is its unit: seconds or milliseconds. */
+/** Checks a time for a message and rounds it up, since 0 means the longest time there. The end of its name is its unit:
+ * seconds or milliseconds. */
 export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: number): number {
   if (typeof value !== "number") throw wrongType(name, "a number", value);
   const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;
   if (!(value >= 0 && value <= maximum)) throw new TypeError(`\`${name}\` is ${value}, which is not between 0 and ${maximum}`);
-  return Math.round(value);
+  return Math.ceil(value);
 }
 
 /** Longest name of a tool and longest id of a tool call, in bytes of UTF-8. */

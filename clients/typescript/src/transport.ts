@@ -223,7 +223,7 @@ export class Connection {
   async #metadata(options: CallOptions, operationId: string): Promise<Headers> {
     const { token, tenant } = this.#options;
     const { session, app, traceparent, tracestate } = options;
-    checkMetadata({ operationId, session, app, traceparent, tracestate });
+    checkMetadata({ session, app, traceparent, tracestate });
     const pairs = {
       authorization: token === undefined ? undefined : `Bearer ${token}`,
       "dray-tenant": tenant,
