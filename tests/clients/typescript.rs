@@ -31,6 +31,14 @@ fn unit_tests_of_the_typescript_client_pass() {
 }
 
 #[test]
+fn the_package_contains_the_text_of_the_license() {
+    let project = node::client_project();
+    let packed = std::fs::read(project.join("node_modules/@drayage/client/LICENSE")).unwrap();
+    let license = std::fs::read(support::root().join("LICENSE")).unwrap();
+    assert_eq!(packed, license);
+}
+
+#[test]
 fn a_typescript_program_does_everything_over_tls_with_a_token() {
     let project = node::client_project();
     let fixture = ClientFixture::new();
