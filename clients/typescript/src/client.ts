@@ -19,7 +19,7 @@ import {
   type StoreSettings,
 } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
-import { byteCount, type CallOptions, checkOperationId, checkToolNames, messageTime, readPem } from "./options.js";
+import { byteCount, type CallOptions, checkId, checkToolNames, messageTime, readPem } from "./options.js";
 import { replaceFile } from "./partial_file.js";
 import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
@@ -148,7 +148,7 @@ export class Dray {
 
   /** A tool call that was published before, for three days after its end. */
   toolCall(operationId: string): PublishedToolCall {
-    return new PublishedToolCall(this.#context, this.#options, checkOperationId(operationId), true);
+    return new PublishedToolCall(this.#context, this.#options, checkId("operationId", operationId), true);
   }
 
   /** Fetches a resource of the web, within the operator's policy. */
@@ -248,7 +248,7 @@ export class Dray {
 
   /** A delivery that was sent before. */
   delivery(deliveryId: string): Delivery {
-    return new Delivery(this.#context, this.#options, deliveryId, true);
+    return new Delivery(this.#context, this.#options, checkId("deliveryId", deliveryId), true);
   }
 
   /** Deliveries of the tenant, newest first. */

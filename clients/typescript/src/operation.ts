@@ -13,7 +13,7 @@ import {
 import { Deadline } from "./deadline.js";
 import { checkFields } from "./fields.js";
 import { FetchedFile, ResolvedArguments, SandboxFile } from "./models.js";
-import { type CallOptions, operationIdOf, timeoutOf } from "./options.js";
+import { auxiliaryId, type CallOptions, operationIdOf, timeoutOf } from "./options.js";
 import { isLocalSource, type LocalSource, prepareSource } from "./sources.js";
 import type { Transfers } from "./transfers.js";
 import type { Connection } from "./transport.js";
@@ -203,7 +203,7 @@ export class Operation {
     request: MessageInitShape<Request>,
   ): Promise<MessageShape<Reply>> {
     this.#auxiliaryCount++;
-    return this.#send(method, request, `${this.#operationId}-${this.#auxiliaryCount}`);
+    return this.#send(method, request, auxiliaryId(this.#operationId, this.#auxiliaryCount));
   }
 
   #send<Request extends DescMessage, Reply extends DescMessage>(

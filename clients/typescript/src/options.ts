@@ -1,6 +1,6 @@
 /** How requests are sent: deadlines, retries, credentials, trace context. */
 
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 
 import type { Fault } from "./faults.js";
@@ -101,23 +101,29 @@ export function retryDelayMs(
   return Math.max(retryAfterMs, limit * draw());
 }
 
-/** Ids as the services take them. */
-const OPERATION_ID = /^[!-~]{1,128}$/;
+/** Longest id of an operation, a session, an app or a tenant. */
+const MAX_ID_LENGTH = 128;
+const ID = new RegExp(`^[!-~]{1,${MAX_ID_LENGTH}}$`);
 
 /** The operation id of the next operation. A new one cannot be guessed. */
 export function operationIdOf(options: CallOptions): string {
   if (options.operationId === undefined) return randomUUID();
-  return checkOperationId(options.operationId);
+  return checkId("operationId", options.operationId);
 }
 
-/** The id, if the services take it. An empty id would be a new operation for each repetition, and another one that is not
- * valid would be found out only after the work was stored. */
-export function checkOperationId(operationId: string): string {
-  if (typeof operationId !== "string") throw wrongType("operationId", "text", operationId);
-  if (!OPERATION_ID.test(operationId)) {
-    throw new TypeError("`operationId` must be 1 to 128 printable ASCII characters without blanks");
-  }
-  return operationId;
+/** The id, if the services take it. An empty operation id would be a new operation for each repetition, and another one
+ * that is not valid would be found out only after the work was stored. */
+export function checkId(name: string, id: string): string {
+  if (typeof id !== "string") throw wrongType(name, "text", id);
+  if (!ID.test(id)) throw new TypeError(`\`${name}\` must be 1 to ${MAX_ID_LENGTH} printable ASCII characters without blanks`);
+  return id;
+}
+
+/** The id of request number `number` that only prepares or completes an operation. */
+export function auxiliaryId(operationId: string, number: number): string {
+  const id = `${operationId}-${number}`;
+  if (id.length <= MAX_ID_LENGTH) return id;
+  return `${number}-${createHash("sha256").update(operationId).digest("hex")}`;
 }
 
 /** Throws if a value cannot be sent as metadata. A token that was read from a file often ends with a line break. The error

@@ -48,6 +48,9 @@ test("an operation id that the services refuse is refused before anything is sen
     await assert.rejects(publisher.askOutcome(operationId), refused);
     await assert.rejects(dray.withOptions({ operationId }).fetch("http://a/"), refused);
     assert.throws(() => dray.toolCall(operationId), refused);
+    assert.throws(() => dray.delivery(operationId), /^TypeError: `deliveryId` must be /);
+    await assert.rejects(dray.withOptions({ session: operationId }).fetch("http://a/"), /^TypeError: `session` must be /);
+    assert.throws(() => new Dray("127.0.0.1:1", { tenant: operationId }), /^TypeError: `tenant` must be /);
   }
   const longest = "~".repeat(128);
   for (const operationId of ["a", longest]) await publisher.publishToolCall("t", {}, { operationId });
