@@ -10,10 +10,10 @@ import { wrongType } from "./fields.js";
 import { Delivery, PublishedToolCall } from "./handles.js";
 import { DeliveryReport, type Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
 import {
-  claimOf,
   type ClientContext,
   type Operation,
   bytesOrClaimOf,
+  labelsOf,
   runOperation,
   type Stored,
   type StoreSettings,
@@ -116,7 +116,7 @@ export class Dray {
       checkOptionNames("settings", settings, RESOLVE_CALL_SETTINGS);
       const { tool = "", dialApiKey } = settings;
       const { outcome } = await operation.call(Files.method.resolve, {
-        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        arguments: await operation.contentOf(argumentsText(toolArguments)),
         options: resolveOptions(settings),
         ...(dialApiKey === undefined ? {} : { credentials: { apiKey: dialApiKey } }),
         tool,
@@ -139,7 +139,7 @@ export class Dray {
       const accepted = await operation.call(ToolCalls.method.submit, {
         toolCallId: settings.toolCallId ?? `call-${randomUUID()}`,
         tool,
-        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        arguments: await operation.contentOf(argumentsText(toolArguments)),
         options: resolveOptions(settings),
       });
       return new PublishedToolCall(this.#context, this.#options, accepted.operationId, accepted.duplicate);
@@ -166,7 +166,10 @@ export class Dray {
   /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file.
    * */
   read(source: string | Stored, settings: ReadSettings = {}): Promise<Document> {
-    return this.#run((operation) => readDocument(operation, documentSource(source), settings));
+    return this.#run((operation) => {
+      const name = settings?.name || (typeof source === "string" ? "" : labelsOf(source).name);
+      return readDocument(operation, documentSource(source), name === "" ? settings : { ...settings, name });
+    });
   }
 
   /** Puts a local file, bytes, a blob or a stream into the store; with `session` also into its sandbox, before its next
@@ -288,7 +291,7 @@ export class Dray {
     return this.#run(async (operation) => {
       checkOptionNames("settings", settings, DOWNLOAD_TICKET_SETTINGS);
       const { name = "", lifetimeSeconds = 0 } = settings;
-      const artifact = typeof source === "string" ? undefined : claimOf(source).artifact;
+      const artifact = typeof source === "string" ? undefined : (await operation.claimOf(source)).artifact;
       return new IssuedTicket(
         await operation.call(Tickets.method.issue, {
           session,
@@ -378,7 +381,10 @@ export function resolveOptions(settings: ResolveSettings): MessageInitShape<type
 type DocumentSourceInit = NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>;
 
 function documentSource(source: string | Stored): DocumentSourceInit {
-  if (typeof source !== "string") return { source: { case: "claim", value: claimOf(source) } };
+  if (typeof source !== "string") {
+    const value = bytesOrClaimOf(source);
+    return { source: value instanceof Uint8Array ? { case: "inline", value } : { case: "claim", value } };
+  }
   const isUrl = source.includes("://") || source.startsWith("files/");
   return { source: { case: isUrl ? "url" : "path", value: source } };
 }

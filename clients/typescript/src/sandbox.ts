@@ -6,7 +6,7 @@ import { cancellable } from "./cancellable.js";
 import type { Deadline } from "./deadline.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { wrongType } from "./fields.js";
-import type { Operation, Stored } from "./operation.js";
+import { bytesOrClaimOf, type Operation, type Stored } from "./operation.js";
 import { checkOptionNames, type OptionNames } from "./option_names.js";
 import { byteCount, messageTime } from "./options.js";
 import { READ_SETTINGS, type ReadSettings } from "./settings.js";
@@ -223,9 +223,10 @@ export class Sandbox {
     if (typeof stdin === "string") {
       throw new TypeError("`stdin` is text: give its bytes (`Buffer.from(text)`), or the `file:` URL of a file");
     }
-    const isInline = stdin instanceof Uint8Array && stdin.byteLength <= MAX_INLINE_BYTES;
+    const value = isLocalSource(stdin) ? stdin : bytesOrClaimOf(stdin);
+    const isInline = value instanceof Uint8Array && value.byteLength <= MAX_INLINE_BYTES;
     const input = isInline
-      ? { input: stdin }
+      ? { input: value }
       : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
     return {
       sandbox: { sandbox: this.#target },

@@ -5,7 +5,7 @@ import { createHash, randomUUID } from "node:crypto";
 
 import type { Dray } from "./client.js";
 import { DeadlineError, DrayageError } from "./faults.js";
-import type { CommandResult, PlacedFile } from "./models.js";
+import type { CommandResult, FetchedFile, PlacedFile } from "./models.js";
 import type { Sandbox } from "./sandbox.js";
 import { TOOL_DEFINITIONS } from "./tool_definitions.js";
 
@@ -144,17 +144,13 @@ export class Toolkit {
     }
   }
 
-  async #put(dray: Dray, content: Uint8Array, name: string, directory = ""): Promise<string> {
+  async #put(dray: Dray, content: Uint8Array | FetchedFile, name: string, directory = ""): Promise<string> {
     return placedText(await this.#sandbox(dray).put(content, { name, directory }));
   }
 
   async #fetch(dray: Dray, { url = "", directory = "" }: Arguments): Promise<string> {
     const fetched = await dray.fetch(url);
-    const name = fetched.name || "download";
-    if (fetched.content?.body.case === "claim") {
-      return placedText(await this.#sandbox(dray).put(fetched, { name, directory }));
-    }
-    return this.#put(dray, await dray.readBytes(fetched), name, directory);
+    return this.#put(dray, fetched, fetched.name || "download", directory);
   }
 
   async #sendFile(dray: Dray, { paths = [], message = "" }: Arguments, callId = ""): Promise<string> {

@@ -7,8 +7,11 @@ import type { ConnectRouter } from "@connectrpc/connect";
 
 import { Publisher } from "../src/bus.js";
 import { Dray } from "../src/index.js";
-import { Sandboxes, Tickets } from "../src/v1/index.js";
-import { FakeEndpoint } from "./fakes.js";
+import { Deliveries, Egress, Files, Reading, Sandboxes, Tickets } from "../src/v1/index.js";
+import { FakeEndpoint, FakeStore } from "./fakes.js";
+
+/** The claim that every upload gets. */
+const CLAIM = { store: "k", artifact: { name: "stored.csv", sha256: new Uint8Array(32) } };
 
 async function connected(t: TestContext, routes: (router: ConnectRouter) => void): Promise<Dray> {
   const endpoint = await FakeEndpoint.serve(routes);
@@ -96,4 +99,92 @@ test("arguments that are not JSON are refused instead of changed", async (t) => 
     }
   }
   await publisher.publishToolCall("t", { when: new Date(0), absent: undefined, list: [1, "a", null] });
+});
+
+test("a small fetched file is used like a large one", async (t) => {
+  const stored: [string, string][] = [];
+  const uploads: string[] = [];
+  const used: unknown[] = [];
+  const operationIds: (string | null)[] = [];
+  const store = await FakeStore.start((_number, request, response) => {
+    const parts: Buffer[] = [];
+    request.on("data", (part: Buffer) => parts.push(part));
+    request.on("end", () => {
+      uploads.push(Buffer.concat(parts).toString());
+      response.end();
+    });
+  });
+  t.after(() => store.stop());
+  const dray = await connected(t, (router) => {
+    router.service(Egress, {
+      fetch: () => ({ name: "a.csv", mediaType: "text/csv", content: { body: { case: "inline", value: Buffer.from("a,b\n1") } } }),
+    });
+    router.service(Deliveries, {
+      prepareUpload: ({ name, mediaType }, { requestHeader }) => {
+        operationIds.push(requestHeader.get("dray-operation"));
+        stored.push([name, mediaType]);
+        return { uploadId: "u", url: { url: store.url } };
+      },
+      finishUpload: () => ({ claim: CLAIM }),
+      sendFile: ({ claims }) => {
+        used.push(claims.map((claim) => claim.store));
+        return { deliveryId: "d" };
+      },
+    });
+    router.service(Sandboxes, {
+      put: ({ claim }) => {
+        used.push(claim?.store);
+        return {};
+      },
+      exec: ({ input }) => {
+        used.push(Buffer.from(input).toString());
+        return {};
+      },
+    });
+    router.service(Tickets, {
+      issue: ({ name, sha256 }) => {
+        used.push([name, sha256.byteLength]);
+        return {};
+      },
+    });
+    router.service(Reading, {
+      readAttachment: ({ source, name }) => {
+        used.push([source?.source.case, name]);
+        return { output: { body: { case: "inline", value: new Uint8Array() } } };
+      },
+    });
+    router.service(Files, {
+      resolve: ({ arguments: content }) => ({ outcome: { case: "resolved", value: { arguments: content ?? {} } } }),
+    });
+  });
+  const fetched = await dray.fetch("http://a/");
+  const box = dray.sandbox("docker:web");
+  await box.put(fetched);
+  await box.put(fetched, { name: "other.csv" });
+  await dray.send("s", { files: [fetched] });
+  await box.exec(["wc"], { stdin: fetched });
+  await dray.downloadTicket("s", fetched);
+  await dray.read(fetched);
+  await dray.read(fetched, { name: "b.csv" });
+  const resolved = await dray.resolve({ n: 1 });
+  await dray.withOptions({ operationId: "x".repeat(128) }).sandbox("docker:web").put(resolved);
+  await dray.read(resolved);
+  assert.equal(Buffer.from(await dray.readBytes(resolved)).toString(), '{"n":1}');
+  const csv = ["a.csv", "text/csv"];
+  const json = ["arguments.json", "application/json"];
+  assert.deepEqual(stored, [csv, ["other.csv", "text/csv"], csv, csv, json]);
+  assert.deepEqual(uploads, [...Array(4).fill("a,b\n1"), '{"n":1}']);
+  assert.deepEqual(used, [
+    "k",
+    "k",
+    ["k"],
+    "a,b\n1",
+    ["stored.csv", 32],
+    ["inline", "a.csv"],
+    ["inline", "b.csv"],
+    "k",
+    ["inline", "arguments.json"],
+  ]);
+  // The id of a request that prepares another one is not longer than an id may be.
+  assert.match(operationIds.at(-1) ?? "", /^1-[0-9a-f]{64}$/);
 });
