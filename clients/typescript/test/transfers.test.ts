@@ -121,6 +121,24 @@ test("a cancelled stream closes its connection", async (t) => {
   await closing;
 });
 
+test("a reader of a stream may pause for longer than a store may be silent", async (t) => {
+  const body = Buffer.alloc(8 << 20, "drayage ");
+  const url = await store(t, (_number, _request, response) => response.end(body));
+  const silentUrl = await store(t, (_number, _request, response) => response.writeHead(200).write("a"));
+  const transfers = new Transfers(undefined, 1_000);
+  const stream = await transfers.downloadStream(url, artifactOf(body), deadline(t), FAST_RETRY);
+  let count = 0;
+  for await (const chunk of stream) {
+    // The pause is as long as another store is waited for.
+    if (count === 0) {
+      const silent = transfers.downloadBytes(silentUrl, artifactOf(body), deadline(t), { maxAttempts: 1 });
+      await assert.rejects(silent, (error) => error instanceof UnavailableError && error.fault.detail === "transfer_failed");
+    }
+    count += chunk.byteLength;
+  }
+  assert.equal(count, body.byteLength);
+});
+
 test("a store that stalls ends at the deadline", async (t) => {
   const url = await store(t, (_number, _request, response) => response.writeHead(200).write("a"));
   const bytes = TRANSFERS.downloadBytes(url, artifactOf(BODY), deadline(t, 200), FAST_RETRY);
