@@ -12,7 +12,7 @@ import { pipeline } from "node:stream/promises";
 import type { Deadline } from "./deadline.js";
 import { DrayageError, IntegrityError, isCertificateError, makeFault, UnavailableError } from "./faults.js";
 import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
-import { replaceFile } from "./partial_file.js";
+import { codeOf, replaceFile } from "./partial_file.js";
 import type { PreparedSource } from "./sources.js";
 import type { Artifact } from "./v1/index.js";
 
@@ -247,11 +247,6 @@ async function repeat<Result>(
 /** Whether another attempt would end with the same error. */
 function isFinal(error: unknown): boolean {
   return error instanceof DrayageError || LOCAL_ERRORS.has(codeOf(error));
-}
-
-/** The code of an error of Node.js; empty without one. */
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
 }
 
 function silence(): TransientTransferError {
