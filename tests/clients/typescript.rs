@@ -26,6 +26,7 @@ fn unit_tests_of_the_typescript_client_pass() {
         "dist/test/calls.test.js",
         "dist/test/hostile.test.js",
         "dist/test/requests.test.js",
+        "dist/test/toolkit.test.js",
         "dist/test/transfers.test.js",
     ]));
 }
