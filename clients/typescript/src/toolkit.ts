@@ -203,9 +203,10 @@ export class Toolkit {
     }
   }
 
-  /** Whether files of the sandbox differ from those that were delivered. False if a final fault prevents the comparison: to
-   * send them then could repeat the delivery. */
+  /** Whether files of the sandbox differ from those that were delivered. False if a fault prevents the comparison: to send
+   * them then could repeat the delivery. */
   async #haveChanged(dray: Dray, operationId: string, content: string, files: readonly DeliveredFile[]): Promise<boolean> {
+    if (files.length === 0) return true;
     try {
       for (const { message } of files.filter((file) => file.message.path.byteLength > 0)) {
         const { sha256 } = await this.#sandbox(dray).get(message.path);
@@ -213,8 +214,8 @@ export class Toolkit {
       }
       return false;
     } catch (error) {
-      if (error instanceof DrayageError && !error.fault.retryable) return false;
-      // The result of the delivery is not returned yet.
+      if (error instanceof DrayageError) return false;
+      // A cancelled call did not return the result of the delivery.
       this.#remember(content, operationId);
       throw error;
     }

@@ -110,10 +110,14 @@ test("an earlier delivery is continued until its result was returned", async (t)
   const chat = new FakeChat();
   const toolkit = await chat.toolkit(t);
   await chat.cancelledCall(toolkit, "1");
+  const controller = new AbortController();
   chat.beforeGet = () => {
+    controller.abort(new Error("the user left"));
     throw refusal(Code.Unavailable, { code: FaultCode.UNAVAILABLE, message: "No engine.", retryable: true });
   };
-  assert.equal(await toolkit.call("send_file", FILES, { callId: "2" }), "This failed: No engine.");
+  const cancelled = toolkit.call("send_file", FILES, { callId: "2", signal: controller.signal });
+  await assert.rejects(cancelled, /the user left/);
+  // Nothing is sent again if the present content is not known.
   chat.beforeGet = () => {
     throw refusal(Code.NotFound, { code: FaultCode.NOT_FOUND, message: "Missing." });
   };
