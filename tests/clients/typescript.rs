@@ -25,8 +25,18 @@ fn unit_tests_of_the_typescript_client_pass() {
         "--test",
         "dist/test/calls.test.js",
         "dist/test/hostile.test.js",
+        "dist/test/requests.test.js",
+        "dist/test/toolkit.test.js",
         "dist/test/transfers.test.js",
     ]));
+}
+
+#[test]
+fn the_package_contains_the_text_of_the_license() {
+    let project = node::client_project();
+    let packed = std::fs::read(project.join("node_modules/@drayage/client/LICENSE")).unwrap();
+    let license = std::fs::read(support::root().join("LICENSE")).unwrap();
+    assert_eq!(packed, license);
 }
 
 #[test]

@@ -33,7 +33,7 @@ import {
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
 import { bytesOrClaimOf } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames, WAIT_OPTIONS } from "./option_names.js";
-import { type CallOptions, checkToolNames, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
+import { type CallOptions, checkId, checkToolNames, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import {
   MISSED_OUTCOMES_SETTINGS,
   type MissedOutcomesSettings,
@@ -210,7 +210,8 @@ export class Publisher {
     checkToolNames(tool, settings.toolCallId);
     const text = argumentsText(toolArguments);
     if (text.byteLength > MAX_INLINE_BYTES) throw tooLarge();
-    const operationId = settings.operationId ?? operationIdOf(this.#options);
+    const operationId =
+      settings.operationId === undefined ? operationIdOf(this.#options) : checkId("operationId", settings.operationId);
     const call = create(ToolCallRequestedSchema, {
       toolCallId: settings.toolCallId ?? `call-${operationId}`,
       tool,
@@ -239,6 +240,7 @@ export class Publisher {
 
   /** The outcome in the ledger, which keeps it for three days. `undefined` before the end, or if no service replies. */
   async askOutcome(operationId: string): Promise<ToolCallOutcome | undefined> {
+    checkId("operationId", operationId);
     // The connection is opened again after every loss, so its owner has closed it.
     if (this.#connection.isClosed()) throw new Error("the publisher is closed");
     const request = toBinary(ToolCallOutcomeRequestSchema, create(ToolCallOutcomeRequestSchema, { operationId }));

@@ -10,16 +10,16 @@ import { wrongType } from "./fields.js";
 import { Delivery, PublishedToolCall } from "./handles.js";
 import { DeliveryReport, type Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
 import {
-  claimOf,
   type ClientContext,
   type Operation,
   bytesOrClaimOf,
+  labelsOf,
   runOperation,
   type Stored,
   type StoreSettings,
 } from "./operation.js";
 import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
-import { byteCount, type CallOptions, checkToolNames, messageTime, readPem } from "./options.js";
+import { byteCount, type CallOptions, checkId, checkToolNames, messageTime, readPem } from "./options.js";
 import { replaceFile } from "./partial_file.js";
 import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
@@ -116,7 +116,7 @@ export class Dray {
       checkOptionNames("settings", settings, RESOLVE_CALL_SETTINGS);
       const { tool = "", dialApiKey } = settings;
       const { outcome } = await operation.call(Files.method.resolve, {
-        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        arguments: await operation.contentOf(argumentsText(toolArguments)),
         options: resolveOptions(settings),
         ...(dialApiKey === undefined ? {} : { credentials: { apiKey: dialApiKey } }),
         tool,
@@ -139,7 +139,7 @@ export class Dray {
       const accepted = await operation.call(ToolCalls.method.submit, {
         toolCallId: settings.toolCallId ?? `call-${randomUUID()}`,
         tool,
-        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        arguments: await operation.contentOf(argumentsText(toolArguments)),
         options: resolveOptions(settings),
       });
       return new PublishedToolCall(this.#context, this.#options, accepted.operationId, accepted.duplicate);
@@ -148,7 +148,7 @@ export class Dray {
 
   /** A tool call that was published before, for three days after its end. */
   toolCall(operationId: string): PublishedToolCall {
-    return new PublishedToolCall(this.#context, this.#options, operationId, true);
+    return new PublishedToolCall(this.#context, this.#options, checkId("operationId", operationId), true);
   }
 
   /** Fetches a resource of the web, within the operator's policy. */
@@ -166,7 +166,10 @@ export class Dray {
   /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file.
    * */
   read(source: string | Stored, settings: ReadSettings = {}): Promise<Document> {
-    return this.#run((operation) => readDocument(operation, documentSource(source), settings));
+    return this.#run((operation) => {
+      const name = settings?.name || (typeof source === "string" ? "" : labelsOf(source).name);
+      return readDocument(operation, documentSource(source), name === "" ? settings : { ...settings, name });
+    });
   }
 
   /** Puts a local file, bytes, a blob or a stream into the store; with `session` also into its sandbox, before its next
@@ -248,7 +251,7 @@ export class Dray {
 
   /** A delivery that was sent before. */
   delivery(deliveryId: string): Delivery {
-    return new Delivery(this.#context, this.#options, deliveryId, true);
+    return new Delivery(this.#context, this.#options, checkId("deliveryId", deliveryId), true);
   }
 
   /** Deliveries of the tenant, newest first. */
@@ -288,7 +291,7 @@ export class Dray {
     return this.#run(async (operation) => {
       checkOptionNames("settings", settings, DOWNLOAD_TICKET_SETTINGS);
       const { name = "", lifetimeSeconds = 0 } = settings;
-      const artifact = typeof source === "string" ? undefined : claimOf(source).artifact;
+      const artifact = typeof source === "string" ? undefined : (await operation.claimOf(source)).artifact;
       return new IssuedTicket(
         await operation.call(Tickets.method.issue, {
           session,
@@ -354,7 +357,18 @@ export function argumentsText(toolArguments: Record<string, unknown> | string): 
   if (typeof toolArguments !== "string" && (typeof toolArguments !== "object" || toolArguments === null || Array.isArray(toolArguments))) {
     throw wrongType("toolArguments", "an object or JSON text", toolArguments);
   }
-  return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments), "utf8");
+  return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments, checkJsonValue), "utf8");
+}
+
+/** A value of arguments as it is. Throws for one of which `JSON.stringify` would make `null` or an empty object. */
+function checkJsonValue(name: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw notJson(name, String(value));
+  if (value instanceof Map || value instanceof Set) throw notJson(name, `a ${value.constructor.name}`);
+  return value;
+}
+
+function notJson(name: string, found: string): TypeError {
+  return new TypeError(`\`toolArguments\` has a value that JSON cannot express: \`${name}\` is ${found}`);
 }
 
 /** The message of these settings for requests. */
@@ -367,7 +381,10 @@ export function resolveOptions(settings: ResolveSettings): MessageInitShape<type
 type DocumentSourceInit = NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>;
 
 function documentSource(source: string | Stored): DocumentSourceInit {
-  if (typeof source !== "string") return { source: { case: "claim", value: claimOf(source) } };
+  if (typeof source !== "string") {
+    const value = bytesOrClaimOf(source);
+    return { source: value instanceof Uint8Array ? { case: "inline", value } : { case: "claim", value } };
+  }
   const isUrl = source.includes("://") || source.startsWith("files/");
   return { source: { case: isUrl ? "url" : "path", value: source } };
 }

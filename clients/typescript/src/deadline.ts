@@ -23,7 +23,7 @@ export class Deadline {
     this.#caller = caller;
     // `AbortSignal.any` is not used: Node.js 20.0 lacks it, and it keeps references in signals with a long lifetime.
     if (caller?.aborted) this.#forward();
-    else caller?.addEventListener("abort", this.#forward, { once: true });
+    else if (caller !== undefined) follow(caller, this.#forward);
   }
 
   /** Aborted with the error that the operation ends with. */
@@ -65,6 +65,35 @@ export class Deadline {
   /** Frees the timer and the caller's signal. */
   end(): void {
     clearTimeout(this.#timer);
-    this.#caller?.removeEventListener("abort", this.#forward);
+    if (this.#caller !== undefined) unfollow(this.#caller, this.#forward);
   }
+}
+
+/** What follows a signal, with the only listener of all of it. */
+interface Followers {
+  readonly forwards: Set<() => void>;
+  readonly listener: () => void;
+}
+
+const FOLLOWERS = new WeakMap<AbortSignal, Followers>();
+
+/** Calls `forward` when the signal is aborted. */
+function follow(signal: AbortSignal, forward: () => void): void {
+  let followers = FOLLOWERS.get(signal);
+  if (followers === undefined) {
+    const forwards = new Set<() => void>();
+    followers = { forwards, listener: () => [...forwards].forEach((notify) => notify()) };
+    FOLLOWERS.set(signal, followers);
+    // With a listener for each operation, Node.js would warn of a leak at the eleventh.
+    signal.addEventListener("abort", followers.listener, { once: true });
+  }
+  followers.forwards.add(forward);
+}
+
+function unfollow(signal: AbortSignal, forward: () => void): void {
+  const followers = FOLLOWERS.get(signal);
+  followers?.forwards.delete(forward);
+  if (followers?.forwards.size !== 0) return;
+  signal.removeEventListener("abort", followers.listener);
+  FOLLOWERS.delete(signal);
 }

@@ -13,7 +13,7 @@ import {
 import { Deadline } from "./deadline.js";
 import { checkFields } from "./fields.js";
 import { FetchedFile, ResolvedArguments, SandboxFile } from "./models.js";
-import { type CallOptions, operationIdOf, timeoutOf } from "./options.js";
+import { auxiliaryId, type CallOptions, operationIdOf, timeoutOf } from "./options.js";
 import { isLocalSource, type LocalSource, prepareSource } from "./sources.js";
 import type { Transfers } from "./transfers.js";
 import type { Connection } from "./transport.js";
@@ -28,6 +28,10 @@ import {
   type ResolvedArguments as ResolvedArgumentsMessage,
 } from "./v1/index.js";
 import { MAX_INLINE_BYTES } from "./v1/limits.js";
+
+/** Name and media type of arguments as a file. */
+const ARGUMENTS_NAME = "arguments.json";
+const ARGUMENTS_MEDIA_TYPE = "application/json";
 
 /** A file in the store, or the result of an operation that contains one. */
 export type Stored = Claim | SandboxFile | FetchedFile | ResolvedArguments;
@@ -137,18 +141,26 @@ export class Operation {
     }
   }
 
-  /** Bytes as content of a message: inline up to `MAX_INLINE_BYTES`, otherwise stored, with a claim. */
-  async contentOf(bytes: Uint8Array, name: string): Promise<Content> {
+  /** Arguments as content of a message: inline up to `MAX_INLINE_BYTES`, otherwise stored, with a claim. */
+  async contentOf(bytes: Uint8Array): Promise<Content> {
     if (bytes.byteLength <= MAX_INLINE_BYTES) {
       return create(ContentSchema, { body: { case: "inline", value: bytes } });
     }
-    const value = await this.store(bytes, { name, mediaType: "application/json" });
+    const value = await this.store(bytes, { name: ARGUMENTS_NAME, mediaType: ARGUMENTS_MEDIA_TYPE });
     return create(ContentSchema, { body: { case: "claim", value } });
   }
 
   /** The claim of a stored file, or of a local source that is stored now. */
   async claimFor(source: LocalSource | Stored, name = ""): Promise<Claim> {
-    return isLocalSource(source) ? this.store(source, { name }) : claimOf(source);
+    return isLocalSource(source) ? this.store(source, { name }) : this.claimOf(source, name);
+  }
+
+  /** The claim of a stored file. Content that came in a message is stored now. */
+  async claimOf(stored: Stored, name = ""): Promise<Claim> {
+    const bytesOrClaim = bytesOrClaimOf(stored);
+    if (!(bytesOrClaim instanceof Uint8Array)) return bytesOrClaim;
+    const labels = labelsOf(stored);
+    return this.store(bytesOrClaim, { name: name || labels.name, mediaType: labels.mediaType });
   }
 
   /** The bytes of a file, from the message or from the store. */
@@ -203,7 +215,7 @@ export class Operation {
     request: MessageInitShape<Request>,
   ): Promise<MessageShape<Reply>> {
     this.#auxiliaryCount++;
-    return this.#send(method, request, `${this.#operationId}-${this.#auxiliaryCount}`);
+    return this.#send(method, request, auxiliaryId(this.#operationId, this.#auxiliaryCount));
   }
 
   #send<Request extends DescMessage, Reply extends DescMessage>(
@@ -216,13 +228,11 @@ export class Operation {
   }
 }
 
-/** The claim of a stored file. Throws if its content is in the message. */
-export function claimOf(stored: Stored): Claim {
-  const bytesOrClaim = bytesOrClaimOf(stored);
-  if (bytesOrClaim instanceof Uint8Array) {
-    throw new TypeError("the content is in the message, not in the store; use `readBytes`");
-  }
-  return bytesOrClaim;
+/** Name and media type of a result whose content came in a message; empty where they are not known. */
+export function labelsOf(stored: Stored): { name: string; mediaType: string } {
+  if (stored instanceof FetchedFile) return { name: stored.name, mediaType: stored.mediaType };
+  if (stored instanceof ResolvedArguments) return { name: ARGUMENTS_NAME, mediaType: ARGUMENTS_MEDIA_TYPE };
+  return { name: "", mediaType: "" };
 }
 
 /** The bytes of stored content if the message contains them, otherwise their claim. */

@@ -1,6 +1,6 @@
 /** How requests are sent: deadlines, retries, credentials, trace context. */
 
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 
 import type { Fault } from "./faults.js";
@@ -101,14 +101,33 @@ export function retryDelayMs(
   return Math.max(retryAfterMs, limit * draw());
 }
 
+/** Longest id of an operation, a session, an app or a tenant. */
+const MAX_ID_LENGTH = 128;
+const ID = new RegExp(`^[!-~]{1,${MAX_ID_LENGTH}}$`);
+
 /** The operation id of the next operation. A new one cannot be guessed. */
 export function operationIdOf(options: CallOptions): string {
-  return options.operationId ?? randomUUID();
+  if (options.operationId === undefined) return randomUUID();
+  return checkId("operationId", options.operationId);
 }
 
-/** Throws if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and a
- * token that was read from a file often ends with a line break. The error does not contain the value, which may be
- * secret. */
+/** The id, if the services take it. An empty operation id would be a new operation for each repetition, and another one
+ * that is not valid would be found out only after the work was stored. */
+export function checkId(name: string, id: string): string {
+  if (typeof id !== "string") throw wrongType(name, "text", id);
+  if (!ID.test(id)) throw new TypeError(`\`${name}\` must be 1 to ${MAX_ID_LENGTH} printable ASCII characters without blanks`);
+  return id;
+}
+
+/** The id of request number `number` that only prepares or completes an operation. */
+export function auxiliaryId(operationId: string, number: number): string {
+  const id = `${operationId}-${number}`;
+  if (id.length <= MAX_ID_LENGTH) return id;
+  return `${number}-${createHash("sha256").update(operationId).digest("hex")}`;
+}
+
+/** Throws if a value cannot be sent as metadata. A token that was read from a file often ends with a line break. The error
+ * does not contain the value, which may be secret. */
 export function checkMetadata(values: Readonly<Record<string, string | undefined>>): void {
   for (const [name, value] of Object.entries(values)) {
     if (value !== undefined && typeof value !== "string") throw wrongType(name, "text", value);
@@ -121,12 +140,13 @@ export function checkMetadata(values: Readonly<Record<string, string | undefined
 /** Most seconds that a message may name: a year. No service keeps work for longer. */
 const MAX_MESSAGE_SECONDS = 365 * 86_400;
 
-/** Checks and rounds a time for a message. The end of its name is its unit: seconds or milliseconds. */
+/** Checks a time for a message and rounds it up, since 0 means the longest time there. The end of its name is its unit:
+ * seconds or milliseconds. */
 export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: number): number {
   if (typeof value !== "number") throw wrongType(name, "a number", value);
   const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;
   if (!(value >= 0 && value <= maximum)) throw new TypeError(`\`${name}\` is ${value}, which is not between 0 and ${maximum}`);
-  return Math.round(value);
+  return Math.ceil(value);
 }
 
 /** Longest name of a tool and longest id of a tool call, in bytes of UTF-8. */

@@ -2,9 +2,11 @@
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { cancellable } from "./cancellable.js";
+import type { Deadline } from "./deadline.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { wrongType } from "./fields.js";
-import type { Operation, Stored } from "./operation.js";
+import { bytesOrClaimOf, type Operation, type Stored } from "./operation.js";
 import { checkOptionNames, type OptionNames } from "./option_names.js";
 import { byteCount, messageTime } from "./options.js";
 import { READ_SETTINGS, type ReadSettings } from "./settings.js";
@@ -175,13 +177,24 @@ export class Sandbox {
 
   /**
    * Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
-   * program waits for a slow reader, and ends when its reader leaves the loop.
+   * program waits for a slow reader, and ends when its reader leaves the loop, or calls `return` while it is silent.
    */
-  async *execStream(
+  execStream(
     argv: readonly SandboxPath[],
     settings: ExecSettings = {},
   ): AsyncGenerator<CommandChunk | CommandEnd, void, undefined> {
+    let deadline: Deadline | undefined;
+    const events = this.#events(argv, settings, (started) => (deadline = started));
+    return cancellable(events, () => deadline?.cancel());
+  }
+
+  async *#events(
+    argv: readonly SandboxPath[],
+    settings: ExecSettings,
+    onStart: (deadline: Deadline) => void,
+  ): AsyncGenerator<CommandChunk | CommandEnd, void, undefined> {
     const events = await this.#run(async (operation) => {
+      onStart(operation.deadline);
       const command = await this.#command(operation, argv, settings);
       return operation.stream(Sandboxes.method.execStream, { command }, ({ event }) => event.case === "end");
     });
@@ -210,9 +223,10 @@ export class Sandbox {
     if (typeof stdin === "string") {
       throw new TypeError("`stdin` is text: give its bytes (`Buffer.from(text)`), or the `file:` URL of a file");
     }
-    const isInline = stdin instanceof Uint8Array && stdin.byteLength <= MAX_INLINE_BYTES;
+    const value = isLocalSource(stdin) ? stdin : bytesOrClaimOf(stdin);
+    const isInline = value instanceof Uint8Array && value.byteLength <= MAX_INLINE_BYTES;
     const input = isInline
-      ? { input: stdin }
+      ? { input: value }
       : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
     return {
       sandbox: { sandbox: this.#target },

@@ -5,13 +5,15 @@ import { createHash, randomUUID } from "node:crypto";
 
 import type { Dray } from "./client.js";
 import { DeadlineError, DrayageError } from "./faults.js";
-import type { CommandResult, PlacedFile } from "./models.js";
+import type { CommandResult, DeliveredFile, FetchedFile, PlacedFile } from "./models.js";
 import type { Sandbox } from "./sandbox.js";
 import { TOOL_DEFINITIONS } from "./tool_definitions.js";
 
 const { limits: LIMITS, texts: TEXTS } = TOOL_DEFINITIONS;
 /** Time of a request in addition to the time of its program. */
 const TRANSFER_MS = 30_000;
+/** Most deliveries with an unknown outcome that are remembered. */
+const MAX_UNCONFIRMED = 1_000;
 const HTTP_URL = /^https?:\/\//i;
 
 /** The default tools of an adapter: all but `exec`, which the operator has to allow for the sandbox. */
@@ -59,6 +61,13 @@ export interface ToolCallContext {
 
 // Arguments are checked against the schema before a tool gets them.
 type Arguments = { [name: string]: string } & { paths?: string[]; argv?: string[]; timeout_seconds?: number };
+
+/** A delivery that has ended, with its lines for the model. */
+interface SentFiles {
+  readonly duplicate: boolean;
+  readonly files: readonly DeliveredFile[];
+  readonly lines: readonly string[];
+}
 
 /** A tool grants no rights: the credentials of the client and the policies of the operator decide. Failures are texts
  * for the model that name a remedy. */
@@ -144,35 +153,78 @@ export class Toolkit {
     }
   }
 
-  async #put(dray: Dray, content: Uint8Array, name: string, directory = ""): Promise<string> {
+  async #put(dray: Dray, content: Uint8Array | FetchedFile, name: string, directory = ""): Promise<string> {
     return placedText(await this.#sandbox(dray).put(content, { name, directory }));
   }
 
   async #fetch(dray: Dray, { url = "", directory = "" }: Arguments): Promise<string> {
     const fetched = await dray.fetch(url);
-    const name = fetched.name || "download";
-    if (fetched.content?.body.case === "claim") {
-      return placedText(await this.#sandbox(dray).put(fetched, { name, directory }));
-    }
-    return this.#put(dray, await dray.readBytes(fetched), name, directory);
+    return this.#put(dray, fetched, fetched.name || "download", directory);
   }
 
   async #sendFile(dray: Dray, { paths = [], message = "" }: Arguments, callId = ""): Promise<string> {
-    const { session = "" } = this.#settings;
-    // A request with an unknown outcome may have been accepted: the next request for the same files continues it.
     const content = JSON.stringify([...paths, message]);
-    const operationId = this.#unconfirmed.get(content) ?? operationOf(session, callId, content);
+    const ownId = operationOf(this.#settings.session ?? "", callId, content);
+    // A delivery with an unknown outcome may have been accepted: the next call for the same files continues it.
+    const operationId = this.#unconfirmed.get(content) ?? ownId;
     this.#unconfirmed.delete(content);
+    const sent = await this.#deliver(dray, operationId, { paths, message });
+    if (typeof sent === "string") return sent;
+    if (!sent.duplicate) return sent.lines.join("\n");
+    if (operationId === ownId) return [TEXTS.sent_before, ...sent.lines].join("\n");
+    if (!(await this.#haveChanged(dray, operationId, content, sent.files))) return [TEXTS.sent_earlier, ...sent.lines].join("\n");
+    const sentNow = await this.#deliver(dray, ownId, { paths, message });
+    const lines = typeof sentNow === "string" ? [sentNow] : [TEXTS.sent_now, ...sentNow.lines];
+    return [TEXTS.earlier_outcome, ...sent.lines, ...lines].join("\n");
+  }
+
+  /** Sends files and waits for the outcome; a text for the model if it is not known in time. Until it is known, the next call
+   * for the same files continues the delivery. */
+  async #deliver(
+    dray: Dray,
+    operationId: string,
+    { paths, message }: { paths: string[]; message: string },
+  ): Promise<string | SentFiles> {
+    let isFinal = false;
     try {
+      const { session = "" } = this.#settings;
       const delivery = await dray.withOptions({ operationId }).send(session, { paths, message });
-      const report = await delivery.outcome();
-      const lines = report.files.map((file) => `${printable(file.name)}: ${[file.state, file.error].join(" ").trim()}`);
-      return [...(delivery.duplicate ? [TEXTS.sent_before] : []), ...lines].join("\n");
+      const { files } = await delivery.outcome();
+      isFinal = true;
+      const lines = files.map((file) => `${printable(file.name)}: ${[file.state, file.error].join(" ").trim()}`);
+      return { duplicate: delivery.duplicate, files, lines };
     } catch (error) {
-      if (error instanceof DrayageError && error.fault.retryable) this.#unconfirmed.set(content, operationId);
+      isFinal = error instanceof DrayageError && !error.fault.retryable;
       if (error instanceof DeadlineError) return format(TEXTS.in_progress, { delivery: operationId });
       throw error;
+    } finally {
+      // Also after a cancellation, which is not a fault.
+      if (!isFinal) this.#remember(JSON.stringify([...paths, message]), operationId);
     }
+  }
+
+  /** Whether files of the sandbox differ from those that were delivered. False if a fault prevents the comparison: to send
+   * them then could repeat the delivery. */
+  async #haveChanged(dray: Dray, operationId: string, content: string, files: readonly DeliveredFile[]): Promise<boolean> {
+    if (files.length === 0) return true;
+    try {
+      for (const { message } of files.filter((file) => file.message.path.byteLength > 0)) {
+        const { sha256 } = await this.#sandbox(dray).get(message.path);
+        if (sha256 !== Buffer.from(message.sha256).toString("hex")) return true;
+      }
+      return false;
+    } catch (error) {
+      if (error instanceof DrayageError) return false;
+      // A cancelled call did not return the result of the delivery.
+      this.#remember(content, operationId);
+      throw error;
+    }
+  }
+
+  #remember(content: string, operationId: string): void {
+    this.#unconfirmed.set(content, operationId);
+    const [oldest] = this.#unconfirmed.keys();
+    if (this.#unconfirmed.size > MAX_UNCONFIRMED && oldest !== undefined) this.#unconfirmed.delete(oldest);
   }
 
   async #exec(dray: Dray, { argv = [], directory = "", stdin = "", timeout_seconds }: Arguments): Promise<string> {

@@ -12,7 +12,7 @@ import { pipeline } from "node:stream/promises";
 import type { Deadline } from "./deadline.js";
 import { DrayageError, IntegrityError, isCertificateError, makeFault, UnavailableError } from "./faults.js";
 import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
-import { replaceFile } from "./partial_file.js";
+import { codeOf, replaceFile } from "./partial_file.js";
 import type { PreparedSource } from "./sources.js";
 import type { Artifact } from "./v1/index.js";
 
@@ -29,10 +29,12 @@ class TransientTransferError extends Error {}
 /** Uploads and downloads of one client. */
 export class Transfers {
   readonly #storeCa: Buffer | undefined;
+  readonly #maxSilenceMs: number;
 
   /** `storeCa`: authorities that sign the store's certificate; those of Node.js when unset. */
-  constructor(storeCa: Buffer | undefined) {
+  constructor(storeCa: Buffer | undefined, maxSilenceMs = MAX_SILENCE_MS) {
     this.#storeCa = storeCa;
+    this.#maxSilenceMs = maxSilenceMs;
   }
 
   /** PUTs a source. */
@@ -153,7 +155,7 @@ export class Transfers {
       if (statusCode !== 200) throw refusal("download", statusCode);
       const [hash, size] = [createHash("sha256"), Number(artifact?.size ?? 0n)];
       let count = 0;
-      for await (const chunk of message as AsyncIterable<Uint8Array>) {
+      for await (const chunk of this.#receivedChunks(message, request)) {
         count += chunk.byteLength;
         if (count > size) break;
         hash.update(chunk);
@@ -171,17 +173,30 @@ export class Transfers {
     }
   }
 
+  /** The chunks of a response. Only the time for which a chunk is awaited counts as silence: a reader may pause. */
+  async *#receivedChunks(message: IncomingMessage, request: ClientRequest): AsyncGenerator<Uint8Array, void> {
+    // The timer of the socket also runs while the reader pauses.
+    message.socket.setTimeout(0);
+    const chunks: AsyncIterator<Uint8Array> = message[Symbol.asyncIterator]();
+    for (;;) {
+      const timer = setTimeout(() => request.destroy(silence()), this.#maxSilenceMs);
+      const { done, value } = await chunks.next().finally(() => clearTimeout(timer));
+      if (done) return;
+      yield value;
+    }
+  }
+
   #send(
     method: string,
     url: string,
     headers: Record<string, string>,
     deadline: Deadline,
   ): { request: ClientRequest; response: Promise<IncomingMessage> } {
-    const options: RequestOptions = { method, headers, agent: false, signal: deadline.signal, timeout: MAX_SILENCE_MS };
+    const options: RequestOptions = { method, headers, agent: false, signal: deadline.signal, timeout: this.#maxSilenceMs };
     const isEncrypted = new URL(url).protocol === "https:";
     const trust = this.#storeCa === undefined ? {} : { ca: this.#storeCa };
     const request = isEncrypted ? requestHttps(url, { ...options, ...trust }) : requestHttp(url, options);
-    request.on("timeout", () => request.destroy(new TransientTransferError("no byte for too long")));
+    request.on("timeout", () => request.destroy(silence()));
     const response = new Promise<IncomingMessage>((resolve, reject) => {
       request.on("response", resolve);
       // Stays attached: errors after the response would otherwise end the process.
@@ -234,9 +249,8 @@ function isFinal(error: unknown): boolean {
   return error instanceof DrayageError || LOCAL_ERRORS.has(codeOf(error));
 }
 
-/** The code of an error of Node.js; empty without one. */
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
+function silence(): TransientTransferError {
+  return new TransientTransferError("no byte for too long");
 }
 
 function untrustedStore(cause: unknown): UnavailableError {

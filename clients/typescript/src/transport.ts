@@ -17,7 +17,7 @@ import type { Deadline } from "./deadline.js";
 import { deadlineError, DrayageError, errorFor, type FaultCode, faultOf, isCertificateError, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
 import type { OptionNames } from "./option_names.js";
-import { type CallOptions, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
+import { type CallOptions, checkId, checkMetadata, lasts, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { NO_REPLY, SessionManager } from "./session_manager.js";
 import { traceContext } from "./trace.js";
 import * as contracts from "./v1/index.js";
@@ -91,7 +91,8 @@ export class Connection {
     if ((options.tls?.certificate === undefined) !== (options.tls?.privateKey === undefined)) {
       throw new TypeError("`certificate` and `privateKey` must be set together");
     }
-    checkMetadata({ token: options.token, tenant: options.tenant });
+    checkMetadata({ token: options.token });
+    if (options.tenant !== undefined) checkId("tenant", options.tenant);
     for (const service of Object.keys(options.endpoints ?? {})) {
       if (!SERVICES.includes(service)) {
         throw new TypeError(`\`endpoints\` has no service \`${service}\`; the services are ${SERVICES.join(", ")}`);
@@ -223,7 +224,8 @@ export class Connection {
   async #metadata(options: CallOptions, operationId: string): Promise<Headers> {
     const { token, tenant } = this.#options;
     const { session, app, traceparent, tracestate } = options;
-    checkMetadata({ operationId, session, app, traceparent, tracestate });
+    for (const [name, id] of Object.entries({ session, app })) if (id !== undefined) checkId(name, id);
+    checkMetadata({ traceparent, tracestate });
     const pairs = {
       authorization: token === undefined ? undefined : `Bearer ${token}`,
       "dray-tenant": tenant,

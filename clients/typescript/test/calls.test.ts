@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
+import { getEventListeners } from "node:events";
 import { type TestContext, test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -180,6 +181,25 @@ test("a signal ends the request with its own reason", async (t) => {
   const { signal } = controller;
   await assert.rejects(dray.withOptions({ signal }).fetch("http://a/"), reason);
   await assert.rejects(dray.withOptions({ signal }).fetch("http://a/"), reason);
+});
+
+test("any number of requests under one signal ends without a warning", async (t) => {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const warnings: Error[] = [];
+  const warn = (warning: Error) => warnings.push(warning);
+  process.on("warning", warn);
+  t.after(() => process.off("warning", warn));
+  const { dray } = await connected(t, (number, _url, request) => {
+    if (number === 12) controller.abort(new Error("the user left"));
+    return hang(request);
+  });
+  const limited = dray.withOptions({ signal });
+  const requests = Array.from({ length: 12 }, () => assert.rejects(limited.fetch("http://a/"), /the user left/));
+  await Promise.all(requests);
+  assert.deepEqual(warnings, []);
+  // The listener was removed with the last request.
+  assert.equal(getEventListeners(signal, "abort").length, 0);
 });
 
 test("a connection that breaks in the middle is repeated with the same operation id", async (t) => {

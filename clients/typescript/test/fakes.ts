@@ -24,33 +24,37 @@ export class FakeEndpoint {
   readonly sessions = new Set<ServerHttp2Session>();
   readonly #server: Http2Server;
 
-  private constructor(handle: FetchHandler) {
-    const routes = (router: ConnectRouter) => {
+  private constructor(routes: (router: ConnectRouter, seen: Headers[]) => void) {
+    this.#server = createHttp2Server(connectNodeAdapter({ routes: (router) => routes(router, this.seen) }));
+    this.#server.on("session", (session) => this.sessions.add(session));
+  }
+
+  static start(handle: FetchHandler): Promise<FakeEndpoint> {
+    return FakeEndpoint.serve((router, seen) => {
       router.service(Egress, {
         fetch: (request, context) => {
-          this.seen.push(context.requestHeader);
-          return handle(this.seen.length, request.url, context);
+          seen.push(context.requestHeader);
+          return handle(seen.length, request.url, context);
         },
       });
       router.service(Sandboxes, {
         remove: async (_request, context) => {
-          this.seen.push(context.requestHeader);
-          await handle(this.seen.length, "", context);
+          seen.push(context.requestHeader);
+          await handle(seen.length, "", context);
           return {};
         },
         stat: (_request, context) => {
-          this.seen.push(context.requestHeader);
+          seen.push(context.requestHeader);
           return {};
         },
       });
-    };
-    this.#server = createHttp2Server(connectNodeAdapter({ routes }));
-    this.#server.on("session", (session) => this.sessions.add(session));
+    });
   }
 
-  static async start(handle: FetchHandler, port = 0): Promise<FakeEndpoint> {
-    const endpoint = new FakeEndpoint(handle);
-    await new Promise<void>((resolve) => endpoint.#server.listen(port, "127.0.0.1", resolve));
+  /** Serves the methods of `routes`. */
+  static async serve(routes: (router: ConnectRouter, seen: Headers[]) => void): Promise<FakeEndpoint> {
+    const endpoint = new FakeEndpoint(routes);
+    await new Promise<void>((resolve) => endpoint.#server.listen(0, "127.0.0.1", resolve));
     return endpoint;
   }
 

@@ -2,12 +2,14 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { constants, createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import { createServer as createHttpsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
@@ -132,6 +134,20 @@ test("a reply that breaks off is requested again", async (t) => {
   assert.equal(endpoint.count, 3);
 });
 
+type Events = ReturnType<ReturnType<Dray["sandbox"]>["execStream"]>;
+
+/** A program that writes once and is silent. `closed` resolves when the client has reset its stream. */
+async function silentProgram(t: TestContext): Promise<{ dray: Dray; closed: Promise<void> }> {
+  let close!: () => void;
+  const closed = new Promise<void>((resolve) => (close = resolve));
+  const { dray } = await connected(t, (_number, stream) => {
+    stream.on("close", close);
+    stream.respond(HEADERS);
+    stream.write(CHUNK);
+  });
+  return { dray: dray.withOptions({ timeoutMs: 3_600_000 }), closed };
+}
+
 /** The bytes after which a server ends the stream of a reply with RST_STREAM and NO_ERROR. */
 const RESETS: Record<string, (stream: ServerHttp2Stream, reply: Buffer) => void> = {
   "before its headers": (stream) => stream.close(constants.NGHTTP2_NO_ERROR),
@@ -171,6 +187,41 @@ for (const [when, reset] of Object.entries(RESETS)) {
     assert.deepEqual([events.length, endpoint.count], hasEvent ? [1, 1] : [0, 3]);
   });
 }
+
+for (const [how, leave] of [
+  ["return", async (events: Events) => assert.equal((await events.return()).done, true)],
+  ["throw", (events: Events) => assert.rejects(events.throw(new Error("the user left")), /the user left/)],
+] as const) {
+  // Without its end, the test would wait for the deadline.
+  test(`a silent program ends with the ${how} of its reader`, { timeout: 20_000 }, async (t) => {
+    const { dray, closed } = await silentProgram(t);
+    const events = dray.sandbox("docker:web").execStream(["true"]);
+    assert.equal((await events.next()).done, false);
+    const pending = events.next();
+    await leave(events);
+    assert.deepEqual([await pending, await events.next()], Array(2).fill({ done: true, value: undefined }));
+    await closed;
+  });
+}
+
+test("a silent program ends with the stream of Node.js that reads it", { timeout: 20_000 }, async (t) => {
+  const { dray, closed } = await silentProgram(t);
+  const readable = Readable.from(dray.sandbox("docker:web").execStream(["true"]));
+  await once(readable, "data");
+  readable.destroy();
+  await closed;
+});
+
+test("a program whose input is still stored ends with the return of its reader", { timeout: 20_000 }, async (t) => {
+  let waiting!: () => void;
+  const isWaiting = new Promise<void>((resolve) => (waiting = resolve));
+  const { dray } = await connected(t, () => waiting());
+  const events = dray.withOptions({ timeoutMs: 3_600_000 }).sandbox("docker:web").execStream(["cat"], { stdin: new Blob(["a"]) });
+  const pending = events.next();
+  await isWaiting;
+  await events.return();
+  assert.equal((await pending).done, true);
+});
 
 test("a reply that is too large is not requested again", async (t) => {
   const { endpoint, dray } = await connected(t, (_number, stream) => succeed(stream, frame(Buffer.alloc(5 << 20))));

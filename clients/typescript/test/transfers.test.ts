@@ -1,8 +1,9 @@
 /** Bodies against stores that misbehave: lengths, digests, refusals, silence. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { link, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { link, lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -79,6 +80,44 @@ test("content of a message replaces a file instead of changing it", async (t) =>
   assert.deepEqual((await readdir(temporary)).sort(), ["f", "link"]);
 });
 
+test("a link stays, and the file behind it is written", async (t) => {
+  const url = await store(t, (_number, _request, response) => response.end(BODY));
+  const temporary = await directory(t);
+  await mkdir(join(temporary, "parent", "elsewhere"), { recursive: true });
+  await writeFile(join(temporary, "parent", "elsewhere", "old"), "before");
+  await symlink(join(temporary, "parent", "elsewhere"), join(temporary, "linked"));
+  await symlink("linked/old", join(temporary, "direct"));
+  await symlink("direct", join(temporary, "indirect"));
+  await symlink("linked/../new", join(temporary, "dangling"));
+  await symlink("circle", join(temporary, "circle"));
+  for (const [target, file] of [["indirect", "parent/elsewhere/old"], ["dangling", "parent/new"]] as const) {
+    await TRANSFERS.downloadFile(url, artifactOf(BODY), join(temporary, target), deadline(t), FAST_RETRY);
+    assert.ok((await lstat(join(temporary, target))).isSymbolicLink());
+    assert.ok((await readFile(join(temporary, file))).equals(BODY));
+  }
+  const circle = TRANSFERS.downloadFile(url, artifactOf(BODY), join(temporary, "circle"), deadline(t), FAST_RETRY);
+  await assert.rejects(circle, { code: "ELOOP" });
+  assert.deepEqual(await readdir(join(temporary, "parent", "elsewhere")), ["old"]);
+});
+
+test("a pipe is refused before anything is downloaded", async (t) => {
+  const url = await store(t, () => assert.fail("the file was requested"));
+  const temporary = await directory(t);
+  const [pipe, link] = [join(temporary, "pipe"), join(temporary, "link")];
+  execFileSync("mkfifo", [pipe]);
+  await symlink("pipe", link);
+  const dray = new Dray("127.0.0.1:1", { tenant: "acme", plaintext: true });
+  t.after(() => dray.close());
+  const content = create(ContentSchema, { body: { case: "inline", value: Buffer.from("after") } });
+  const refused = { code: "EEXIST", message: /the target exists and is not a regular file/ };
+  for (const target of [pipe, link]) {
+    await assert.rejects(TRANSFERS.downloadFile(url, artifactOf(BODY), target, deadline(t), FAST_RETRY), refused);
+    await assert.rejects(dray.download(content, target), refused);
+  }
+  assert.ok((await lstat(pipe)).isFIFO());
+  assert.deepEqual((await readdir(temporary)).sort(), ["link", "pipe"]);
+});
+
 for (const [what, sent] of [
   ["other", Buffer.alloc(BODY.byteLength, "x")],
   ["more", Buffer.concat([BODY, Buffer.from("!")])],
@@ -119,6 +158,24 @@ test("a cancelled stream closes its connection", async (t) => {
   assert.equal((await reader.read()).value?.byteLength, 1000);
   await reader.cancel();
   await closing;
+});
+
+test("a reader of a stream may pause for longer than a store may be silent", async (t) => {
+  const body = Buffer.alloc(8 << 20, "drayage ");
+  const url = await store(t, (_number, _request, response) => response.end(body));
+  const silentUrl = await store(t, (_number, _request, response) => response.writeHead(200).write("a"));
+  const transfers = new Transfers(undefined, 1_000);
+  const stream = await transfers.downloadStream(url, artifactOf(body), deadline(t), FAST_RETRY);
+  let count = 0;
+  for await (const chunk of stream) {
+    // The pause is as long as another store is waited for.
+    if (count === 0) {
+      const silent = transfers.downloadBytes(silentUrl, artifactOf(body), deadline(t), { maxAttempts: 1 });
+      await assert.rejects(silent, (error) => error instanceof UnavailableError && error.fault.detail === "transfer_failed");
+    }
+    count += chunk.byteLength;
+  }
+  assert.equal(count, body.byteLength);
 });
 
 test("a store that stalls ends at the deadline", async (t) => {

@@ -21,9 +21,6 @@ use crate::subject;
 const SPEC_VERSION: &str = "1.0";
 /// Start of the name of a header with an attribute.
 const ATTRIBUTE_PREFIX: &str = "ce-";
-/// Media type of an event whose attributes are in the payload (JSON event format, section 3), even without `+json`, as
-/// the Go package of `CloudEvents` writes it.
-const STRUCTURED_TYPES: [&str; 2] = ["application/cloudevents+json", "application/cloudevents"];
 /// Attributes of work, each with the header of the envelope that it replaces. `draydeadline` is an extension.
 const ENVELOPE_ATTRIBUTES: [(&str, &str); 4] = [
     ("id", headers::OPERATION_HEADER),
@@ -113,7 +110,7 @@ fn is_structured(message_headers: &MessageHeaders) -> bool {
         .find(|(name, _)| name.eq_ignore_ascii_case(headers::CONTENT_TYPE))
         .map(|(_, value)| value.split(';').next().unwrap_or(value).trim());
     declared.is_some_and(|declared| {
-        STRUCTURED_TYPES
+        headers::STRUCTURED_EVENT_TYPES
             .iter()
             .any(|known| declared.eq_ignore_ascii_case(known))
     })
@@ -199,6 +196,7 @@ fn header_value(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::Meta;
 
     #[test]
     fn values_are_encoded_as_in_the_example_of_the_binding() {
@@ -362,5 +360,31 @@ mod tests {
                 ("ce-datacontenttype", "application/x-protobuf"),
             ]
         );
+        let names: Vec<_> = headers.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, headers::EVENT_ATTRIBUTES);
+    }
+
+    #[test]
+    fn work_needs_each_of_its_required_attributes_and_no_other() {
+        let value = |name: &str| match name {
+            "ce-specversion" => "1.0",
+            "ce-type" => "dray.v1.ToolCallRequested",
+            "ce-draydeadline" => "42",
+            _ => "op",
+        };
+        let is_read = |left_out: Option<&str>| {
+            let pairs: Vec<_> = headers::WORK_ATTRIBUTES
+                .into_iter()
+                .filter(|name| Some(*name) != left_out)
+                .map(|name| (name, value(name)))
+                .collect();
+            let message = cloud_event(&pairs);
+            Meta::from_headers(&message.headers).is_ok()
+                && message.headers.get(headers::SCHEMA_HEADER).is_some()
+        };
+        assert!(is_read(None));
+        for name in headers::WORK_ATTRIBUTES {
+            assert!(!is_read(Some(name)), "{name}");
+        }
     }
 }

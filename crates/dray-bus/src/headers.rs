@@ -36,6 +36,31 @@ pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of every payload.
 pub const PROTOBUF_CONTENT_TYPE: &str = "application/x-protobuf";
 
+/// Headers without which a request, a cancellation or work is not read.
+pub const ENVELOPE_HEADERS: [&str; 3] = [OPERATION_HEADER, DEADLINE_HEADER, TENANT_HEADER];
+/// Headers without which work is not read, unless it is a `CloudEvent`.
+pub const WORK_HEADERS: [&str; 4] = [
+    SCHEMA_HEADER,
+    OPERATION_HEADER,
+    DEADLINE_HEADER,
+    TENANT_HEADER,
+];
+/// Headers with the attributes that every event has as a `CloudEvent` in the binary content mode.
+pub const EVENT_ATTRIBUTES: [&str; 6] = [
+    "ce-specversion",
+    "ce-type",
+    "ce-source",
+    "ce-id",
+    "ce-subject",
+    "ce-datacontenttype",
+];
+/// Headers without which work that is a `CloudEvent` in the binary content mode is not read.
+pub const WORK_ATTRIBUTES: [&str; 4] = ["ce-specversion", "ce-type", "ce-id", "ce-draydeadline"];
+/// Media types of work whose attributes are in its payload (JSON event format of `CloudEvents`, section 3), even without
+/// `+json`, as the Go package of `CloudEvents` writes it.
+pub const STRUCTURED_EVENT_TYPES: [&str; 2] =
+    ["application/cloudevents+json", "application/cloudevents"];
+
 /// `Dray-Key` of an entry of a bucket: the subject that it was written to. Only writes of keys set it.
 pub(crate) const KEY_HEADER: &str = "Dray-Key";
 

@@ -191,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn a_message_needs_each_header_of_the_envelope_and_no_other() {
+        let complete = meta().headers("x/1");
+        let read = |left_out: Option<&str>| {
+            let sent: MessageHeaders = headers::ENVELOPE_HEADERS
+                .into_iter()
+                .filter(|name| Some(*name) != left_out)
+                .filter_map(|name| Some((name, complete.get(name)?)))
+                .collect();
+            Meta::from_headers(&sent)
+        };
+        assert!(read(None).is_ok());
+        for name in headers::ENVELOPE_HEADERS {
+            assert_eq!(read(Some(name)), Err(InvalidEnvelope::Missing(name)));
+        }
+    }
+
+    #[test]
     fn malformed_headers_are_named() {
         let check = |name: &'static str, value: Option<&str>, expected: InvalidEnvelope| {
             let mut headers = meta().headers("x/1");

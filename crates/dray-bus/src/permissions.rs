@@ -268,7 +268,7 @@ impl Permissions {
         let Some(area) = work_area(consumer) else {
             return all;
         };
-        all.allow_publish(format!("dray.event.{area}.v1.dead-lettered.*"))
+        all.allow_publish(subject::dead_lettered_subject(area, "*"))
             .allow_publish(format!("dray.dead.{area}.>"))
             .allow_publish(format!("$KV.{}.{area}.>", ledger::LEDGER_BUCKET))
             .reads_ledger(area)

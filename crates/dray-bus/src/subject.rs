@@ -94,6 +94,11 @@ pub(crate) fn is_inbox(subject: &str) -> bool {
         .any(|prefix| subject.starts_with(prefix))
 }
 
+/// The subject of the event for work of an area that could not be read.
+pub(crate) fn dead_lettered_subject(area: &str, tenant: &str) -> String {
+    format!("dray.event.{area}.v1.dead-lettered.{tenant}")
+}
+
 /// The subject on which callers of an area report that they no longer wait (C-9).
 pub(crate) fn cancel_subject(area: &str) -> String {
     format!("dray.{area}.v1.cancel")

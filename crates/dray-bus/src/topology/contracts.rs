@@ -7,6 +7,8 @@ use dray_proto::v1;
 use dray_types::TenantId;
 use prost::Name as _;
 
+use crate::subject;
+
 /// The transport of the messages of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubjectKind {
@@ -36,12 +38,16 @@ pub struct SubjectContract {
 /// The subjects of all messages of the contracts, calls first.
 pub fn subject_contracts() -> Vec<SubjectContract> {
     let mut contracts = super::verify::call_contracts();
-    contracts.extend([
+    contracts.push(tenant_call::<v1::ToolCallOutcomeRequest>());
+    let work_contracts = [
         work(&v1::ToolCallRequested::default()),
         work(&v1::PlaceUpload::default()),
         work(&v1::SendFileRequested::default()),
         work(&deliver_files()),
         work(&v1::ReceiveMessage::default()),
+    ];
+    contracts.extend(work_contracts.into_iter().flatten());
+    contracts.extend([
         event::<v1::ToolCallResolved>(),
         event::<v1::ToolCallRejected>(),
         event::<v1::UploadPlaced>(),
@@ -92,8 +98,22 @@ fn deliver_files() -> v1::DeliverFiles {
 /// Placeholder token for a tenant or a platform until it becomes a parameter. No area or verb has this name.
 const PLACEHOLDER_TOKEN: &str = "placeholder";
 
-fn work<W: Work>(message: &W) -> SubjectContract {
-    tenant_subject::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant))
+/// A call for identities that may call for one tenant only.
+fn tenant_call<C: Call>() -> SubjectContract {
+    SubjectContract {
+        reply: Some(C::Reply::full_name()),
+        ..tenant_subject::<C>(SubjectKind::Call, contract::tenant_call_subject::<C>)
+    }
+}
+
+/// Work, and the event for a message of it that could not be read.
+fn work<W: Work>(message: &W) -> [SubjectContract; 2] {
+    [
+        tenant_subject::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant)),
+        tenant_subject::<v1::WorkDeadLettered>(SubjectKind::Event, |tenant| {
+            subject::dead_lettered_subject(&message.area(), &tenant.token())
+        }),
+    ]
 }
 
 fn event<E: Event>() -> SubjectContract {
@@ -188,6 +208,21 @@ mod tests {
             .collect();
         listed.sort();
         assert_eq!(listed, declared);
+    }
+
+    #[test]
+    fn a_publisher_of_one_tenant_finds_the_subjects_that_it_may_use() {
+        let subjects: Vec<_> = subject_contracts()
+            .into_iter()
+            .map(|contract| contract.subject)
+            .collect();
+        for expected in [
+            "dray.file.v1.outcome.{tenant}",
+            "dray.event.toolcall.v1.dead-lettered.{tenant}",
+            "dray.event.delivery-{platform}.v1.dead-lettered.{tenant}",
+        ] {
+            assert!(subjects.iter().any(|found| found == expected), "{expected}");
+        }
     }
 
     #[test]

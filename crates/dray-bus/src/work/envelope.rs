@@ -215,6 +215,26 @@ mod tests {
     }
 
     #[test]
+    fn work_needs_each_of_its_required_headers_and_no_other() {
+        let complete = message(WORK_SUBJECT, |_| {}).headers;
+        let is_read = |left_out: Option<&str>| {
+            let sent = message(WORK_SUBJECT, |message| {
+                message.headers = headers::WORK_HEADERS
+                    .into_iter()
+                    .filter(|name| Some(*name) != left_out)
+                    .filter_map(|name| Some((name, complete.get(name)?)))
+                    .collect();
+            });
+            let schema = sent.headers.get(headers::SCHEMA_HEADER);
+            WorkEnvelope::read(&sent).is_ok() && is_schema(schema, "dray.v1.X")
+        };
+        assert!(is_read(None));
+        for name in headers::WORK_HEADERS {
+            assert!(!is_read(Some(name)), "{name}");
+        }
+    }
+
+    #[test]
     fn schemas_are_compared_without_their_additive_revision() {
         for (found, expected) in [
             (Some("dray.v1.X/1"), true),

@@ -98,7 +98,7 @@ pub(crate) fn unreadable_event(
     let (area, tenant) = subject::subject_parts(&original.subject)
         .map_or(("unknown", "unknown"), |parts| (parts.area, parts.tenant));
     v1::RecordedEvent {
-        subject: format!("dray.event.{area}.v1.dead-lettered.{tenant}"),
+        subject: subject::dead_lettered_subject(area, tenant),
         schema: schema_name::<v1::WorkDeadLettered>(),
         message_id,
         payload: event.encode_to_vec(),

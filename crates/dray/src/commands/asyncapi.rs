@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use dray_bus::topology::{SubjectContract, SubjectKind, subject_contracts};
+use dray_bus::topology::{SubjectContract, SubjectKind, call_subjects, subject_contracts};
 use serde_json::{Map, Value, json};
 
+use super::asyncapi_headers::{
+    MessageRole, headers_schema, structured_headers_schema, structured_payload_schema,
+};
 use super::asyncapi_schema::{SchemaSet, set_member};
 
 /// The document, as text.
@@ -22,6 +25,7 @@ fn document_of(contracts: &[SubjectContract]) -> Option<Value> {
     for contract in contracts {
         parts.add(contract, &mut schemas)?;
     }
+    parts.add_cancellations();
     Some(json!({
         "asyncapi": "3.0.0",
         "info": {
@@ -54,26 +58,27 @@ struct DocumentParts {
 
 impl DocumentParts {
     fn add(&mut self, contract: &SubjectContract, schemas: &mut SchemaSet) -> Option<()> {
-        let message = self.add_message(&contract.message, contract.kind, schemas)?;
-        let id = channel_id(&contract.subject);
+        let mut messages =
+            vec![self.add_message(&contract.message, contract.kind.into(), schemas)?];
+        if contract.kind == SubjectKind::Work {
+            messages.extend(self.add_cloud_events(&contract.message)?);
+        }
+        let id = channel_id(contract);
         let mut channel = json!({
             "address": contract.subject,
-            "description": kind_text(contract.kind),
-            "messages": reference_map("#/components/messages", &[&message]),
+            "description": kind_text(contract),
+            "messages": reference_map("#/components/messages", &messages),
         });
         let parameters = parameters_of(&contract.subject);
         if !parameters.is_empty() {
             set_member(&mut channel, "parameters", Value::Object(parameters));
         }
         self.channels.insert(id.clone(), channel);
-        let mut operation = json!({
-            "action": match contract.kind {
-                SubjectKind::Call | SubjectKind::Work => "receive",
-                SubjectKind::Event | SubjectKind::Audit => "send",
-            },
-            "channel": { "$ref": format!("#/channels/{id}") },
-            "messages": [{ "$ref": format!("#/channels/{id}/messages/{message}") }],
-        });
+        let action = match contract.kind {
+            SubjectKind::Call | SubjectKind::Work => "receive",
+            SubjectKind::Event | SubjectKind::Audit => "send",
+        };
+        let mut operation = operation_on(&id, action, &messages);
         if let Some(reply) = &contract.reply {
             let reply = self.add_reply(&id, reply, schemas)?;
             set_member(&mut operation, "reply", reply);
@@ -82,25 +87,49 @@ impl DocumentParts {
         Some(())
     }
 
+    /// Cancellations, which belong to no method of the contracts.
+    fn add_cancellations(&mut self) {
+        let message = "Cancellation".to_owned();
+        let described = json!({
+            "name": message,
+            "description": "The caller no longer waits for the operation. It has no payload.",
+            "headers": headers_schema("", MessageRole::Cancellation),
+        });
+        self.messages.insert(message.clone(), described);
+        let messages = [message];
+        for subject in call_subjects() {
+            let Some(id) = subject
+                .strip_prefix("dray.")
+                .filter(|id| id.ends_with(".cancel"))
+            else {
+                continue;
+            };
+            let channel = json!({
+                "address": subject,
+                "description": "Without a queue group, so that it reaches every replica.",
+                "messages": reference_map("#/components/messages", &messages),
+            });
+            let operation = operation_on(id, "receive", &messages);
+            self.channels.insert(id.to_owned(), channel);
+            self.operations.insert(id.to_owned(), operation);
+        }
+    }
+
     /// The reply is sent to the inbox in the request, so its channel has no address.
     fn add_reply(&mut self, call: &str, reply: &str, schemas: &mut SchemaSet) -> Option<Value> {
-        let reply = self.add_message(reply, SubjectKind::Call, schemas)?;
-        let fault = self.add_message("dray.v1.Fault", SubjectKind::Call, schemas)?;
-        let names = [reply.as_str(), fault.as_str()];
+        let messages = [
+            self.add_message(reply, MessageRole::Reply, schemas)?,
+            self.add_message("dray.v1.Fault", MessageRole::Fault, schemas)?,
+        ];
         let id = format!("{call}.reply");
-        let references: Vec<_> = names
-            .iter()
-            .map(|name| json!({ "$ref": format!("#/channels/{id}/messages/{name}") }))
-            .collect();
-        let messages = reference_map("#/components/messages", &names);
         let channel = json!({
             "address": null,
-            "description": "The inbox of the caller. The header `Dray-Outcome` is `ok`, or the code of the fault.",
-            "messages": messages,
+            "description": "The inbox of the caller. The header `Dray-Outcome` of the last reply is `ok` or `fault`.",
+            "messages": reference_map("#/components/messages", &messages),
         });
         let operation_reply = json!({
             "channel": { "$ref": format!("#/channels/{id}") },
-            "messages": references,
+            "messages": channel_references(&id, &messages),
         });
         self.channels.insert(id, channel);
         Some(operation_reply)
@@ -110,48 +139,76 @@ impl DocumentParts {
     fn add_message(
         &mut self,
         full_name: &str,
-        kind: SubjectKind,
+        role: MessageRole,
         schemas: &mut SchemaSet,
     ) -> Option<String> {
         let name = full_name.rsplit('.').next()?.to_owned();
         schemas.add(full_name)?;
         // A message that is a call and work has the headers of both, so the stricter ones apply.
         let is_known = self.messages.contains_key(&name);
-        if !is_known || kind != SubjectKind::Call {
+        if !is_known || role != MessageRole::Request {
             let message = json!({
                 "name": full_name,
                 "contentType": "application/x-protobuf",
                 "x-protobuf-message": full_name,
-                "headers": headers_schema(full_name, kind),
+                "headers": headers_schema(full_name, role),
                 "payload": { "$ref": format!("#/components/schemas/{name}") },
             });
             self.messages.insert(name.clone(), message);
         }
         Some(name)
     }
-}
 
-/// The headers of a message (docs/messaging.md).
-fn headers_schema(full_name: &str, kind: SubjectKind) -> Value {
-    let mut properties = json!({
-        "Dray-Schema": { "const": format!("{full_name}/{}", dray_proto::contract::SCHEMA_REVISION) },
-        "Dray-Operation": { "type": "string", "description": "Id of the operation; the same id is the same operation." },
-        "Dray-Tenant": { "type": "string" },
-        "Dray-Deadline": { "type": "string", "pattern": "^[0-9]+$", "description": "Unix milliseconds." },
-        "traceparent": { "type": "string", "description": "W3C trace context." },
-    });
-    let mut required = vec!["Dray-Schema"];
-    if kind != SubjectKind::Call {
-        let message_id =
-            json!({ "type": "string", "description": "The stream keeps one message of each id." });
-        set_member(&mut properties, "Nats-Msg-Id", message_id);
-        required.extend(["Dray-Operation", "Nats-Msg-Id"]);
+    /// Adds the forms of work as a `CloudEvent`, in the binary and in the structured content mode; returns their names.
+    fn add_cloud_events(&mut self, full_name: &str) -> Option<[String; 2]> {
+        let name = full_name.rsplit('.').next()?;
+        let names = [
+            format!("{name}CloudEvent"),
+            format!("{name}StructuredCloudEvent"),
+        ];
+        let [binary, structured] = names.clone();
+        let message = json!({
+            "name": binary,
+            "description": "The same work as a CloudEvent in the binary content mode.",
+            "contentType": "application/x-protobuf",
+            "x-protobuf-message": full_name,
+            "headers": headers_schema(full_name, MessageRole::CloudEvent),
+            "payload": { "$ref": format!("#/components/schemas/{name}") },
+        });
+        self.messages.insert(binary, message);
+        let message = json!({
+            "name": structured,
+            "description": "The same work as a CloudEvent in the structured content mode.",
+            "contentType": "application/cloudevents+json",
+            "x-protobuf-message": full_name,
+            "headers": structured_headers_schema(),
+            "payload": structured_payload_schema(full_name),
+        });
+        self.messages.insert(structured, message);
+        Some(names)
     }
-    json!({ "type": "object", "properties": properties, "required": required })
 }
 
-fn kind_text(kind: SubjectKind) -> &'static str {
-    match kind {
+fn operation_on(channel: &str, action: &str, messages: &[String]) -> Value {
+    json!({
+        "action": action,
+        "channel": { "$ref": format!("#/channels/{channel}") },
+        "messages": channel_references(channel, messages),
+    })
+}
+
+fn channel_references(channel: &str, messages: &[String]) -> Vec<Value> {
+    messages
+        .iter()
+        .map(|name| json!({ "$ref": format!("#/channels/{channel}/messages/{name}") }))
+        .collect()
+}
+
+fn kind_text(contract: &SubjectContract) -> &'static str {
+    match contract.kind {
+        SubjectKind::Call if has_tenant(contract) => {
+            "Request and reply, for identities that may call for one tenant. The queue group is the name of the service."
+        }
         SubjectKind::Call => "Request and reply. The queue group is the name of the service.",
         SubjectKind::Work => {
             "Work of the stream DRAY_WORK: done once for an operation id, however often it is published."
@@ -161,14 +218,22 @@ fn kind_text(kind: SubjectKind) -> &'static str {
     }
 }
 
+fn has_tenant(contract: &SubjectContract) -> bool {
+    contract.subject.ends_with(".{tenant}")
+}
+
 /// Name of a channel: the subject without its common prefix and without parameters.
-fn channel_id(subject: &str) -> String {
-    let tokens: Vec<_> = subject
+fn channel_id(contract: &SubjectContract) -> String {
+    // A call with the tenant in its subject has another subject without it.
+    let tenant = match contract.kind {
+        SubjectKind::Call => ".tenant",
+        SubjectKind::Work | SubjectKind::Event | SubjectKind::Audit => "",
+    };
+    contract
+        .subject
         .trim_start_matches("dray.")
-        .split('.')
-        .filter(|token| *token != "{tenant}")
-        .collect();
-    tokens.join(".").replace("-{platform}", "-platform")
+        .replace("-{platform}", "-platform")
+        .replace(".{tenant}", tenant)
 }
 
 fn parameters_of(subject: &str) -> Map<String, Value> {
@@ -186,18 +251,18 @@ fn parameters_of(subject: &str) -> Map<String, Value> {
         .collect()
 }
 
-fn reference_map(pointer: &str, names: &[&str]) -> Value {
-    let references = names.iter().map(|name| {
-        (
-            (*name).to_owned(),
-            json!({ "$ref": format!("{pointer}/{name}") }),
-        )
-    });
+fn reference_map(pointer: &str, names: &[String]) -> Value {
+    let references = names
+        .iter()
+        .map(|name| (name.clone(), json!({ "$ref": format!("{pointer}/{name}") })));
     Value::Object(references.collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use dray_bus::headers::{DEADLINE_HEADER, ENVELOPE_HEADERS};
+    use dray_bus::{InvalidEnvelope, MessageHeaders, Meta};
+
     use super::*;
 
     fn generate_document() -> Value {
@@ -236,7 +301,7 @@ mod tests {
     fn every_subject_is_a_channel_and_every_call_has_its_reply() {
         let document = generate_document();
         for contract in subject_contracts() {
-            let id = channel_id(&contract.subject);
+            let id = channel_id(&contract);
             assert_eq!(document["channels"][&id]["address"], contract.subject);
             let operation = &document["operations"][&id];
             assert_eq!(
@@ -270,7 +335,75 @@ mod tests {
         );
         assert_eq!(
             headers["required"],
-            json!(["Dray-Schema", "Dray-Operation", "Nats-Msg-Id"])
+            json!([
+                "Dray-Schema",
+                "Dray-Operation",
+                "Dray-Deadline",
+                "Dray-Tenant"
+            ])
         );
+    }
+
+    #[test]
+    fn the_required_headers_are_those_without_which_the_bus_reads_no_request_and_no_work() {
+        let document = generate_document();
+        let messages = document["components"]["messages"].as_object().unwrap();
+        for (name, message) in messages {
+            let required: Vec<_> = message["headers"]["required"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|header| header.as_str().unwrap())
+                .collect();
+            // Replies and work as a CloudEvent have another envelope.
+            if !required.contains(&DEADLINE_HEADER) {
+                continue;
+            }
+            let read = |left_out: Option<&str>| {
+                let headers: MessageHeaders = required
+                    .iter()
+                    .filter(|header| Some(**header) != left_out)
+                    .map(|header| (*header, "42"))
+                    .collect();
+                Meta::from_headers(&headers)
+            };
+            assert!(read(None).is_ok(), "{name}");
+            for header in ENVELOPE_HEADERS {
+                let expected = Err(InvalidEnvelope::Missing(header));
+                assert_eq!(read(Some(header)), expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_publisher_finds_its_subjects_its_events_and_both_modes_of_cloud_events() {
+        let document = generate_document();
+        let channels = &document["channels"];
+        let work = &channels["work.toolcall.v1.resolve"]["messages"];
+        for message in [
+            "ToolCallRequested",
+            "ToolCallRequestedCloudEvent",
+            "ToolCallRequestedStructuredCloudEvent",
+        ] {
+            assert!(work[message].is_object(), "{message}");
+        }
+        for (id, address) in [
+            ("file.v1.outcome.tenant", "dray.file.v1.outcome.{tenant}"),
+            ("file.v1.cancel", "dray.file.v1.cancel"),
+            (
+                "event.toolcall.v1.dead-lettered",
+                "dray.event.toolcall.v1.dead-lettered.{tenant}",
+            ),
+        ] {
+            assert_eq!(channels[id]["address"], address);
+            assert!(document["operations"][id].is_object(), "{id}");
+        }
+        let event = &document["components"]["messages"]["ToolCallResolved"]["headers"];
+        assert_eq!(
+            event["properties"]["ce-type"]["const"],
+            "dray.v1.ToolCallResolved"
+        );
+        let fault = &document["components"]["messages"]["Fault"]["headers"];
+        assert_eq!(fault["properties"]["Dray-Outcome"]["const"], "fault");
     }
 }

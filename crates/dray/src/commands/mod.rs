@@ -2,6 +2,7 @@
 
 pub(crate) mod artifact;
 mod asyncapi;
+mod asyncapi_headers;
 mod asyncapi_schema;
 pub(crate) mod bench;
 pub(crate) mod chat;
