@@ -118,6 +118,8 @@ mod tests {
             warnings: Vec::new(),
             member: None,
             pictures: Vec::new(),
+            omitted: 0,
+            search_lines: Vec::new(),
         }
     }
 

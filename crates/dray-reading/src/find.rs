@@ -1,7 +1,7 @@
 //! Search within a document: where a text occurs, with its page or sheet, its heading and its surroundings
 //! (read-attachment 13.6).
 
-use dray_documents::markdown::Part;
+use dray_documents::markdown::{Part, SearchLines};
 
 /// Most hits that one search lists; the others are counted.
 const MAX_SHOWN_HITS: usize = 50;
@@ -9,10 +9,12 @@ const MAX_SHOWN_HITS: usize = 50;
 const CONTEXT_CHARACTERS: usize = 120;
 /// Longest text that is searched for, in characters.
 const MAX_QUERY_CHARACTERS: usize = 200;
+/// Lines of the note that readers are shown in place of lines that only a search reads.
+const NOTE_LINES: usize = 2;
 
 /// Returns the hits as Markdown: their number, then one list item for each. The comparison ignores case, and white
-/// space in `query` matches any white space.
-pub fn find(markdown: &str, parts: &[Part], query: &str) -> String {
+/// space in `query` matches any white space. Lines count in the text that readers are shown, without `search_lines`.
+pub fn find(markdown: &str, parts: &[Part], search_lines: &[SearchLines], query: &str) -> String {
     // A model writes the query. The time is proportional to its length times that of the document, so the length is
     // limited.
     let query: String = query.chars().take(MAX_QUERY_CHARACTERS).collect();
@@ -28,7 +30,8 @@ pub fn find(markdown: &str, parts: &[Part], query: &str) -> String {
         for (before, hit, after) in find_hits(line, &query) {
             total += 1;
             if out.len() < MAX_SHOWN_HITS {
-                let location = location_text(parts, offset, index + 1, &heading);
+                let location =
+                    location_text(parts, offset, &line_text(search_lines, index + 1), &heading);
                 out.push(format!("- {location}: {before}{hit}{after}"));
             }
         }
@@ -46,7 +49,7 @@ pub fn find(markdown: &str, parts: &[Part], query: &str) -> String {
 }
 
 /// The location of a hit, in the words of the `range` parameter.
-fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> String {
+fn location_text(parts: &[Part], offset: usize, line: &str, heading: &str) -> String {
     let part = parts.iter().take_while(|part| part.start <= offset).last();
     let part = part.map(|part| match &part.title {
         Some(title) => format!("{} {title}, ", part.unit.word()),
@@ -57,7 +60,24 @@ fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> S
     } else {
         format!(", under “{heading}”")
     };
-    format!("{}line {line}{heading}", part.unwrap_or_default())
+    format!("{}{line}{heading}", part.unwrap_or_default())
+}
+
+/// The place of a line as readers find it: its line in the text that they are shown, or its row, which a range of rows
+/// shows.
+fn line_text(search_lines: &[SearchLines], line: usize) -> String {
+    let mut shown_line = line;
+    for lines in search_lines.iter().take_while(|lines| lines.first <= line) {
+        if let Some(row) = lines.rows.get(line - lines.first) {
+            return format!("row {row}");
+        }
+        if line - lines.first < lines.count {
+            let last_shown = shown_line.saturating_sub(line - lines.first + 1);
+            return format!("after line {last_shown}");
+        }
+        shown_line = (shown_line + NOTE_LINES).saturating_sub(lines.count);
+    }
+    format!("line {shown_line}")
 }
 
 /// Every match in a line, with the text around it.
@@ -135,7 +155,7 @@ mod tests {
     #[test]
     fn hits_come_with_page_line_and_heading() {
         let text = "# Intro\n\nThe Budget is tight.\n\n# End\n\nno budget, NO BUDGET\n";
-        let hits_text = find(text, &[page(1, 0), page(2, 31)], "budget");
+        let hits_text = find(text, &[page(1, 0), page(2, 31)], &[], "budget");
         assert_eq!(
             hits_text,
             "_(3 hits)_\n\n- page 1, line 3, under “Intro”: The Budget is tight.\n\
@@ -146,22 +166,22 @@ mod tests {
 
     #[test]
     fn characters_that_change_length_when_folded_do_not_shift_hits() {
-        assert_eq!(find("İİİ straße x\n", &[], "STRASSE"), "_(No hits)_\n");
+        assert_eq!(find("İİİ straße x\n", &[], &[], "STRASSE"), "_(No hits)_\n");
         assert_eq!(
-            find("İİİ ziel x\n", &[], "Ziel"),
+            find("İİİ ziel x\n", &[], &[], "Ziel"),
             "_(1 hit)_\n\n- line 1: İİİ ziel x\n"
         );
         assert_eq!(
-            find("a\u{a0}b\n", &[], " a   b "),
+            find("a\u{a0}b\n", &[], &[], " a   b "),
             "_(1 hit)_\n\n- line 1: a\u{a0}b\n"
         );
-        assert_eq!(find("anything", &[], "  "), "_(No hits)_\n");
+        assert_eq!(find("anything", &[], &[], "  "), "_(No hits)_\n");
     }
 
     #[test]
     fn many_hits_are_counted_and_long_lines_cut() {
         let text = "x".repeat(1000);
-        let hits_text = find(&text, &[], "x");
+        let hits_text = find(&text, &[], &[], "x");
         assert!(hits_text.starts_with("_(1000 hits, the first 50 shown)_\n"));
         assert!(
             hits_text
@@ -170,10 +190,37 @@ mod tests {
         );
     }
 
+    #[test]
+    fn hits_in_lines_that_readers_are_not_shown_have_their_row() {
+        let text = "| n |\n|---|\n| 1 |\n| 2 |\n| 3 |\n\n```\na\nb\nc\n```\n\nend\n";
+        let search_lines = [
+            SearchLines {
+                first: 4,
+                count: 2,
+                rows: vec![3, 7],
+            },
+            SearchLines {
+                first: 9,
+                count: 2,
+                rows: Vec::new(),
+            },
+        ];
+        for (query, location) in [
+            ("1", "line 3: | 1 |"),
+            ("3", "row 7: | 3 |"),
+            ("a", "line 8: a"),
+            ("c", "after line 8: c"),
+            ("end", "line 13: end"),
+        ] {
+            let hits = find(text, &[], &search_lines, query);
+            assert_eq!(hits, format!("_(1 hit)_\n\n- {location}\n"));
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn search_never_panics(text in "\\PC{0,80}", query in "\\PC{0,6}") {
-            let hits_text = find(&text, &[], &query);
+            let hits_text = find(&text, &[], &[], &query);
             proptest::prop_assert!(hits_text.ends_with('\n'));
         }
     }

@@ -415,6 +415,8 @@ mod tests {
             warnings: Vec::new(),
             member: None,
             pictures: Vec::new(),
+            omitted: 0,
+            search_lines: Vec::new(),
         };
         let miss =
             |range: &str, converted: &Converted| Range::parse(range).unwrap().miss(converted);

@@ -8,6 +8,7 @@ pub mod escape;
 mod inline;
 mod part;
 mod picture;
+mod rows;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::rc::Rc;
 pub use inline::{Inline, InlinePosition, Style};
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
+pub use rows::SearchLines;
 pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};
@@ -87,6 +89,7 @@ pub struct Markdown {
     /// The amount of hidden content, by unit.
     hidden: BTreeMap<&'static str, u64>,
     pictures: picture::Pictures,
+    long: rows::LongContent,
 }
 
 impl Markdown {
@@ -104,6 +107,7 @@ impl Markdown {
             show_hidden: false,
             hidden: BTreeMap::new(),
             pictures: picture::Pictures::default(),
+            long: rows::LongContent::default(),
         }
     }
 
@@ -263,36 +267,6 @@ impl Markdown {
         self.place(text, LastWritten::Block, true)
     }
 
-    /// A table with the selected rows, and the number of further ones.
-    pub fn new_table(&self) -> Table {
-        Table::new().window(self.selection.rows())
-    }
-
-    /// Writes a table; an empty one is not written.
-    pub fn table(&mut self, table: Table) -> Result<(), Limit> {
-        if let Some((text, beyond)) = table.render() {
-            self.block(&text, LastWritten::Block)?;
-            if beyond > 0 {
-                self.note(&format!("{beyond} more rows truncated"))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes a table whose last row ran into a limit. The text of the table counts, but the table does not count as a
-    /// further element, since its rows are counted already. So it can be written when no other block can.
-    pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
-        match table.render() {
-            Some((text, 0)) => self.place(&text, LastWritten::Block, false),
-            Some((text, beyond)) => {
-                self.place(&text, LastWritten::Block, false)?;
-                let note = format!("_({beyond} more rows truncated)_");
-                self.place(&note, LastWritten::Block, false)
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Adds a remark that the text does not show. It is a text of this crate, never of the file.
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
@@ -430,12 +404,16 @@ impl Markdown {
         prefix
     }
 
-    /// Ends the document: trims it and adds the warning on hidden content.
+    /// Ends the document: trims it and adds the warnings on content that is left out.
     pub fn finish(mut self) -> FinishedMarkdown {
-        if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
-            // The warning is added even beyond the limit on warnings, because the warning about hidden content must not
-            // be lost.
-            self.warnings.push(warning);
+        // These warnings are added even beyond the limit on warnings, because they must not be lost.
+        if let Some(amounts) = amounts_text(&self.long.omitted) {
+            self.warnings.push(format!("not shown: {amounts}"));
+        }
+        if let Some(amounts) = amounts_text(&self.hidden) {
+            let action = if self.show_hidden { "shown" } else { "dropped" };
+            self.warnings
+                .push(format!("hidden content {action}: {amounts}"));
         }
         let end = self.out.trim_end().len();
         self.out.truncate(end);
@@ -448,21 +426,22 @@ impl Markdown {
             parts_seen: self.seen,
             warnings: self.warnings,
             pictures: self.pictures.into_found(),
+            omitted: self.long.omitted.values().sum(),
+            search_lines: self.long.search_lines,
         }
     }
 }
 
-/// The warning on hidden content: whether it was left out, and its amount.
-fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<String> {
+/// Amounts with their units, such as `2 cells, 1 character`; `None` without any.
+fn amounts_text(counts: &BTreeMap<&'static str, u64>) -> Option<String> {
     let counts: Vec<String> = counts
         .iter()
-        .map(|(description, count)| match count {
-            1 => format!("1 {description}"),
-            _ => format!("{count} {description}s"),
+        .map(|(unit, count)| match count {
+            1 => format!("1 {unit}"),
+            _ => format!("{count} {unit}s"),
         })
         .collect();
-    let action = if shown { "shown" } else { "dropped" };
-    (!counts.is_empty()).then(|| format!("hidden content {action}: {}", counts.join(", ")))
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 /// Characters of a text that are not white space: the unit in which hidden text is counted.
@@ -485,4 +464,8 @@ pub struct FinishedMarkdown {
     pub warnings: Vec<String>,
     /// Pictures whose text is to be recognised, in order.
     pub pictures: Vec<Picture>,
+    /// Rows of tables and lines of outputs that are counted but not in the Markdown.
+    pub omitted: u64,
+    /// Lines that only a search reads, in order.
+    pub search_lines: Vec<SearchLines>,
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use dray_documents::classify::{Kind, mime};
 use dray_documents::formats::Member;
 use dray_documents::limits::{Failure, Limit};
-use dray_documents::markdown::{Part, Selection};
+use dray_documents::markdown::{Part, SearchLines, Selection};
 use tokio_util::sync::CancellationToken;
 
 use super::clean::CleanConversion;
@@ -29,7 +29,11 @@ struct DocumentText {
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
-    /// The reason why the text is incomplete; `None` for a complete text.
+    /// Lines of it that only a search reads.
+    search_lines: Vec<SearchLines>,
+    /// Number of rows and lines that are counted but not in it.
+    omitted: u64,
+    /// The reason why the conversion ended early; `None` for a complete conversion.
     remark: Option<String>,
 }
 
@@ -90,8 +94,9 @@ impl Reader {
             return builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE);
         }
         progress(Progress::Converting);
+        let is_search = request.find.is_some();
         let read = self
-            .text(&mut builder, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, is_search, range.as_ref(), cancel)
             .await;
         let text = match read {
             Ok(text) => text,
@@ -134,11 +139,12 @@ impl Reader {
                 builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE),
             ));
         }
+        let is_search = request.find.is_some();
         let text = self
-            .text(&mut builder, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, is_search, range.as_ref(), cancel)
             .await?;
         Ok(UnframedMarkdown {
-            truncated: text.remark.is_some(),
+            truncated: builder.record.truncated,
             warnings: builder.record.warnings,
             text: match &request.find {
                 Some(query) => text.search_results(query),
@@ -152,11 +158,31 @@ impl Reader {
         &self,
         builder: &mut ResultBuilder<'_>,
         prepared: PreparedFile,
+        is_search: bool,
         range: Option<&Range>,
         cancel: &CancellationToken,
     ) -> TextResult {
         let selection = range.map_or(Selection::All, Range::selection);
-        let work = self.convert(prepared, selection, cancel).await;
+        // Lines and bytes count in the text that readers are shown.
+        let searches_rows =
+            is_search && !matches!(range, Some(Range::Lines(_) | Range::Bytes { .. }));
+        let again = searches_rows.then(|| prepared.try_clone().ok()).flatten();
+        let mut work = self
+            .convert(prepared, selection.clone(), false, cancel)
+            .await;
+        let omits_rows =
+            matches!(&work.worked, WorkerOutcome::Done(converted) if converted.omitted > 0);
+        if let Some(prepared) = again.filter(|_| omits_rows) {
+            let complete = self.convert(prepared, selection, true, cancel).await;
+            let is_usable = match &complete.worked {
+                WorkerOutcome::Done(converted) => !converted.markdown.is_empty(),
+                WorkerOutcome::Cancelled => true,
+                WorkerOutcome::Stopped(_) | WorkerOutcome::Failed => false,
+            };
+            if is_usable {
+                work = complete;
+            }
+        }
         builder.record.worker = Some(work.worker);
         match work.worked {
             WorkerOutcome::Done(converted) => {
@@ -234,12 +260,16 @@ impl DocumentText {
     }
 
     fn search_results(&self, query: &str) -> String {
-        with_line(
-            // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it
-            // harmless.
-            &defang(&find(&self.markdown, &self.parts, query)),
-            self.remark.as_deref(),
-        )
+        // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it harmless.
+        let hits = defang(&find(
+            &self.markdown,
+            &self.parts,
+            &self.search_lines,
+            query,
+        ));
+        let omission = (self.omitted > 0).then(|| message::not_searched(self.omitted));
+        let hits = with_line(&hits, omission.as_deref());
+        with_line(&hits, self.remark.as_deref())
     }
 }
 
@@ -291,10 +321,12 @@ impl ResultBuilder<'_> {
             Some(failure) => return Err(self.failed(failure)),
             None => converted.stopped.map(message::stopped),
         };
-        self.record.truncated = remark.is_some();
+        self.record.truncated = remark.is_some() || converted.omitted > 0;
         Ok(DocumentText {
             markdown,
             parts,
+            search_lines: converted.search_lines,
+            omitted: converted.omitted,
             remark,
         })
     }
