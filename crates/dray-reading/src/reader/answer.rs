@@ -12,7 +12,7 @@ use super::clean::CleanConversion;
 use super::prepare::{PreparedFile, describe};
 use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled_record, internal};
 use crate::defang::defang;
-use crate::find::find;
+use crate::find::{SearchText, find};
 use crate::frame::{self, TextOrigin, header};
 use crate::message::{self, Cause};
 use crate::ocr;
@@ -31,6 +31,8 @@ struct DocumentText {
     parts: Vec<Part>,
     /// Lines of it that only a search reads.
     search_lines: Vec<SearchLines>,
+    /// Whether it is plain text without Markdown.
+    is_verbatim: bool,
     /// Number of rows and lines that are counted but not in it.
     omitted: u64,
     /// The reason why the conversion ended early; `None` for a complete conversion.
@@ -261,12 +263,13 @@ impl DocumentText {
 
     fn search_results(&self, query: &str) -> String {
         // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it harmless.
-        let hits = defang(&find(
-            &self.markdown,
-            &self.parts,
-            &self.search_lines,
-            query,
-        ));
+        let document = SearchText {
+            markdown: &self.markdown,
+            parts: &self.parts,
+            search_lines: &self.search_lines,
+            is_verbatim: self.is_verbatim,
+        };
+        let hits = defang(&find(&document, query));
         let omission = (self.omitted > 0).then(|| message::not_searched(self.omitted));
         let hits = with_line(&hits, omission.as_deref());
         with_line(&hits, self.remark.as_deref())
@@ -301,6 +304,8 @@ impl ResultBuilder<'_> {
                 ));
             }
         }
+        // Code is in a fence, which makes it a part of Markdown.
+        let is_verbatim = converted.converter == "text" && !markdown.starts_with("```");
         if !converted.converter.is_empty() {
             self.record.converter = Some(converted.converter);
         }
@@ -326,6 +331,7 @@ impl ResultBuilder<'_> {
             markdown,
             parts,
             search_lines: converted.search_lines,
+            is_verbatim,
             omitted: converted.omitted,
             remark,
         })
