@@ -6,6 +6,7 @@
 
 pub mod escape;
 mod inline;
+mod list;
 mod part;
 mod picture;
 mod rows;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub use inline::{Inline, InlinePosition, Style};
+pub use list::Marker;
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
 pub use rows::SearchLines;
@@ -26,27 +28,6 @@ use crate::limits::{Budget, Limit};
 
 /// Most warnings that are kept.
 const MAX_WARNINGS: usize = 20;
-
-/// A list item's marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
-    /// `-`, of an unordered list.
-    Bullet,
-    /// The number that is shown, followed by a dot.
-    Number(u64),
-    /// `:`, the description of a term.
-    Definition,
-}
-
-impl Marker {
-    fn text(self) -> String {
-        match self {
-            Self::Bullet => "- ".to_owned(),
-            Self::Number(number) => format!("{number}. "),
-            Self::Definition => ": ".to_owned(),
-        }
-    }
-}
 
 /// The containers around the following blocks.
 #[derive(Debug)]
@@ -90,6 +71,7 @@ pub struct Markdown {
     hidden: BTreeMap<&'static str, u64>,
     pictures: picture::Pictures,
     long: rows::LongContent,
+    open_items: list::OpenItems,
 }
 
 impl Markdown {
@@ -108,6 +90,7 @@ impl Markdown {
             hidden: BTreeMap::new(),
             pictures: picture::Pictures::default(),
             long: rows::LongContent::default(),
+            open_items: list::OpenItems::default(),
         }
     }
 
@@ -191,34 +174,9 @@ impl Markdown {
         self.block(&lines.join("\n"), last)
     }
 
-    /// A list item at a depth from 0, two spaces for each level; for formats that number levels instead of nesting.
-    pub fn item(&mut self, depth: usize, marker: Marker, text: &Inline) -> Result<(), Limit> {
-        let text = text.render(InlinePosition::Block);
-        if text.is_empty() {
-            return Ok(());
-        }
-        // Beyond this depth the indentation would cost more than the text.
-        let indent = "  ".repeat(depth.min(16));
-        let marker = marker.text();
-        let mut block = String::new();
-        for (index, line) in text.split('\n').enumerate() {
-            if index > 0 {
-                block.push('\n');
-                block.push_str(&" ".repeat(marker.len()));
-            } else {
-                block.push_str(&marker);
-            }
-            block.push_str(&escape::line_start(line));
-        }
-        let block: Vec<String> = block
-            .split('\n')
-            .map(|line| format!("{indent}{line}"))
-            .collect();
-        self.block(&block.join("\n"), LastWritten::Item)
-    }
-
     /// Opens a list item: the blocks until [`Markdown::close`] are its content.
     pub fn open_item(&mut self, marker: Marker) {
+        self.open_items.clear();
         self.containers.push(Container::Item {
             marker: marker.text(),
             fresh: true,
@@ -227,11 +185,13 @@ impl Markdown {
 
     /// Opens a block quote, until [`Markdown::close`].
     pub fn open_quote(&mut self) {
+        self.open_items.clear();
         self.containers.push(Container::Quote);
     }
 
     /// Closes the innermost item or quote.
     pub fn close(&mut self) {
+        self.open_items.clear();
         if let Some(Container::Item { .. }) = self.containers.pop()
             && self.last != LastWritten::Nothing
         {

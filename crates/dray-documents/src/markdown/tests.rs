@@ -53,7 +53,7 @@ fn nested_lists_and_quotes_keep_their_prefixes() {
 }
 
 #[test]
-fn levels_of_items_are_two_spaces_each() {
+fn items_are_indented_by_the_markers_of_their_parents() {
     let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("before"))?;
         out.item(0, Marker::Bullet, &Inline::plain("a"))?;
@@ -62,6 +62,19 @@ fn levels_of_items_are_two_spaces_each() {
         out.paragraph(&Inline::plain("after"))
     });
     assert_eq!(text, "before\n\n- a\n  1. b\n- c\n\nafter\n");
+    let text = write_markdown(|out| {
+        out.item(0, Marker::Number(9), &Inline::plain("a"))?;
+        out.item(1, Marker::Bullet, &Inline::plain("b\nc"))?;
+        out.item(2, Marker::Number(1), &Inline::plain("d"))?;
+        out.item(0, Marker::Number(10), &Inline::plain("e"))?;
+        out.item(1, Marker::Number(1), &Inline::plain("f"))?;
+        out.paragraph(&Inline::plain("between"))?;
+        out.item(3, Marker::Bullet, &Inline::plain("no parent"))
+    });
+    assert_eq!(
+        text,
+        "9. a\n   - b\n     c\n     1. d\n10. e\n    1. f\n\nbetween\n\n  - no parent\n"
+    );
 }
 
 #[test]
