@@ -119,6 +119,7 @@ mod tests {
             member: None,
             pictures: Vec::new(),
             omitted: 0,
+            selected_rows: 0,
             search_lines: Vec::new(),
         }
     }

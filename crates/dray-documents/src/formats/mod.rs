@@ -163,6 +163,9 @@ pub struct Converted {
     /// Rows of tables and lines of outputs that are counted but not in the Markdown.
     #[serde(default)]
     pub omitted: u64,
+    /// Number of rows that the selection of rows contains, in all tables; 0 without one.
+    #[serde(default)]
+    pub selected_rows: u64,
     /// Lines that only a search reads, in order; see [`ConversionHint::all_rows`].
     #[serde(default)]
     pub search_lines: Vec<SearchLines>,
@@ -211,6 +214,7 @@ pub fn convert(
         member,
         pictures: written.pictures,
         omitted: written.omitted,
+        selected_rows: written.selected_rows,
         search_lines: written.search_lines,
     }
 }

@@ -387,6 +387,7 @@ impl Markdown {
             warnings: self.warnings,
             pictures: self.pictures.into_found(),
             omitted: self.long.omitted.values().sum(),
+            selected_rows: self.long.selected_rows,
             search_lines: self.long.search_lines,
         }
     }
@@ -426,6 +427,8 @@ pub struct FinishedMarkdown {
     pub pictures: Vec<Picture>,
     /// Rows of tables and lines of outputs that are counted but not in the Markdown.
     pub omitted: u64,
+    /// Number of rows that the selection of rows contains, in all tables; 0 without one.
+    pub selected_rows: u64,
     /// Lines that only a search reads, in order.
     pub search_lines: Vec<SearchLines>,
 }

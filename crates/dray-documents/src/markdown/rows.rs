@@ -26,6 +26,8 @@ pub(super) struct LongContent {
     /// Rows and lines that are counted but not written, by unit.
     pub(super) omitted: BTreeMap<&'static str, u64>,
     pub(super) search_lines: Vec<SearchLines>,
+    /// Number of rows that the selection of rows contains, in all tables.
+    pub(super) selected_rows: u64,
 }
 
 impl Markdown {
@@ -107,6 +109,7 @@ impl Markdown {
     }
 
     fn place_table(&mut self, rendered: &RenderedTable) -> Result<(), Limit> {
+        self.long.selected_rows += rendered.selected;
         let start = self.out.len();
         let result = self.place(&rendered.text, LastWritten::Block, false);
         let count = rendered.search_rows.len();

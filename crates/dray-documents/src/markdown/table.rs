@@ -44,6 +44,8 @@ pub struct Table {
     numbers: Vec<u64>,
     /// Number of kept cells.
     cells: usize,
+    /// Number of rows in the window, the header included.
+    selected: u64,
 }
 
 impl Table {
@@ -111,6 +113,7 @@ impl Table {
 
     /// Appends a row; `number` is its position in the source, from 1.
     pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
+        self.count_selected(number);
         let is_header = !self.headless && !self.headed;
         if !is_header {
             if self.window.is_some_and(|window| !window.holds(number)) {
@@ -131,9 +134,14 @@ impl Table {
 
     /// Counts a row that is not shown because the table is [`Table::full`].
     pub fn skip(&mut self, number: u64) {
+        self.count_selected(number);
         if self.window.is_none_or(|window| window.holds(number)) {
             self.beyond += 1;
         }
+    }
+
+    fn count_selected(&mut self, number: u64) {
+        self.selected += u64::from(self.window.is_some_and(|window| window.holds(number)));
     }
 
     /// Assigns cells to columns: after spans of earlier rows into this row, and as wide as their own spans.
@@ -234,6 +242,7 @@ impl Table {
             text: out,
             beyond: self.beyond,
             search_rows,
+            selected: self.selected,
         })
     }
 }
@@ -247,6 +256,8 @@ pub(super) struct RenderedTable {
     pub(super) beyond: u64,
     /// Source numbers of its last lines, which only a search reads.
     pub(super) search_rows: Vec<u64>,
+    /// Number of rows that a selection of rows contains.
+    pub(super) selected: u64,
 }
 
 /// One rendered cell of a table.

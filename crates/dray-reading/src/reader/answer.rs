@@ -168,7 +168,11 @@ impl Reader {
         // Lines and bytes count in the text that readers are shown.
         let searches_rows =
             is_search && !matches!(range, Some(Range::Lines(_) | Range::Bytes { .. }));
-        let again = searches_rows.then(|| prepared.try_clone().ok()).flatten();
+        let again = if searches_rows {
+            prepared.try_clone().ok()
+        } else {
+            None
+        };
         let mut work = self
             .convert(prepared, selection.clone(), false, cancel)
             .await;

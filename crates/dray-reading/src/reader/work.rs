@@ -177,6 +177,7 @@ fn encrypted_outcome() -> Converted {
         member: None,
         pictures: Vec::new(),
         omitted: 0,
+        selected_rows: 0,
         search_lines: Vec::new(),
     }
 }

@@ -102,6 +102,7 @@ mod tests {
                 images: vec![b"one".to_vec(), b"two".to_vec()],
             }],
             omitted: 1,
+            selected_rows: 0,
             search_lines: vec![SearchLines {
                 first: 1,
                 count: 1,

@@ -256,6 +256,18 @@ async fn a_search_reads_the_rows_that_readers_are_not_shown() {
     assert_eq!(body, "_(1 hit)_\n\n- row 2501: | 2500 | person2500 |");
     assert!(!record.truncated, "all rows were searched");
 
+    request.range = Some("rows 2900-2999".to_owned());
+    let record = read(&reader, &request).await;
+    assert!(record.output.contains("_(No hits)_"), "{}", record.output);
+
+    request.range = Some("rows 5000-".to_owned());
+    let record = read(&reader, &request).await;
+    let (_, body) = unframe(&record.output);
+    assert_eq!(
+        body,
+        "_(Nothing at rows 5000-: no table has text in these rows.)_"
+    );
+
     request.range = Some("lines 1-200".to_owned());
     let record = read(&reader, &request).await;
     let (_, body) = unframe(&record.output);
