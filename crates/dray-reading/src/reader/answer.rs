@@ -106,11 +106,10 @@ impl Reader {
         };
         if let Some(query) = &request.find {
             builder.record.metrics = record::converted(text.markdown.len());
-            return builder.framed(
-                TextOrigin::Found,
-                &text.search_results(query),
-                Outcome::Inline,
-            );
+            return match text.into_search_results(query).await {
+                Some(results) => builder.framed(TextOrigin::Found, &results, Outcome::Inline),
+                None => *builder.hint(Cause::Internal),
+            };
         }
         let bytes = text.markdown.len();
         let fits = bytes <= self.policy.inline_text_budget_bytes;
@@ -145,13 +144,17 @@ impl Reader {
         let text = self
             .text(&mut builder, prepared, is_search, range.as_ref(), cancel)
             .await?;
+        let text = match &request.find {
+            Some(query) => text
+                .into_search_results(query)
+                .await
+                .ok_or_else(|| builder.hint(Cause::Internal))?,
+            None => text.whole(),
+        };
         Ok(UnframedMarkdown {
             truncated: builder.record.truncated,
             warnings: builder.record.warnings,
-            text: match &request.find {
-                Some(query) => text.search_results(query),
-                None => text.whole(),
-            },
+            text,
         })
     }
 
@@ -263,6 +266,14 @@ impl Reader {
 impl DocumentText {
     fn whole(&self) -> String {
         with_line(&self.markdown, self.remark.as_deref())
+    }
+
+    /// The hits of a query; `None` if the search failed.
+    async fn into_search_results(self, query: &str) -> Option<String> {
+        let query = query.to_owned();
+        // A search in megabytes of text would block the runtime.
+        let search = tokio::task::spawn_blocking(move || self.search_results(&query));
+        search.await.ok()
     }
 
     fn search_results(&self, query: &str) -> String {
