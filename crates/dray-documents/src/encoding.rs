@@ -6,6 +6,8 @@ use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 
 /// Bytes at the start of a file that are read to find its encoding.
 pub const SAMPLE_BYTES: usize = 64 * 1024;
+/// Bytes before the first non-ASCII byte of a line that the detector reads with it.
+const CONTEXT_BYTES: usize = 256;
 
 /// An encoding, detected or named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,23 +122,46 @@ pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     if let Some(found) = utf16_without_mark(sample) {
         return found;
     }
-    // A few invalid bytes in UTF-8 text do not make it Latin-1.
-    let text = String::from_utf8_lossy(sample);
-    let broken = text
-        .chars()
-        .filter(|character| *character == '\u{FFFD}')
-        .count();
-    let non_ascii = text
-        .chars()
-        .filter(|character| !character.is_ascii())
-        .count();
-    if non_ascii > broken * 4 {
+    if is_mostly_utf8(bytes) {
         return DetectedEncoding::Known(UTF_8);
     }
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
-    detector.feed(sample, true);
+    detector.feed(&non_ascii_sample(bytes), true);
     // Valid UTF-8 was found above; other text is broken or not UTF-8.
     DetectedEncoding::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
+}
+
+/// Whether a text is UTF-8 with a few invalid bytes, which do not make it Latin-1. Counts in all of the text: the start
+/// of a long one may be ASCII, which says nothing.
+fn is_mostly_utf8(bytes: &[u8]) -> bool {
+    let (mut valid, mut broken) = (0_usize, 0_usize);
+    for chunk in bytes.utf8_chunks() {
+        let characters = chunk.valid().chars();
+        valid += characters.filter(|character| !character.is_ascii()).count();
+        broken += usize::from(!chunk.invalid().is_empty());
+    }
+    valid > broken * 3
+}
+
+/// The text for the detector: a short text itself, of a long one the lines that are not ASCII, up to [`SAMPLE_BYTES`].
+fn non_ascii_sample(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if bytes.len() <= SAMPLE_BYTES {
+        return Cow::Borrowed(bytes);
+    }
+    let mut sample: Vec<u8> = Vec::new();
+    // No multi-byte encoding has the byte of a line feed in a character, so lines have complete characters.
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let Some(first) = line.iter().position(|byte| !byte.is_ascii()) else {
+            continue;
+        };
+        let start = first.saturating_sub(CONTEXT_BYTES);
+        let room = SAMPLE_BYTES - sample.len();
+        sample.extend(line.iter().skip(start).take(room));
+        if sample.len() >= SAMPLE_BYTES {
+            break;
+        }
+    }
+    Cow::Owned(sample)
 }
 
 /// Decodes with the given label if it is valid, otherwise with the result of [`find_encoding`]. A byte-order mark
@@ -250,5 +275,28 @@ mod tests {
             decode_text(&bytes, None),
             "Größe und Länge prüfen, schön\u{FFFD}"
         );
+    }
+
+    #[test]
+    fn a_long_ascii_start_does_not_decide_the_encoding() {
+        for start in ["a line of a log\n".repeat(5000), "word ".repeat(15_000)] {
+            let text = format!("{start}{}", "日本語 ".repeat(20));
+            let bytes = [text.as_bytes(), b"\xFF"].concat();
+            assert_eq!(decode_text(&bytes, None), format!("{text}\u{FFFD}"));
+            for (encoding, words) in [
+                (
+                    encoding_rs::WINDOWS_1251,
+                    "Съешь же ещё этих мягких французских булок да выпей чаю",
+                ),
+                (
+                    encoding_rs::SHIFT_JIS,
+                    "これは日本語の文章です。文字コードを判定します。",
+                ),
+            ] {
+                let text = format!("{start}{words}\n{start}");
+                let (bytes, _, _) = encoding.encode(&text);
+                assert!(decode_text(&bytes, None) == text, "{}", encoding.name());
+            }
+        }
     }
 }

@@ -118,6 +118,9 @@ mod tests {
             warnings: Vec::new(),
             member: None,
             pictures: Vec::new(),
+            omitted: 0,
+            selected_rows: 0,
+            search_lines: Vec::new(),
         }
     }
 

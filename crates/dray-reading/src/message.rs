@@ -179,6 +179,11 @@ pub fn damaged(damage: Damage) -> String {
     )
 }
 
+/// The line after the results of a search that did not read all of the document.
+pub fn not_searched(count: u64) -> String {
+    format!("_(Not searched: {count} rows or lines that the text leaves out.)_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

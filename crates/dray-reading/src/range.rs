@@ -111,7 +111,7 @@ impl Range {
     pub fn miss(&self, converted: &Converted) -> Option<String> {
         let (unit, available) = match self {
             Self::Parts(unit, _) | Self::Named { unit, .. } => (*unit, converted.parts_seen),
-            Self::Rows(_) => return None,
+            Self::Rows(_) => return self.rows_miss(converted),
             Self::Lines(_) | Self::Bytes { .. } => {
                 let nothing =
                     self.cut(&converted.markdown).is_empty() && !converted.markdown.is_empty();
@@ -125,7 +125,12 @@ impl Range {
             }
         };
         if !converted.parts.is_empty() {
-            return None;
+            let has_rows = matches!(self, Self::Named { rows: Some(_), .. });
+            return if has_rows {
+                self.rows_miss(converted)
+            } else {
+                None
+            };
         }
         Some(if available == 0 {
             format!(
@@ -138,6 +143,13 @@ impl Range {
                 unit.word()
             )
         })
+    }
+
+    /// The message if no table has content in the rows.
+    fn rows_miss(&self, converted: &Converted) -> Option<String> {
+        // A table that a limit ended may have had the rows.
+        let is_missing = converted.selected_rows == 0 && converted.stopped.is_none();
+        is_missing.then(|| format!("Nothing at {self}: no table has text in these rows."))
     }
 }
 
@@ -415,6 +427,9 @@ mod tests {
             warnings: Vec::new(),
             member: None,
             pictures: Vec::new(),
+            omitted: 0,
+            selected_rows: 0,
+            search_lines: Vec::new(),
         };
         let miss =
             |range: &str, converted: &Converted| Range::parse(range).unwrap().miss(converted);
@@ -431,6 +446,15 @@ mod tests {
             miss("slide 3", &text).unwrap(),
             "Nothing at slide 3: this document has no slides. Use lines or bytes."
         );
+        assert_eq!(
+            miss("rows 5000-", &text).unwrap(),
+            "Nothing at rows 5000-: no table has text in these rows."
+        );
+        let table = Converted {
+            selected_rows: 1,
+            ..text.clone()
+        };
+        assert_eq!(miss("rows 5000-", &table), None);
         assert_eq!(miss("lines 1-5", &text), None);
         assert_eq!(
             miss("bytes 7-", &text).unwrap(),

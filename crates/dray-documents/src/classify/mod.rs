@@ -105,6 +105,7 @@ impl Class {
     pub fn hint(&self) -> ConversionHint {
         ConversionHint {
             show_hidden: false,
+            all_rows: false,
             member: None,
             ocr: None,
             mime: self.mime.to_owned(),

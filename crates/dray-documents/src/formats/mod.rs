@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
 use crate::limits::{Budget, Failure, Limit, Limits};
-use crate::markdown::{Markdown, Part, Picture, Selection};
+use crate::markdown::{Markdown, Part, Picture, SearchLines, Selection};
 
 /// A text as one line: all white space between words becomes one space, and none remains around them.
 fn collapse_white_space(text: &str) -> String {
@@ -28,7 +28,7 @@ fn collapse_white_space(text: &str) -> String {
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "6";
+pub const VERSION: &str = "7";
 
 /// Information for a converter in addition to the bytes of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct ConversionHint {
     /// Include hidden text, which a person who opens the document does not see.
     #[serde(default)]
     pub show_hidden: bool,
+    /// Write all rows of tables and all lines of outputs, for a search; by default the first ones are written.
+    #[serde(default)]
+    pub all_rows: bool,
     /// The file of an archive that is to be read, by its path in the listing. In the hint for the unpacked file, the
     /// path by which it was read: so an archive within an archive is only listed.
     #[serde(default)]
@@ -157,6 +160,15 @@ pub struct Converted {
     /// Pictures whose text is to be recognised; their notes are in the Markdown until then.
     #[serde(default)]
     pub pictures: Vec<Picture>,
+    /// Rows of tables and lines of outputs that are counted but not in the Markdown.
+    #[serde(default)]
+    pub omitted: u64,
+    /// Number of rows that the selection of rows contains, in all tables; 0 without one.
+    #[serde(default)]
+    pub selected_rows: u64,
+    /// Lines that only a search reads, in order; see [`ConversionHint::all_rows`].
+    #[serde(default)]
+    pub search_lines: Vec<SearchLines>,
 }
 
 /// Converts a document within limits. Never fails: the result contains the failure.
@@ -168,6 +180,7 @@ pub fn convert(
 ) -> Converted {
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection)
         .with_hidden_content(hint.show_hidden)
+        .with_all_rows(hint.all_rows)
         .with_pictures(hint.ocr.as_ref().map_or(0, |ocr| ocr.max_pictures));
     let unpacked = archive::unpack_single(input, hint, out.budget());
     let member = match &unpacked {
@@ -200,6 +213,9 @@ pub fn convert(
         warnings: written.warnings,
         member,
         pictures: written.pictures,
+        omitted: written.omitted,
+        selected_rows: written.selected_rows,
+        search_lines: written.search_lines,
     }
 }
 

@@ -6,8 +6,10 @@
 
 pub mod escape;
 mod inline;
+mod list;
 mod part;
 mod picture;
+mod rows;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -16,35 +18,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub use inline::{Inline, InlinePosition, Style};
+pub use list::Marker;
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
+pub use rows::SearchLines;
 pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};
 
 /// Most warnings that are kept.
 const MAX_WARNINGS: usize = 20;
-
-/// A list item's marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
-    /// `-`, of an unordered list.
-    Bullet,
-    /// The number that is shown, followed by a dot.
-    Number(u64),
-    /// `:`, the description of a term.
-    Definition,
-}
-
-impl Marker {
-    fn text(self) -> String {
-        match self {
-            Self::Bullet => "- ".to_owned(),
-            Self::Number(number) => format!("{number}. "),
-            Self::Definition => ": ".to_owned(),
-        }
-    }
-}
 
 /// The containers around the following blocks.
 #[derive(Debug)]
@@ -87,6 +70,8 @@ pub struct Markdown {
     /// The amount of hidden content, by unit.
     hidden: BTreeMap<&'static str, u64>,
     pictures: picture::Pictures,
+    long: rows::LongContent,
+    open_items: list::OpenItems,
 }
 
 impl Markdown {
@@ -104,6 +89,8 @@ impl Markdown {
             show_hidden: false,
             hidden: BTreeMap::new(),
             pictures: picture::Pictures::default(),
+            long: rows::LongContent::default(),
+            open_items: list::OpenItems::default(),
         }
     }
 
@@ -187,34 +174,9 @@ impl Markdown {
         self.block(&lines.join("\n"), last)
     }
 
-    /// A list item at a depth from 0, two spaces for each level; for formats that number levels instead of nesting.
-    pub fn item(&mut self, depth: usize, marker: Marker, text: &Inline) -> Result<(), Limit> {
-        let text = text.render(InlinePosition::Block);
-        if text.is_empty() {
-            return Ok(());
-        }
-        // Beyond this depth the indentation would cost more than the text.
-        let indent = "  ".repeat(depth.min(16));
-        let marker = marker.text();
-        let mut block = String::new();
-        for (index, line) in text.split('\n').enumerate() {
-            if index > 0 {
-                block.push('\n');
-                block.push_str(&" ".repeat(marker.len()));
-            } else {
-                block.push_str(&marker);
-            }
-            block.push_str(&escape::line_start(line));
-        }
-        let block: Vec<String> = block
-            .split('\n')
-            .map(|line| format!("{indent}{line}"))
-            .collect();
-        self.block(&block.join("\n"), LastWritten::Item)
-    }
-
     /// Opens a list item: the blocks until [`Markdown::close`] are its content.
     pub fn open_item(&mut self, marker: Marker) {
+        self.open_items.clear();
         self.containers.push(Container::Item {
             marker: marker.text(),
             fresh: true,
@@ -223,11 +185,13 @@ impl Markdown {
 
     /// Opens a block quote, until [`Markdown::close`].
     pub fn open_quote(&mut self) {
+        self.open_items.clear();
         self.containers.push(Container::Quote);
     }
 
     /// Closes the innermost item or quote.
     pub fn close(&mut self) {
+        self.open_items.clear();
         if let Some(Container::Item { .. }) = self.containers.pop()
             && self.last != LastWritten::Nothing
         {
@@ -261,36 +225,6 @@ impl Markdown {
     pub fn as_is(&mut self, text: &str) -> Result<(), Limit> {
         self.budget.element()?;
         self.place(text, LastWritten::Block, true)
-    }
-
-    /// A table with the selected rows, and the number of further ones.
-    pub fn new_table(&self) -> Table {
-        Table::new().window(self.selection.rows())
-    }
-
-    /// Writes a table; an empty one is not written.
-    pub fn table(&mut self, table: Table) -> Result<(), Limit> {
-        if let Some((text, beyond)) = table.render() {
-            self.block(&text, LastWritten::Block)?;
-            if beyond > 0 {
-                self.note(&format!("{beyond} more rows truncated"))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes a table whose last row ran into a limit. The text of the table counts, but the table does not count as a
-    /// further element, since its rows are counted already. So it can be written when no other block can.
-    pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
-        match table.render() {
-            Some((text, 0)) => self.place(&text, LastWritten::Block, false),
-            Some((text, beyond)) => {
-                self.place(&text, LastWritten::Block, false)?;
-                let note = format!("_({beyond} more rows truncated)_");
-                self.place(&note, LastWritten::Block, false)
-            }
-            None => Ok(()),
-        }
     }
 
     /// Adds a remark that the text does not show. It is a text of this crate, never of the file.
@@ -430,12 +364,16 @@ impl Markdown {
         prefix
     }
 
-    /// Ends the document: trims it and adds the warning on hidden content.
+    /// Ends the document: trims it and adds the warnings on content that is left out.
     pub fn finish(mut self) -> FinishedMarkdown {
-        if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
-            // The warning is added even beyond the limit on warnings, because the warning about hidden content must not
-            // be lost.
-            self.warnings.push(warning);
+        // These warnings are added even beyond the limit on warnings, because they must not be lost.
+        if let Some(amounts) = amounts_text(&self.long.omitted) {
+            self.warnings.push(format!("not shown: {amounts}"));
+        }
+        if let Some(amounts) = amounts_text(&self.hidden) {
+            let action = if self.show_hidden { "shown" } else { "dropped" };
+            self.warnings
+                .push(format!("hidden content {action}: {amounts}"));
         }
         let end = self.out.trim_end().len();
         self.out.truncate(end);
@@ -448,21 +386,23 @@ impl Markdown {
             parts_seen: self.seen,
             warnings: self.warnings,
             pictures: self.pictures.into_found(),
+            omitted: self.long.omitted.values().sum(),
+            selected_rows: self.long.selected_rows,
+            search_lines: self.long.search_lines,
         }
     }
 }
 
-/// The warning on hidden content: whether it was left out, and its amount.
-fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<String> {
+/// Amounts with their units, such as `2 cells, 1 character`; `None` without any.
+fn amounts_text(counts: &BTreeMap<&'static str, u64>) -> Option<String> {
     let counts: Vec<String> = counts
         .iter()
-        .map(|(description, count)| match count {
-            1 => format!("1 {description}"),
-            _ => format!("{count} {description}s"),
+        .map(|(unit, count)| match count {
+            1 => format!("1 {unit}"),
+            _ => format!("{count} {unit}s"),
         })
         .collect();
-    let action = if shown { "shown" } else { "dropped" };
-    (!counts.is_empty()).then(|| format!("hidden content {action}: {}", counts.join(", ")))
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 /// Characters of a text that are not white space: the unit in which hidden text is counted.
@@ -485,4 +425,10 @@ pub struct FinishedMarkdown {
     pub warnings: Vec<String>,
     /// Pictures whose text is to be recognised, in order.
     pub pictures: Vec<Picture>,
+    /// Rows of tables and lines of outputs that are counted but not in the Markdown.
+    pub omitted: u64,
+    /// Number of rows that the selection of rows contains, in all tables; 0 without one.
+    pub selected_rows: u64,
+    /// Lines that only a search reads, in order.
+    pub search_lines: Vec<SearchLines>,
 }

@@ -9,10 +9,24 @@ pub const MAX_TABLE_ROWS: usize = 1000;
 const MAX_SPAN_CELLS: usize = 64;
 /// Most cells of one row that are kept; longer rows are not readable for people.
 const MAX_ROW_CELLS: usize = 4096;
+/// Most cells of one table that are kept, empty ones included: more than any text within the default limits has, and a
+/// bound for the memory of a sparse table.
+const MAX_TABLE_CELLS: usize = 1 << 22;
+
+/// The body rows that a table keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KeptRows {
+    /// Those that readers are shown.
+    #[default]
+    First,
+    /// All, for a search.
+    All,
+}
 
 /// A table that is not complete yet.
 ///
-/// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, not kept.
+/// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, and kept only for
+/// a search.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -25,6 +39,13 @@ pub struct Table {
     carried: Vec<usize>,
     drop_empty_columns: bool,
     limit: Option<usize>,
+    kept: KeptRows,
+    /// Source numbers of the kept rows, without the header.
+    numbers: Vec<u64>,
+    /// Number of kept cells.
+    cells: usize,
+    /// Number of rows in the window, the header included.
+    selected: u64,
 }
 
 impl Table {
@@ -61,6 +82,18 @@ impl Table {
         self
     }
 
+    /// Keeps all rows, for a search, if `all` is true.
+    #[must_use]
+    pub fn keep_all(mut self, all: bool) -> Self {
+        self.kept = if all { KeptRows::All } else { KeptRows::First };
+        self
+    }
+
+    /// Body rows that readers are shown.
+    fn shown_rows(&self) -> usize {
+        self.limit.unwrap_or(MAX_TABLE_ROWS)
+    }
+
     /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.beyond == 0
@@ -68,7 +101,8 @@ impl Table {
 
     /// Whether another row would be counted but not shown, so that its cells need not be rendered.
     pub fn full(&self) -> bool {
-        self.body >= self.limit.unwrap_or(MAX_TABLE_ROWS)
+        let is_long = self.kept == KeptRows::First && self.body >= self.shown_rows();
+        is_long || self.cells >= MAX_TABLE_CELLS
     }
 
     /// Whether a row of that source number would be shown.
@@ -79,6 +113,7 @@ impl Table {
 
     /// Appends a row; `number` is its position in the source, from 1.
     pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
+        self.count_selected(number);
         let is_header = !self.headless && !self.headed;
         if !is_header {
             if self.window.is_some_and(|window| !window.holds(number)) {
@@ -89,17 +124,24 @@ impl Table {
                 return;
             }
             self.body += 1;
+            self.numbers.push(number);
         }
         self.headed = true;
         let row = self.place(cells);
+        self.cells += row.len();
         self.rows.push(row);
     }
 
     /// Counts a row that is not shown because the table is [`Table::full`].
     pub fn skip(&mut self, number: u64) {
+        self.count_selected(number);
         if self.window.is_none_or(|window| window.holds(number)) {
             self.beyond += 1;
         }
+    }
+
+    fn count_selected(&mut self, number: u64) {
+        self.selected += u64::from(self.window.is_some_and(|window| window.holds(number)));
     }
 
     /// Assigns cells to columns: after spans of earlier rows into this row, and as wide as their own spans.
@@ -151,8 +193,8 @@ impl Table {
         }
     }
 
-    /// The lines of the table, each without its line end; empty without content.
-    pub(super) fn render(mut self) -> Option<(String, u64)> {
+    /// The table as text; `None` without content.
+    pub(super) fn render(mut self) -> Option<RenderedTable> {
         if self.headless {
             self.rows.insert(0, Vec::new());
         }
@@ -165,6 +207,9 @@ impl Table {
         {
             self.rows.pop();
         }
+        self.numbers.truncate(self.rows.len().saturating_sub(1));
+        let shown_rows = self.shown_rows().min(self.numbers.len());
+        let search_rows = self.numbers.split_off(shown_rows);
         let width = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let used: Vec<bool> = (0..width)
             .map(|at| {
@@ -193,8 +238,26 @@ impl Table {
                 out.push_str(&"---|".repeat(kept_columns.len()));
             }
         }
-        Some((out, self.beyond))
+        Some(RenderedTable {
+            text: out,
+            beyond: self.beyond,
+            search_rows,
+            selected: self.selected,
+        })
     }
+}
+
+/// A table as text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RenderedTable {
+    /// The lines of the table, without the last line end.
+    pub(super) text: String,
+    /// Number of rows that are not in it.
+    pub(super) beyond: u64,
+    /// Source numbers of its last lines, which only a search reads.
+    pub(super) search_rows: Vec<u64>,
+    /// Number of rows that a selection of rows contains.
+    pub(super) selected: u64,
 }
 
 /// One rendered cell of a table.

@@ -53,7 +53,7 @@ fn nested_lists_and_quotes_keep_their_prefixes() {
 }
 
 #[test]
-fn levels_of_items_are_two_spaces_each() {
+fn items_are_indented_by_the_markers_of_their_parents() {
     let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("before"))?;
         out.item(0, Marker::Bullet, &Inline::plain("a"))?;
@@ -62,6 +62,19 @@ fn levels_of_items_are_two_spaces_each() {
         out.paragraph(&Inline::plain("after"))
     });
     assert_eq!(text, "before\n\n- a\n  1. b\n- c\n\nafter\n");
+    let text = write_markdown(|out| {
+        out.item(0, Marker::Number(9), &Inline::plain("a"))?;
+        out.item(1, Marker::Bullet, &Inline::plain("b\nc"))?;
+        out.item(2, Marker::Number(1), &Inline::plain("d"))?;
+        out.item(0, Marker::Number(10), &Inline::plain("e"))?;
+        out.item(1, Marker::Number(1), &Inline::plain("f"))?;
+        out.paragraph(&Inline::plain("between"))?;
+        out.item(3, Marker::Bullet, &Inline::plain("no parent"))
+    });
+    assert_eq!(
+        text,
+        "9. a\n   - b\n     c\n     1. d\n10. e\n    1. f\n\nbetween\n\n  - no parent\n"
+    );
 }
 
 #[test]
@@ -184,7 +197,7 @@ fn spans_leave_empty_cells_and_never_allocate_by_their_number() {
         vec![Cell::plain("x").columns(usize::MAX).rows(usize::MAX)],
     );
     table.row(2, vec![Cell::plain("y")]);
-    assert_eq!(table.render().unwrap().0.matches('|').count(), 3 * 66);
+    assert_eq!(table.render().unwrap().text.matches('|').count(), 3 * 66);
 }
 
 #[test]
@@ -203,15 +216,53 @@ fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
 }
 
 #[test]
+fn a_search_gets_all_rows_with_their_numbers_in_the_source() {
+    let write = |all: bool| {
+        let budget = Rc::new(Budget::new(Limits::default()));
+        let mut out = Markdown::new(budget, Selection::All).with_all_rows(all);
+        out.paragraph(&Inline::plain("before")).unwrap();
+        let mut table = out.new_table().limit(2);
+        for number in [1, 3, 4, 7, 9] {
+            table.row(number, vec![Cell::plain(&number.to_string())]);
+        }
+        out.table(table).unwrap();
+        out.code_lines("one\ntwo\nthree", 2).unwrap();
+        out.finish()
+    };
+    let shown = write(false);
+    assert_eq!(
+        shown.markdown,
+        "before\n\n| 1 |\n|---|\n| 3 |\n| 4 |\n\n_(2 more rows truncated)_\n\n\
+         ```\none\ntwo\n```\n\n_(1 more lines truncated)_\n"
+    );
+    assert_eq!(shown.omitted, 3);
+    assert_eq!(shown.warnings, ["not shown: 1 line, 2 rows"]);
+    let all = write(true);
+    assert_eq!(
+        all.markdown,
+        "before\n\n| 1 |\n|---|\n| 3 |\n| 4 |\n| 7 |\n| 9 |\n\n```\none\ntwo\nthree\n```\n"
+    );
+    assert_eq!((all.omitted, all.warnings.len()), (0, 0));
+    let lines: Vec<&str> = all.markdown.lines().collect();
+    let [rows, output] = all.search_lines.as_slice() else {
+        panic!("{:?}", all.search_lines);
+    };
+    assert_eq!(rows.count, 2);
+    assert_eq!(rows.rows, [7, 9]);
+    assert_eq!(lines[rows.first - 1], "| 7 |");
+    assert_eq!((output.count, output.rows.len()), (1, 0));
+    assert_eq!(lines[output.first - 1], "three");
+}
+
+#[test]
 fn a_window_keeps_the_header_and_the_rows_in_it() {
     let mut table = Table::new().window(Some(Span { first: 3, last: 4 }));
     for number in 1..=9 {
         table.row(number, vec![Cell::plain(&number.to_string())]);
     }
-    assert_eq!(
-        table.render().unwrap(),
-        ("| 1 |\n|---|\n| 3 |\n| 4 |".to_owned(), 0)
-    );
+    let rendered = table.render().unwrap();
+    assert_eq!(rendered.text, "| 1 |\n|---|\n| 3 |\n| 4 |");
+    assert_eq!(rendered.beyond, 0);
 }
 
 #[test]

@@ -136,6 +136,8 @@ fn replace(converted: &mut Converted, pictures: &[Picture], texts: &[PictureText
     converted
         .markdown
         .push_str(old.get(copied..).unwrap_or_default());
+    // Their line numbers count in the old text.
+    converted.search_lines.clear();
 }
 
 #[cfg(test)]
@@ -169,6 +171,9 @@ mod tests {
             warnings: Vec::new(),
             member: None,
             pictures: Vec::new(),
+            omitted: 0,
+            selected_rows: 0,
+            search_lines: Vec::new(),
         };
         (converted, vec![picture])
     }

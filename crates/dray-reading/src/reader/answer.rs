@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use dray_documents::classify::{Kind, mime};
 use dray_documents::formats::Member;
 use dray_documents::limits::{Failure, Limit};
-use dray_documents::markdown::{Part, Selection};
+use dray_documents::markdown::{Part, SearchLines, Selection};
 use tokio_util::sync::CancellationToken;
 
 use super::clean::CleanConversion;
 use super::prepare::{PreparedFile, describe};
 use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled_record, internal};
 use crate::defang::defang;
-use crate::find::find;
+use crate::find::{SearchText, find};
 use crate::frame::{self, TextOrigin, header};
 use crate::message::{self, Cause};
 use crate::ocr;
@@ -29,7 +29,13 @@ struct DocumentText {
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
-    /// The reason why the text is incomplete; `None` for a complete text.
+    /// Lines of it that only a search reads.
+    search_lines: Vec<SearchLines>,
+    /// Whether it is plain text without Markdown.
+    is_verbatim: bool,
+    /// Number of rows and lines that are counted but not in it.
+    omitted: u64,
+    /// The reason why the conversion ended early; `None` for a complete conversion.
     remark: Option<String>,
 }
 
@@ -90,8 +96,9 @@ impl Reader {
             return builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE);
         }
         progress(Progress::Converting);
+        let is_search = request.find.is_some();
         let read = self
-            .text(&mut builder, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, is_search, range.as_ref(), cancel)
             .await;
         let text = match read {
             Ok(text) => text,
@@ -99,11 +106,10 @@ impl Reader {
         };
         if let Some(query) = &request.find {
             builder.record.metrics = record::converted(text.markdown.len());
-            return builder.framed(
-                TextOrigin::Found,
-                &text.search_results(query),
-                Outcome::Inline,
-            );
+            return match text.into_search_results(query).await {
+                Some(results) => builder.framed(TextOrigin::Found, &results, Outcome::Inline),
+                None => *builder.hint(Cause::Internal),
+            };
         }
         let bytes = text.markdown.len();
         let fits = bytes <= self.policy.inline_text_budget_bytes;
@@ -134,16 +140,21 @@ impl Reader {
                 builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE),
             ));
         }
+        let is_search = request.find.is_some();
         let text = self
-            .text(&mut builder, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, is_search, range.as_ref(), cancel)
             .await?;
+        let text = match &request.find {
+            Some(query) => text
+                .into_search_results(query)
+                .await
+                .ok_or_else(|| builder.hint(Cause::Internal))?,
+            None => text.whole(),
+        };
         Ok(UnframedMarkdown {
-            truncated: text.remark.is_some(),
+            truncated: builder.record.truncated,
             warnings: builder.record.warnings,
-            text: match &request.find {
-                Some(query) => text.search_results(query),
-                None => text.whole(),
-            },
+            text,
         })
     }
 
@@ -152,11 +163,35 @@ impl Reader {
         &self,
         builder: &mut ResultBuilder<'_>,
         prepared: PreparedFile,
+        is_search: bool,
         range: Option<&Range>,
         cancel: &CancellationToken,
     ) -> TextResult {
         let selection = range.map_or(Selection::All, Range::selection);
-        let work = self.convert(prepared, selection, cancel).await;
+        // Lines and bytes count in the text that readers are shown.
+        let searches_rows =
+            is_search && !matches!(range, Some(Range::Lines(_) | Range::Bytes { .. }));
+        let again = if searches_rows {
+            prepared.try_clone().ok()
+        } else {
+            None
+        };
+        let mut work = self
+            .convert(prepared, selection.clone(), false, cancel)
+            .await;
+        let omits_rows =
+            matches!(&work.worked, WorkerOutcome::Done(converted) if converted.omitted > 0);
+        if let Some(prepared) = again.filter(|_| omits_rows) {
+            let complete = self.convert(prepared, selection, true, cancel).await;
+            let is_usable = match &complete.worked {
+                WorkerOutcome::Done(converted) => !converted.markdown.is_empty(),
+                WorkerOutcome::Cancelled => true,
+                WorkerOutcome::Stopped(_) | WorkerOutcome::Failed => false,
+            };
+            if is_usable {
+                work = complete;
+            }
+        }
         builder.record.worker = Some(work.worker);
         match work.worked {
             WorkerOutcome::Done(converted) => {
@@ -233,13 +268,26 @@ impl DocumentText {
         with_line(&self.markdown, self.remark.as_deref())
     }
 
+    /// The hits of a query; `None` if the search failed.
+    async fn into_search_results(self, query: &str) -> Option<String> {
+        let query = query.to_owned();
+        // A search in megabytes of text would block the runtime.
+        let search = tokio::task::spawn_blocking(move || self.search_results(&query));
+        search.await.ok()
+    }
+
     fn search_results(&self, query: &str) -> String {
-        with_line(
-            // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it
-            // harmless.
-            &defang(&find(&self.markdown, &self.parts, query)),
-            self.remark.as_deref(),
-        )
+        // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it harmless.
+        let document = SearchText {
+            markdown: &self.markdown,
+            parts: &self.parts,
+            search_lines: &self.search_lines,
+            is_verbatim: self.is_verbatim,
+        };
+        let hits = defang(&find(&document, query));
+        let omission = (self.omitted > 0).then(|| message::not_searched(self.omitted));
+        let hits = with_line(&hits, omission.as_deref());
+        with_line(&hits, self.remark.as_deref())
     }
 }
 
@@ -271,6 +319,8 @@ impl ResultBuilder<'_> {
                 ));
             }
         }
+        // Code is in a fence, which makes it a part of Markdown.
+        let is_verbatim = converted.converter == "text" && !markdown.starts_with("```");
         if !converted.converter.is_empty() {
             self.record.converter = Some(converted.converter);
         }
@@ -291,10 +341,13 @@ impl ResultBuilder<'_> {
             Some(failure) => return Err(self.failed(failure)),
             None => converted.stopped.map(message::stopped),
         };
-        self.record.truncated = remark.is_some();
+        self.record.truncated = remark.is_some() || converted.omitted > 0;
         Ok(DocumentText {
             markdown,
             parts,
+            search_lines: converted.search_lines,
+            is_verbatim,
+            omitted: converted.omitted,
             remark,
         })
     }

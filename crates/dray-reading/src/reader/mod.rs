@@ -70,9 +70,10 @@ pub struct Classified {
 pub struct UnframedMarkdown {
     /// The Markdown, defanged, without a frame.
     pub text: String,
-    /// Whether a limit or damage ended it early; the last line says so.
+    /// Whether text is missing: a limit or damage ended it early, as its last line says, or it has only the first rows of
+    /// a table, as a warning says.
     pub truncated: bool,
-    /// Remarks, such as how much hidden content was left out. These are texts of this crate, never of the file.
+    /// Remarks, such as how many rows or how much hidden content was left out. These are texts of this crate, never of the file.
     pub warnings: Vec<String>,
 }
 

@@ -35,6 +35,25 @@ pub(super) struct PreparedFile {
     pub(super) member: Option<String>,
 }
 
+impl PreparedFile {
+    /// The same file for another conversion. Both have one offset, which every conversion sets to the start.
+    ///
+    /// # Errors
+    ///
+    /// The process has too many open files.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            class: self.class.clone(),
+            size: self.size,
+            blank: self.blank,
+            digest: self.digest,
+            show_hidden: self.show_hidden,
+            member: self.member.clone(),
+        })
+    }
+}
+
 /// Step 8: which kinds a caller's operation accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KindGate {

@@ -43,11 +43,12 @@ impl ConversionWork {
 }
 
 impl Reader {
-    /// Converts the prepared file.
+    /// Converts the prepared file. `all_rows` writes also the rows and lines that readers are not shown.
     pub(super) async fn convert(
         &self,
         prepared: PreparedFile,
         selection: Selection,
+        all_rows: bool,
         cancel: &CancellationToken,
     ) -> ConversionWork {
         if prepared.class.encrypted {
@@ -55,6 +56,7 @@ impl Reader {
         }
         let hint = ConversionHint {
             show_hidden: prepared.show_hidden,
+            all_rows,
             member: prepared.member,
             ocr: self.ocr.as_ref().map(Ocr::hint),
             ..prepared.class.hint()
@@ -174,5 +176,8 @@ fn encrypted_outcome() -> Converted {
         warnings: Vec::new(),
         member: None,
         pictures: Vec::new(),
+        omitted: 0,
+        selected_rows: 0,
+        search_lines: Vec::new(),
     }
 }

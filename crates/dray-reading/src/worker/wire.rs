@@ -82,7 +82,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dray_documents::markdown::Picture;
+    use dray_documents::markdown::{Picture, SearchLines};
 
     #[test]
     fn only_complete_results_are_read() {
@@ -100,6 +100,13 @@ mod tests {
                 start: 0,
                 end: 3,
                 images: vec![b"one".to_vec(), b"two".to_vec()],
+            }],
+            omitted: 1,
+            selected_rows: 0,
+            search_lines: vec![SearchLines {
+                first: 1,
+                count: 1,
+                rows: vec![9],
             }],
         };
         let bytes = write(converted.clone());

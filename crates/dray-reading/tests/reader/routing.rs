@@ -237,6 +237,47 @@ async fn a_search_finds_what_hidden_characters_would_hide() {
 }
 
 #[tokio::test]
+async fn a_search_reads_the_rows_that_readers_are_not_shown() {
+    let rows: String = (1..=3000).fold(String::from("id,name\n"), |rows, number| {
+        rows + &format!("{number},person{number}\n")
+    });
+    let fixture = ReaderFixture::with(&[("big.csv", rows.as_bytes())]);
+    let reader = fixture.reader(Policy::default());
+    let mut request = Request::of_path("big.csv");
+    let record = read(&reader, &request).await;
+    assert!(record.truncated, "rows are missing");
+    assert_eq!(record.warnings, ["not shown: 2000 rows"]);
+    let cancel = CancellationToken::new();
+    assert!(reader.markdown(&request, &cancel).await.unwrap().truncated);
+
+    request.find = Some("person2500".to_owned());
+    let record = read(&reader, &request).await;
+    let (_, body) = unframe(&record.output);
+    assert_eq!(body, "_(1 hit)_\n\n- row 2501: | 2500 | person2500 |");
+    assert!(!record.truncated, "all rows were searched");
+
+    request.range = Some("rows 2900-2999".to_owned());
+    let record = read(&reader, &request).await;
+    assert!(record.output.contains("_(No hits)_"), "{}", record.output);
+
+    request.range = Some("rows 5000-".to_owned());
+    let record = read(&reader, &request).await;
+    let (_, body) = unframe(&record.output);
+    assert_eq!(
+        body,
+        "_(Nothing at rows 5000-: no table has text in these rows.)_"
+    );
+
+    request.range = Some("lines 1-200".to_owned());
+    let record = read(&reader, &request).await;
+    let (_, body) = unframe(&record.output);
+    assert_eq!(
+        body,
+        "_(No hits)_\n\n_(Not searched: 2000 rows or lines that the text leaves out.)_"
+    );
+}
+
+#[tokio::test]
 async fn a_limit_keeps_the_converted_part_and_marks_it() {
     let rows: String = (0..500).fold(String::from("a,b\n"), |rows, number| {
         rows + &format!("{number},x\n")

@@ -7,7 +7,7 @@ use super::entry::{Entry, EntryKind};
 use crate::limits::Failure;
 use crate::markdown::{Cell, Markdown, Table};
 
-/// Most entries that are listed; `range` (`rows 2001-`) shows later ones.
+/// Most entries that are shown; `range` (`rows 2001-`) shows later ones, and a search reads all.
 const MAX_ROWS: usize = 2000;
 
 /// The note of an entry whose name an earlier entry has, too.

@@ -227,6 +227,7 @@ fn classify_unpacked(
         },
         hint: ConversionHint {
             show_hidden: outer.show_hidden,
+            all_rows: outer.all_rows,
             ocr: outer.ocr.clone(),
             // An archive within an archive is only listed.
             member: Some(outer.member.clone().unwrap_or_default()),

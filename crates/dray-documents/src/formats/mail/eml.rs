@@ -243,12 +243,11 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
         }
         _ => false,
     };
-    let sample = whole.get(..encoding::SAMPLE_BYTES).unwrap_or(whole);
     let found = label
         .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
         .and_then(DetectedEncoding::of_label)
         .filter(is_usable)
-        .or_else(|| Some(encoding::find_encoding(sample)).filter(is_usable))
+        .or_else(|| Some(encoding::find_encoding(whole)).filter(is_usable))
         .unwrap_or_else(|| encoding::find_encoding(head));
     let text = encoding::decode_text(head, Some(found.name()));
     Some(text.into_owned().into_bytes())

@@ -7,6 +7,7 @@ mod deck;
 mod doc;
 mod docx;
 mod figure;
+pub(super) mod label;
 pub(super) mod odf;
 pub(super) mod package;
 mod ppt;

@@ -5,6 +5,7 @@ mod corpus;
 mod docx;
 mod hidden;
 mod hostile;
+mod lists;
 mod odf;
 mod pptx;
 mod random;

@@ -1,5 +1,6 @@
 //! Collects paragraphs, rows and notes until they are complete.
 
+use crate::formats::office::label::labelled;
 use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
@@ -27,8 +28,8 @@ pub(super) struct Blocks<'o> {
     line: Inline,
     /// Target of the open link, and whether the link has begun in the current line.
     link: Option<(String, bool)>,
-    /// The marker in the list's own text.
-    pub(super) marker: Option<Marker>,
+    /// The marker in the list's own text, and its label.
+    pub(super) marker: Option<(Marker, String)>,
     /// Lines of the cell that is collected.
     cell: Vec<Inline>,
     /// Cells of the row before the one that is collected.
@@ -151,7 +152,15 @@ impl<'o> Blocks<'o> {
         self.pending = 0;
         match (paragraph.heading, marker) {
             (Some(level), _) => self.out.heading(level, &line),
-            (None, Some(marker)) => self.out.item(paragraph.level, marker, &line),
+            (None, Some((marker, label))) => {
+                let is_labelled = !label.is_empty() && !line.is_blank();
+                let line = if is_labelled {
+                    labelled(&label, line)
+                } else {
+                    line
+                };
+                self.out.item(paragraph.level, marker, &line)
+            }
             (None, None) => self.out.paragraph(&line),
         }
     }

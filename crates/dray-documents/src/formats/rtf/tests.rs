@@ -128,7 +128,7 @@ fn lists_by_their_markers() {
             "\\pard{\\listtext\\'b7\\tab}\\ls1\\ilvl0 a\\par\\pard{\\listtext 2.\\tab}\\ls1\\ilvl1 b\\par\
              \\pard{\\pntext 1.3)\\tab}c\\par\\pard d"
         ),
-        "- a\n  2. b\n3. c\n\nd\n"
+        "- a\n  2. b\n- 1.3) c\n\nd\n"
     );
 }
 

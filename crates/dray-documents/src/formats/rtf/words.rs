@@ -90,20 +90,22 @@ pub(super) fn heading_level(style: &str) -> Option<u8> {
         .filter(|level| (1..=9).contains(level))
 }
 
-/// The marker of a list item by its text: a number, or any sign.
-pub(super) fn list_marker(text: &str) -> Option<Marker> {
+/// The marker of a list item by its text: a number, or any sign. A label that is not only a number, such as `(c)` or
+/// `1.2`, is returned, too.
+pub(super) fn list_marker(text: &str) -> Option<(Marker, String)> {
     let text = text.trim();
     if text.is_empty() {
         return None;
     }
-    let number = text
-        .trim_start_matches('(')
-        .trim_end_matches(['.', ')', ':'])
-        .rsplit('.')
-        // The last number of `1.2.3.` counts the item; the others belong to the levels above.
-        .next()
-        .and_then(|last| last.parse().ok());
-    Some(number.map_or(Marker::Bullet, Marker::Number))
+    let number = text.trim_end_matches(['.', ')', ':']);
+    if let Ok(number) = number.parse() {
+        return Some((Marker::Number(number), String::new()));
+    }
+    // Letters alone can be signs of a symbol font.
+    let is_label = text.contains(|sign: char| sign.is_ascii_digit())
+        || (number.len() < text.len() && number.contains(char::is_alphanumeric));
+    let label = if is_label { text } else { "" };
+    Some((Marker::Bullet, label.to_owned()))
 }
 
 /// The link target of a field.

@@ -120,9 +120,9 @@ impl FormatCode {
             return None;
         }
         if section.tokens.contains(&FormatToken::General) {
-            return Some(ShownNumber::Text(
-                section.with_literals(&number_text(value)),
-            ));
+            // The section for negative numbers has its own sign among its literals: `-General`, `(General)`.
+            let text = section.with_literals(&number_text(value.abs()));
+            return Some(ShownNumber::Text(format!("{sign}{text}")));
         }
         if section.tokens.is_empty() {
             return Some(ShownNumber::Nothing);
@@ -412,6 +412,11 @@ mod tests {
             ("0.00;[Red][<-100]0.00;0.00", -5.0, "(foreign)"),
             ("\"$\"General", 12.5, "$12.5"),
             ("General\" kg\"", 5.0, "5 kg"),
+            ("General\" kg\"", -5.0, "-5 kg"),
+            ("\"$\"General", -12.5, "-$12.5"),
+            ("General;[Red]-General", -5.0, "-5"),
+            ("General;(General)", -7.5, "(7.5)"),
+            ("\"+\"General;\"-\"General", -5.0, "-5"),
             ("0", 1e300, &format!("1{}", "0".repeat(300))),
             ("0", 0.4, "0 (0.4)"),
         ] {

@@ -237,8 +237,32 @@ fn a_range_of_rows_uses_the_row_numbers_of_the_sheet() {
     };
     let part = selected(XLSX, &bytes, Limits::default(), selection);
     assert_eq!(part.markdown, "## S\n\n| 1 |\n|---|\n| 1501 |\n| 1502 |\n");
-    let whole = converted(XLSX, &bytes).markdown;
-    assert!(whole.ends_with("| 1001 |\n\n_(999 more rows truncated)_\n"));
+    let whole = converted(XLSX, &bytes);
+    assert!(
+        whole
+            .markdown
+            .ends_with("| 1001 |\n\n_(999 more rows truncated)_\n")
+    );
+    assert_eq!(
+        (whole.omitted, whole.warnings),
+        (999, vec!["not shown: 999 rows".to_owned()])
+    );
+    let hint = ConversionHint {
+        mime: XLSX.to_owned(),
+        all_rows: true,
+        ..ConversionHint::default()
+    };
+    let all = convert(
+        &mut Cursor::new(bytes),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    );
+    assert!(all.markdown.ends_with("| 1999 |\n| 2000 |\n"));
+    assert_eq!((all.omitted, all.warnings.len()), (0, 0));
+    let rows: Vec<u64> = (1002..=2000).collect();
+    assert_eq!(all.search_lines.len(), 1);
+    assert_eq!(all.search_lines[0].rows, rows);
 }
 
 #[test]

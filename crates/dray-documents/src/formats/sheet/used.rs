@@ -46,6 +46,8 @@ impl MergedArea {
 #[derive(Debug)]
 pub(super) struct SheetReader {
     rows: Vec<(u64, Vec<(u32, String)>)>,
+    /// Most rows that are kept, besides the first one.
+    max_rows: usize,
     window: Option<Span>,
     current_row: Option<u64>,
     /// Whether cells of the current row are stored.
@@ -69,6 +71,11 @@ impl SheetReader {
     pub(super) fn new(out: &Markdown) -> Self {
         Self {
             rows: Vec::new(),
+            max_rows: if out.keeps_all_rows() {
+                usize::MAX
+            } else {
+                MAX_TABLE_ROWS
+            },
             window: out.selection().rows(),
             current_row: None,
             keeps_row: false,
@@ -170,7 +177,7 @@ impl SheetReader {
         let header = self.rows.is_empty();
         let is_selected = header || self.window.is_none_or(|window| window.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
-        self.keeps_row = is_selected && self.rows.len() <= MAX_TABLE_ROWS;
+        self.keeps_row = is_selected && self.rows.len() <= self.max_rows;
         if is_selected {
             out.budget().element()?;
             if self.keeps_row {
@@ -192,7 +199,7 @@ impl SheetReader {
             _ => Vec::new(),
         };
         for copy in 1..=times {
-            if self.rows.len() > MAX_TABLE_ROWS {
+            if self.rows.len() > self.max_rows {
                 self.rows_beyond_limit += times - copy + 1;
                 break;
             }

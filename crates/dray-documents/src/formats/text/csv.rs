@@ -104,8 +104,8 @@ fn declared_delimiter(text: &str) -> Option<(u8, &str)> {
 }
 
 /// The delimiter that splits most of the first records into the same number of fields. A comma also occurs in numbers
-/// and sentences, so other delimiters have priority over it with equal results. If none splits, the result is the comma
-/// or, depending on the name, the tab.
+/// and sentences, so other delimiters have priority over it with equal results, unless only the comma separates values
+/// without a space. If none splits, the result is the comma or, depending on the name, the tab.
 fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     let mut best = (0, if tabs { b'\t' } else { b',' });
     for candidate in *b"\t;|," {
@@ -113,11 +113,33 @@ fn detect_delimiter(text: &str, tabs: bool) -> u8 {
         if tabs && candidate == b'\t' && share > 0 {
             return candidate;
         }
-        if share > best.0 {
+        let is_better = share > best.0
+            || (candidate == b','
+                && share > 0
+                && share == best.0
+                && separates_values(text, b',')
+                && !separates_values(text, best.1));
+        if is_better {
             best = (share, candidate);
         }
     }
     best.1
+}
+
+/// Whether a delimiter occurs in the first lines without a space after it. Commas between digits do not count. In
+/// `1.2.3.4,Mozilla (X11; Linux)` the comma separates values; the semicolon is punctuation within one.
+fn separates_values(text: &str, delimiter: u8) -> bool {
+    text.lines().take(MAX_SAMPLE_RECORDS).any(|line| {
+        let bytes = line.as_bytes();
+        bytes.iter().enumerate().any(|(at, byte)| {
+            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+            let after = bytes.get(at + 1);
+            let is_decimal_comma = delimiter == b','
+                && before.is_some_and(u8::is_ascii_digit)
+                && after.is_some_and(u8::is_ascii_digit);
+            *byte == delimiter && after != Some(&b' ') && !is_decimal_comma
+        })
+    })
 }
 
 /// The percentage of records with the most frequent number of fields; 0 if that number is one.

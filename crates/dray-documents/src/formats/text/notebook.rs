@@ -140,17 +140,7 @@ fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
     }
-    let text = text.trim_end();
-    let end = text
-        .match_indices('\n')
-        .nth(MAX_OUTPUT_LINES - 1)
-        .map_or(text.len(), |(at, _)| at);
-    let (shown, rest) = text.split_at(end);
-    out.code("", shown)?;
-    let hidden_lines = rest.matches('\n').count();
-    if hidden_lines > 0 {
-        out.note(&format!("{hidden_lines} more lines truncated"))?;
-    }
+    out.code_lines(text.trim_end(), MAX_OUTPUT_LINES)?;
     Ok(())
 }
 

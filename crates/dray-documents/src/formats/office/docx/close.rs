@@ -2,8 +2,9 @@
 
 use super::state::{Note, Para, Tag, Walker};
 use crate::formats::office::blocks::{self, Block, GridCell};
+use crate::formats::office::label;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown};
+use crate::markdown::Markdown;
 
 impl Walker {
     /// Handles the end of the innermost element.
@@ -81,12 +82,12 @@ impl Walker {
             (Some(level), Some(numbered))
                 if !numbered.label.is_empty() && !para.text.is_blank() =>
             {
-                let mut text = Inline::plain(&format!("{} ", numbered.label));
-                text.append(para.text);
-                Block::Heading(level, text)
+                Block::Heading(level, label::labelled(&numbered.label, para.text))
             }
             (Some(level), _) => Block::Heading(level, para.text),
-            (None, Some(numbered)) => Block::Item(numbered.depth, numbered.marker, para.text),
+            (None, Some(numbered)) => {
+                label::list_item(numbered.depth, numbered.marker, &numbered.label, para.text)
+            }
             (None, None) => Block::Paragraph(para.text),
         }
     }

@@ -3,7 +3,6 @@
 mod alt_chunk;
 mod close;
 pub(super) mod field;
-mod label;
 mod numbering;
 mod open;
 mod state;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::label::{NumberSpelling, level_label};
 use super::styles::ListMembership;
+use crate::formats::office::label::{NumberSpelling, level_label};
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;

@@ -1,11 +1,12 @@
 //! The handling of closing elements.
 
 use super::state::{Para, Tag, Walker};
-use super::styles::Level;
+use super::styles::{Level, NumberFormat};
 use crate::formats::collapse_white_space;
 use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::formats::office::deck::Shape;
 use crate::formats::office::figure;
+use crate::formats::office::label::list_item;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, visible_characters};
 
@@ -109,13 +110,13 @@ impl Walker {
             return Block::Heading(level, para.text);
         }
         match marker {
-            Some((depth, marker)) => Block::Item(depth, marker, para.text),
+            Some((depth, marker, label)) => list_item(depth, marker, &label, para.text),
             None => Block::Paragraph(para.text),
         }
     }
 
-    /// The marker of the next paragraph, if it is the first paragraph of a list item.
-    fn marker(&mut self, style: &str) -> Option<(usize, Marker)> {
+    /// Depth, marker and label of the next paragraph, if it is the first paragraph of a list item.
+    fn marker(&mut self, style: &str) -> Option<(usize, Marker, String)> {
         let depth = self.lists.len().checked_sub(1)?;
         let list = self.lists.last_mut()?;
         // Further paragraphs of an item have no marker.
@@ -129,15 +130,32 @@ impl Walker {
             .unwrap_or_default();
         match self.styles.level(&name, depth) {
             Level::None => None,
-            Level::Bullet => Some((depth, Marker::Bullet)),
-            Level::Number(first) => {
-                let next = list.last.map_or(first, |last| last.saturating_add(1));
+            Level::Bullet => Some((depth, Marker::Bullet, String::new())),
+            Level::Number(format) => {
+                let next = list
+                    .last
+                    .map_or(format.first, |last| last.saturating_add(1));
                 let number = list.start.take().unwrap_or(next);
                 list.last = Some(number);
+                let label = self.number_label(&format, &name);
                 self.counts.insert((name, depth), number);
-                Some((depth, Marker::Number(number)))
+                Some((depth, Marker::Number(number), label))
             }
         }
+    }
+
+    /// The number of the innermost item, after those of the items around it if the format shows them.
+    fn number_label(&self, format: &NumberFormat, style: &str) -> String {
+        let hidden_levels = self.lists.len().saturating_sub(format.shown_levels.max(1));
+        let levels = self.lists.iter().enumerate().skip(hidden_levels);
+        let numbers: Vec<String> = levels
+            .filter_map(|(depth, list)| match self.styles.level(style, depth) {
+                Level::Number(format) => Some(format.spelling.spell(list.last?)),
+                Level::Bullet | Level::None => None,
+            })
+            .collect();
+        let label = format!("{}{}{}", format.prefix, numbers.join("."), format.suffix);
+        label.trim().to_owned()
     }
 
     fn end_annotation(&mut self, out: &Markdown) -> Result<(), Failure> {

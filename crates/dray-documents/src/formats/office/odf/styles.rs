@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::formats::office::label::NumberSpelling;
 use crate::formats::office::xml::{Element, Event, Ns, Xml};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Style as Look;
@@ -11,6 +12,8 @@ use crate::markdown::Style as Look;
 const MAX_STYLE_CHAIN: usize = 32;
 /// Most levels of a list.
 const MAX_LIST_LEVELS: usize = 10;
+/// Most bytes of the text before or after a number.
+const MAX_AFFIX_BYTES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 struct Style {
@@ -23,13 +26,24 @@ struct Style {
 }
 
 /// One level of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Bullet,
-    /// Numbered, beginning with this number.
-    Number(u64),
+    Number(NumberFormat),
     /// A list without a marker before its items.
     None,
+}
+
+/// The numbers of a level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NumberFormat {
+    /// Number of the first item.
+    pub(super) first: u64,
+    pub(super) spelling: NumberSpelling,
+    pub(super) prefix: String,
+    pub(super) suffix: String,
+    /// Number of levels whose numbers are shown, this one included.
+    pub(super) shown_levels: usize,
 }
 
 /// All styles of the document, by family and name.
@@ -145,7 +159,7 @@ impl Styles {
         self.lists
             .get(list)
             .and_then(|levels| levels.get(level.min(MAX_LIST_LEVELS - 1)))
-            .copied()
+            .cloned()
             .unwrap_or(Level::Bullet)
     }
 }
@@ -207,12 +221,21 @@ fn level_of(element: &Element<'_>) -> Level {
     if element.name() != "list-level-style-number" {
         return Level::Bullet;
     }
+    let one = element.attr("num-format").unwrap_or_default();
     // A level of numbers without a format shows no number.
-    if element
-        .attr("num-format")
-        .is_none_or(|format| format.is_empty())
-    {
+    if one.is_empty() {
         return Level::None;
     }
-    Level::Number(element.number("start-value").unwrap_or(1))
+    let affix = |name: &str| {
+        let mut text = element.attr(name).unwrap_or_default();
+        text.truncate(text.floor_char_boundary(MAX_AFFIX_BYTES));
+        text
+    };
+    Level::Number(NumberFormat {
+        first: element.number("start-value").unwrap_or(1),
+        spelling: NumberSpelling::of_one(&one),
+        prefix: affix("num-prefix"),
+        suffix: affix("num-suffix"),
+        shown_levels: element.number("display-levels").unwrap_or(1),
+    })
 }

@@ -266,23 +266,61 @@ fn slide_comments(
         let Some(bytes) = package.part(&part)? else {
             continue;
         };
-        let text = decode_part(&bytes);
-        let mut xml = Xml::new(&text, package.budget());
-        let mut author = String::new();
-        loop {
-            match xml.next()? {
-                Event::Open(element) if matches!(element.name(), "cm" | "reply") => {
-                    let id = element.attr("authorId").unwrap_or_default();
-                    author = authors.get(&id).cloned().unwrap_or_default();
-                }
-                Event::Open(element) if matches!(element.name(), "text" | "txBody") => {
-                    package.budget().element()?;
-                    comments.push((author.clone(), xml.text()?));
-                }
-                Event::End => break,
-                _ => {}
-            }
-        }
+        read_comments(&bytes, package.budget(), authors, &mut comments)?;
     }
     Ok(comments)
+}
+
+/// Adds the comments of one part: each with its author, and replies after the comment that they answer. In the XML of
+/// modern comments, the replies come before the text of the comment itself.
+fn read_comments(
+    bytes: &[u8],
+    budget: &Rc<Budget>,
+    authors: &HashMap<String, String>,
+    comments: &mut Vec<(String, String)>,
+) -> Result<(), Failure> {
+    let text = decode_part(bytes);
+    let mut xml = Xml::new(&text, budget);
+    // Comments and replies that are open: the depth inside each, and its index in `comments`.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    loop {
+        match xml.next()? {
+            Event::Open(element) if matches!(element.name(), "cm" | "reply") => {
+                budget.element()?;
+                let id = element.attr("authorId").unwrap_or_default();
+                open.push((xml.depth(), comments.len()));
+                comments.push((authors.get(&id).cloned().unwrap_or_default(), String::new()));
+            }
+            Event::Open(element) if matches!(element.name(), "text" | "txBody") => {
+                let body = paragraphs_text(&mut xml)?;
+                if let Some((_, text)) = open.last().and_then(|(_, at)| comments.get_mut(*at)) {
+                    *text = body;
+                }
+            }
+            Event::Close => {
+                if open.last().is_some_and(|(depth, _)| xml.depth() < *depth) {
+                    open.pop();
+                }
+            }
+            Event::End => return Ok(()),
+            Event::Open(_) | Event::Text(_) => {}
+        }
+    }
+}
+
+/// The text of the last opened element, with a space between its paragraphs.
+fn paragraphs_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
+    let depth = xml.depth();
+    let mut out = String::new();
+    loop {
+        match xml.next()? {
+            Event::Text(text) => out.push_str(&text),
+            Event::Open(element) if matches!(element.name(), "p" | "br") && !out.is_empty() => {
+                out.push(' ');
+            }
+            Event::Close if xml.depth() < depth => return Ok(out.trim().to_owned()),
+            Event::End => return Err(Failure::Corrupt(Damage::Truncated)),
+            Event::Open(_) | Event::Close => {}
+        }
+    }
 }

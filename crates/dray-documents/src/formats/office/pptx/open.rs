@@ -4,6 +4,7 @@ use super::layout::{Role, bullet_of, level_of};
 use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid};
 use crate::formats::office::figure;
+use crate::formats::office::label::AutoNumber;
 use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
@@ -204,7 +205,10 @@ impl Walker {
             if matches!(self.tags.last(), Some(Tag::ParaProps)) {
                 para.mark = Some(match element.name() {
                     "buNone" => Mark::None,
-                    "buAutoNum" => Mark::Number(element.number("startAt").unwrap_or(1)),
+                    "buAutoNum" => Mark::Number(
+                        element.number("startAt").unwrap_or(1),
+                        AutoNumber::of(&element.attr("type").unwrap_or_default()),
+                    ),
                     _ => Mark::Bullet,
                 });
             }

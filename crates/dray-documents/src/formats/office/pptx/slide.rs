@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::layout::{Bullets, Layout, Role, TEXT_LEVELS};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::deck::Shape;
+use crate::formats::office::label::{AutoNumber, list_item};
 use crate::formats::office::package::Relations;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style, visible_characters};
@@ -100,7 +101,8 @@ pub(super) struct OpenShape {
 pub(super) enum Mark {
     None,
     Bullet,
-    Number(u64),
+    /// The first number, and how numbers are shown.
+    Number(u64, AutoNumber),
 }
 
 /// A paragraph whose end was not reached yet.
@@ -308,13 +310,18 @@ impl Walker {
         let block = match mark {
             Mark::None => Block::Paragraph(para.text),
             Mark::Bullet => Block::Item(level, Marker::Bullet, para.text),
-            Mark::Number(start) => {
+            Mark::Number(start, shown) => {
                 let number = self.next_number(level, start);
-                Block::Item(level, Marker::Number(number), para.text)
+                list_item(
+                    level,
+                    Marker::Number(number),
+                    &shown.label(number),
+                    para.text,
+                )
             }
         };
         // As in PowerPoint, the numbering of a level restarts after a paragraph without a number.
-        if !matches!(mark, Mark::Number(_)) {
+        if !matches!(mark, Mark::Number(..)) {
             self.restart_numbers(level);
         }
         self.keep(block);

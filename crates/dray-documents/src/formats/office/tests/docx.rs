@@ -151,7 +151,7 @@ fn lists_are_nested_and_numbered_as_a_person_sees_them() {
             DOCX,
             &docx(&body, &[("numbering.xml", "numbering", &numbering)])
         ),
-        "3. three\n  1. a\n  2. b\n4. four\n  1. a again\n- bullet\n1. restarted\n2. two\n\nno list\n"
+        "3. three\n   1. a\n   2. b\n4. four\n   1. a again\n- bullet\n1. restarted\n2. two\n\nno list\n"
     );
 }
 

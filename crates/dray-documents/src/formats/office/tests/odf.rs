@@ -57,7 +57,7 @@ fn nested_lists_continue_their_numbers() {
     );
     assert_eq!(
         text(&body),
-        "5. five\n6. six\n  - bullet\n\nmore\n\nbetween\n\n7. seven\n"
+        "5. five\n6. six\n   - bullet\n\nmore\n\nbetween\n\n7. seven\n"
     );
 }
 

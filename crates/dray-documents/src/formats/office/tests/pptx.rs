@@ -270,6 +270,33 @@ fn notes_and_comments_follow_the_slide() {
 }
 
 #[test]
+fn a_comment_comes_before_its_replies_under_its_own_author() {
+    let body = |text: &str| format!("<p188:txBody><a:bodyPr/>{text}</p188:txBody>");
+    let comments = format!(
+        "<p188:cmLst xmlns:p188=\"http://schemas.microsoft.com/office/powerpoint/2018/8/main\" {P}>\
+         <p188:cm id=\"c1\" authorId=\"a1\"><p188:replyLst><p188:reply id=\"r1\" authorId=\"a2\">{}</p188:reply></p188:replyLst>{}</p188:cm>\
+         <p188:cm id=\"c2\" authorId=\"a2\">{}</p188:cm></p188:cmLst>",
+        body(&paragraph("", "No, keep it.")),
+        body(&[paragraph("", "Delete"), paragraph("", "this slide?")].concat()),
+        body(&paragraph("", "A new thread")),
+    );
+    let own = Own {
+        relations: &[("co", "comments", "../comments/c.xml")],
+        parts: &[
+            ("comments/c.xml", &comments),
+            (
+                "commentAuthors.xml",
+                "<p188:authorLst xmlns:p188=\"http://schemas.microsoft.com/office/powerpoint/2018/8/main\"><p188:author id=\"a1\" name=\"Ann\"/><p188:author id=\"a2\" name=\"Bob\"/></p188:authorLst>",
+            ),
+        ],
+    };
+    assert_eq!(
+        markdown(PPTX, &deck(&[(slide("", ""), own)])),
+        "## Slide 1\n\n### Comments\n\n- Ann: Delete this slide?\n- Bob: No, keep it.\n- Bob: A new thread\n"
+    );
+}
+
+#[test]
 fn a_range_reads_only_its_slides() {
     let slides: Vec<(String, Own<'_>)> = (1..=3)
         .map(|number| {

@@ -45,6 +45,15 @@ fn the_delimiter_gives_records_the_same_number_of_fields() {
             "a,b\n1;2,\"3;4\"\n5,6\n",
             "| a | b |\n|---|---|\n| 1;2 | 3;4 |\n| 5 | 6 |\n",
         ),
+        (
+            "10.0.0.1,Mozilla (X11; Linux),200\n10.0.0.2,Mozilla (X11; BSD),404\n",
+            "| 10.0.0.1 | Mozilla (X11; Linux) | 200 |\n|---|---|---|\n\
+             | 10.0.0.2 | Mozilla (X11; BSD) | 404 |\n",
+        ),
+        (
+            "1,5; 2,5\n3,5; 4,5\n",
+            "| 1,5 | 2,5 |\n|---|---|\n| 3,5 | 4,5 |\n",
+        ),
         ("sep=;\na,b;c\n", "| a,b | c |\n|---|---|\n"),
         ("one\ntwo\n", "| one |\n|---|\n| two |\n"),
     ] {

@@ -1,4 +1,7 @@
-//! The number of a heading as a person sees it, such as `3.1` or `Article II.`.
+//! The number of a heading or an item as a person sees it, such as `3.1`, `(c)` or `Article II.`.
+
+use super::blocks::Block;
+use crate::markdown::{Inline, Marker};
 
 /// The spelling of the numbers of a level; unknown formats use digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +28,19 @@ impl NumberSpelling {
         }
     }
 
-    fn spell(self, number: u64) -> String {
+    /// Finds the spelling by the number one in it, as ODF names it.
+    pub(super) fn of_one(one: &str) -> Self {
+        match one {
+            "a" => Self::Letters { upper: false },
+            "A" => Self::Letters { upper: true },
+            "i" => Self::Roman { upper: false },
+            "I" => Self::Roman { upper: true },
+            _ => Self::Digits,
+        }
+    }
+
+    /// A number in this spelling; in digits if it has none.
+    pub(super) fn spell(self, number: u64) -> String {
         let (spelled, upper) = match self {
             Self::Letters { upper } => (letters_of(number), upper),
             Self::Roman { upper } => (roman_of(number), upper),
@@ -37,6 +52,71 @@ impl NumberSpelling {
             None => number.to_string(),
         }
     }
+}
+
+/// How a paragraph of a slide shows its number (ECMA-376-1, 20.1.10.61).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AutoNumber {
+    spelling: NumberSpelling,
+    before: &'static str,
+    after: &'static str,
+}
+
+impl AutoNumber {
+    /// Finds it by the name of the scheme, such as `alphaLcParenBoth`; unknown schemes are digits with a dot.
+    pub(super) fn of(scheme: &str) -> Self {
+        let spellings = [
+            ("alphaLc", NumberSpelling::Letters { upper: false }),
+            ("alphaUc", NumberSpelling::Letters { upper: true }),
+            ("romanLc", NumberSpelling::Roman { upper: false }),
+            ("romanUc", NumberSpelling::Roman { upper: true }),
+        ];
+        let spelling = spellings
+            .into_iter()
+            .find(|(prefix, _)| scheme.starts_with(*prefix))
+            .map_or(NumberSpelling::Digits, |(_, spelling)| spelling);
+        let (before, after) = if scheme.ends_with("ParenBoth") {
+            ("(", ")")
+        } else if scheme.ends_with("ParenR") {
+            ("", ")")
+        } else {
+            ("", ".")
+        };
+        Self {
+            spelling,
+            before,
+            after,
+        }
+    }
+
+    pub(super) fn label(self, number: u64) -> String {
+        format!(
+            "{}{}{}",
+            self.before,
+            self.spelling.spell(number),
+            self.after
+        )
+    }
+}
+
+/// A list item. The marker of Markdown is a number with a dot; any other label, such as `(c)` or `1.2`, begins the text
+/// of an item with a bullet, so that references to it lead somewhere.
+pub(super) fn list_item(depth: usize, marker: Marker, label: &str, text: Inline) -> Block {
+    let is_plain = match marker {
+        Marker::Number(number) => label.trim_end_matches(['.', ')']) == number.to_string(),
+        Marker::Bullet | Marker::Definition => true,
+    };
+    if is_plain || label.is_empty() || text.is_blank() {
+        return Block::Item(depth, marker, text);
+    }
+    Block::Item(depth, Marker::Bullet, labelled(label, text))
+}
+
+/// A text after its label.
+pub(in crate::formats) fn labelled(label: &str, text: Inline) -> Inline {
+    let mut labelled = Inline::plain(&format!("{label} "));
+    labelled.append(text);
+    labelled
 }
 
 /// The pattern of a level with its `%1` to `%9` replaced by the results of `level` for 0 to 8.
@@ -103,7 +183,7 @@ fn roman_of(number: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NumberSpelling, level_label};
+    use super::{AutoNumber, NumberSpelling, level_label};
 
     #[test]
     fn numbers_are_spelled_as_their_level_asks() {
@@ -118,6 +198,19 @@ mod tests {
             ("ideographDigital", 5, "5"),
         ] {
             assert_eq!(NumberSpelling::of(format).spell(number), spelled);
+        }
+    }
+
+    #[test]
+    fn numbers_of_slides_are_shown_as_their_scheme_says() {
+        for (scheme, label) in [
+            ("arabicPeriod", "3."),
+            ("arabicParenR", "3)"),
+            ("alphaLcParenBoth", "(c)"),
+            ("romanUcPeriod", "III."),
+            ("circleNumDbPlain", "3."),
+        ] {
+            assert_eq!(AutoNumber::of(scheme).label(3), label);
         }
     }
 
