@@ -18,7 +18,10 @@ use crate::ledger::Ledger;
 use crate::meta::Meta;
 use crate::readiness::probe_connection;
 use crate::responder::Responder;
-use crate::topology::{ConsumerState, Topology, TopologyError, TopologyMismatch};
+use crate::topology::{
+    ConsumerState, StreamSizing, Topology, TopologyError, TopologyMismatch, TopologyUpdate,
+    TopologyUpdateError,
+};
 use crate::work::{WorkHandler, WorkSettings, run_worker};
 
 impl Bus {
@@ -196,8 +199,8 @@ impl Bus {
         self.inner.backend.consumer(stream, durable).await
     }
 
-    /// Creates or updates streams and consumers and reads them back. For the provisioning job and the
-    /// one-machine mode only. Returns the differences that remain.
+    /// Creates or updates streams and consumers and reads them back, with exactly the copies and sizes of `topology`: for
+    /// an empty bus, as in the one-machine mode. Returns the differences that remain.
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
@@ -206,6 +209,33 @@ impl Bus {
         topology: &Topology,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         topology.apply(&self.inner.backend).await
+    }
+
+    /// Creates or updates streams and consumers and reads them back. Existing streams keep the copies and the size that
+    /// `sizing` does not name, and are not reduced without permission.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses, or a stream would lose copies or messages.
+    pub async fn update_topology(
+        &self,
+        topology: &Topology,
+        sizing: &StreamSizing,
+    ) -> Result<TopologyUpdate, TopologyUpdateError> {
+        topology.update(&self.inner.backend, sizing).await
+    }
+
+    /// Like [`Self::compare_topology`], and compares the copies and sizes that `sizing` names.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
+    pub async fn compare_topology_sizing(
+        &self,
+        topology: &Topology,
+        sizing: &StreamSizing,
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
+        let mut mismatches = topology.verify(&self.inner.backend).await?;
+        mismatches.extend(topology.compare_sizing(&self.inner.backend, sizing).await?);
+        Ok(mismatches)
     }
 
     /// Compares streams and consumers with the required configuration. Changes nothing (messaging-reliability 3.3).

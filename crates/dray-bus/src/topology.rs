@@ -6,6 +6,7 @@
 mod contracts;
 mod provision;
 mod reference;
+mod sizing;
 mod standard;
 mod verify;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use contracts::{SubjectContract, SubjectKind, subject_contracts};
 pub use reference::reference_markdown;
+pub use sizing::{StreamChange, StreamSizing, TopologyUpdate, TopologyUpdateError};
 pub use standard::DEFAULT_STORE;
 pub(crate) use standard::publisher_filter;
 pub use verify::{TopologyMismatch, call_subjects};

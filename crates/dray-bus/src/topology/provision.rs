@@ -1,6 +1,6 @@
 //! Creates streams and consumers on a server, and compares the existing ones.
 
-use super::{Topology, TopologyError, TopologyMismatch, verify};
+use super::{StreamState, Topology, TopologyError, TopologyMismatch, verify};
 use crate::backend::Backend;
 
 impl Topology {
@@ -11,13 +11,13 @@ impl Topology {
         backend: &Backend,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         for spec in &self.streams {
-            let failed = |source| TopologyError {
-                object: spec.name.clone(),
-                source,
-            };
-            let found = backend.stream(&spec.name).await.map_err(failed)?;
+            let found = read_stream(backend, &spec.name).await?;
             if found.is_none_or(|found| found.spec != *spec) {
-                backend.provision_stream(spec).await.map_err(failed)?;
+                let provisioned = backend.provision_stream(spec).await;
+                provisioned.map_err(|source| TopologyError {
+                    object: spec.name.clone(),
+                    source,
+                })?;
             }
         }
         for spec in &self.consumers {
@@ -44,13 +44,7 @@ impl Topology {
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         let mut mismatches = Vec::new();
         for spec in &self.streams {
-            let found = backend
-                .stream(&spec.name)
-                .await
-                .map_err(|source| TopologyError {
-                    object: spec.name.clone(),
-                    source,
-                })?;
+            let found = read_stream(backend, &spec.name).await?;
             mismatches.extend(verify::compare_stream(
                 spec,
                 found.as_ref().map(|state| &state.spec),
@@ -71,4 +65,16 @@ impl Topology {
         }
         Ok(mismatches)
     }
+}
+
+/// The present state of a stream; `None` where it does not exist.
+pub(super) async fn read_stream(
+    backend: &Backend,
+    name: &str,
+) -> Result<Option<StreamState>, TopologyError> {
+    let found = backend.stream(name).await;
+    found.map_err(|source| TopologyError {
+        object: name.to_owned(),
+        source,
+    })
 }

@@ -150,8 +150,7 @@ fn judge_probe(error: &ProbeError) -> Finding {
 
 async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
     let verified = tokio::time::timeout(limit, bus.verify_topology(&Topology::default())).await;
-    let advice = "Run `dray topology apply` with an identity that may manage streams, with the `--replicas` and \
-                  `--store-size` of this deployment.";
+    let advice = "Run `dray topology apply` with an identity that may manage streams. It keeps copies and sizes.";
     match verified {
         Ok(Ok(mismatches)) if mismatches.is_empty() => Finding::good(
             "streams",
@@ -159,7 +158,6 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
         ),
         Ok(Ok(mismatches)) => {
             let shown: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
-            // Sizes and copies differ by intent in many deployments.
             Finding::warning("streams", shown.join("; "), advice)
         }
         Ok(Err(error)) if is_denied(&error) => {
