@@ -208,7 +208,10 @@ fn streams_have_three_copies_in_a_cluster() {
     let job = object("Job", "topology");
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let arguments = strings(&container["args"]);
-    assert_eq!(arguments, ["topology", "apply", "--replicas", "3"]);
+    assert_eq!(
+        arguments,
+        ["topology", "apply", "--wait", "10m", "--replicas", "3"]
+    );
     // The program accepts these arguments: with `--help` it only prints text.
     let mut help = arguments;
     help.push("--help");
