@@ -19,8 +19,8 @@ use crate::meta::Meta;
 use crate::readiness::probe_connection;
 use crate::responder::Responder;
 use crate::topology::{
-    ConsumerState, StreamSizing, Topology, TopologyError, TopologyMismatch, TopologyUpdate,
-    TopologyUpdateError,
+    ConsumerState, StreamSizing, Topology, TopologyError, TopologyInspection, TopologyMismatch,
+    TopologyUpdate, TopologyUpdateError,
 };
 use crate::work::{WorkHandler, WorkSettings, run_worker};
 
@@ -249,8 +249,20 @@ impl Bus {
         topology.verify(&self.inner.backend).await
     }
 
-    /// Like [`Self::compare_topology`], and records the number of differences in `dray_topology_mismatch`: for all that
-    /// the services of this process need, because the next verification replaces the number.
+    /// Like [`Self::compare_topology`], and returns how full the streams are.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
+    pub async fn inspect_topology(
+        &self,
+        topology: &Topology,
+    ) -> Result<TopologyInspection, TopologyError> {
+        topology.inspect(&self.inner.backend).await
+    }
+
+    /// Like [`Self::compare_topology`], and records the number of differences in `dray_topology_mismatch`, and in
+    /// `dray_stream_used_ratio` how full the streams are: for all that the services of this process need, because the
+    /// next verification replaces the number.
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
@@ -258,12 +270,15 @@ impl Bus {
         &self,
         topology: &Topology,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
-        let mismatches = self.compare_topology(topology).await?;
-        self.inner
-            .metrics
+        let found = self.inspect_topology(topology).await?;
+        let metrics = &self.inner.metrics;
+        metrics
             .topology_mismatch
-            .record(mismatches.len() as u64, &[]);
-        Ok(mismatches)
+            .record(found.mismatches.len() as u64, &[]);
+        for usage in &found.usage {
+            metrics.used(usage);
+        }
+        Ok(found.mismatches)
     }
 
     /// One JetStream round trip and all other checks of the bus for readiness (messaging-reliability 16).

@@ -82,7 +82,7 @@ pub use publish::PublishReceipt;
 pub use responder::{CallerGone, IncomingRequest, RESPONDER_MARGIN, ReplyStream, Responder};
 pub use sweeper::{SweepReport, WorkSweeper};
 pub use topology::{
-    StreamChange, StreamSizing, Topology, TopologyError, TopologyMismatch, TopologyUpdate,
-    TopologyUpdateError,
+    StreamChange, StreamSizing, StreamUsage, Topology, TopologyError, TopologyInspection,
+    TopologyMismatch, TopologyUpdate, TopologyUpdateError,
 };
 pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings, parks_work};

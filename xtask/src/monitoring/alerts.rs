@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 20] = [
+pub(super) const ALERT_RULES: [AlertRule; 23] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -106,6 +106,28 @@ pub(super) const ALERT_RULES: [AlertRule; 20] = [
         hold: "10m",
         severity: AlertSeverity::Critical,
         summary: "Publishing fails ({{ $labels.result }}).",
+    },
+    AlertRule {
+        name: "DrayKeyWriteFailures",
+        expression: "sum by (bucket, result) (rate(dray_key_write_total{result=~\"full|timeout|error\"}[10m])) > 0",
+        hold: "10m",
+        severity: AlertSeverity::Critical,
+        summary: "Writes to {{ $labels.bucket }} fail ({{ $labels.result }}).",
+    },
+    AlertRule {
+        name: "DrayStreamFull",
+        // A full stream refuses messages. Retention empties it after hours or days, so a larger one is needed before.
+        expression: "max by (stream) (dray_stream_used_ratio) > 0.8",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $labels.stream }} is {{ $value | humanizePercentage }} full.",
+    },
+    AlertRule {
+        name: "DrayWorkExpired",
+        expression: "sum(rate(dray_process_total{outcome=\"expired\"}[15m])) / sum(rate(dray_process_total[15m])) > 0.05",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $value | humanizePercentage }} of the deliveries of work end because their deadline has passed.",
     },
     AlertRule {
         name: "DrayBusDisconnects",
