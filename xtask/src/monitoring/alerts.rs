@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 23] = [
+pub(super) const ALERT_RULES: [AlertRule; 24] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -213,11 +213,19 @@ pub(super) const ALERT_RULES: [AlertRule; 23] = [
                      max(dray_orchestrator_config_stale) > 0 or max(dray_egress_config_stale) > 0 or \
                      max(dray_resolver_config_stale) > 0 or max(dray_bus_config_stale) > 0 or \
                      max(dray_store_config_stale) > 0 or max(dray_egress_policy_stale) > 0 or \
-                     max(dray_egress_proxy_tls_stale) > 0",
+                     max(dray_egress_proxy_tls_stale) > 0 or max(dray_grpc_files_stale) > 0",
         // An operator may be in the middle of several changes.
         hold: "5m",
         severity: AlertSeverity::Warning,
         summary: "Changed settings cannot be used, and the earlier ones are in force.",
+    },
+    AlertRule {
+        name: "DrayCertificateExpiry",
+        // 14 days.
+        expression: "min by (service, use) (dray_certificate_expiry_timestamp_seconds) - time() < 1209600",
+        hold: "1h",
+        severity: AlertSeverity::Warning,
+        summary: "The certificate for {{ $labels.use }} expires in {{ $value | humanizeDuration }}.",
     },
 ];
 

@@ -4,6 +4,7 @@ mod calls;
 mod edge;
 mod grpc;
 mod grpc_auth;
+mod grpc_files;
 mod grpc_resumption;
 mod grpc_silent;
 mod lifecycle;
