@@ -8,6 +8,7 @@ mod grpc_files;
 mod grpc_resumption;
 mod grpc_silent;
 mod lifecycle;
+mod linger;
 mod nats;
 mod pages;
 mod service;
