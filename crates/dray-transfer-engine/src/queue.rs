@@ -200,7 +200,8 @@ impl Queue {
         };
         let length = chunk.len() as u64;
         if at.saturating_add(length) > spool.limit {
-            return Err(Error::new(ErrorKind::NoSpace, "the spool limit is reached"));
+            let full = Error::new(ErrorKind::NoSpace, "the spool limit is reached");
+            return Err(full.of_this_host());
         }
         let spool = spool.clone();
         let file = blocking(move || {
@@ -258,11 +259,18 @@ pub(super) async fn blocking<T: Send + 'static>(
         Ok(Err(error)) => error,
         Err(error) => io::Error::other(error),
     };
+    Err(spool_error(failed))
+}
+
+/// A failure of the spool. The sandbox did not fail, and freeing space there does not help.
+pub fn spool_error(failed: io::Error) -> Error {
     let kind = match failed.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
         _ => ErrorKind::Unavailable,
     };
-    Err(Error::new(kind, "the spool on this host failed").caused_by(failed))
+    Error::new(kind, "the spool on this host failed")
+        .caused_by(failed)
+        .of_this_host()
 }
 
 #[cfg(test)]
@@ -364,6 +372,7 @@ mod tests {
             queue.push(vec![0; MAX_HELD_BYTES].into()).await.unwrap();
             let error = queue.push(vec![0; 11].into()).await.unwrap_err();
             assert_eq!(error.kind(), kind);
+            assert!(error.is_of_this_host(), "the sandbox has space");
         }
     }
 
