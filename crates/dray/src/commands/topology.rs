@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::cli::{GlobalOptions, TopologyApplyOptions, TopologyCommand, TopologySize};
 use crate::context::SystemConnection;
+use crate::json_log;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Time between two attempts of `apply --wait`.
@@ -34,6 +35,7 @@ async fn apply(
 ) -> Result<(), CommandFailure> {
     let wait = options.wait.unwrap_or_default().as_duration();
     let started = Instant::now();
+    let is_json = json_log::has_json_format(global);
     let mut shown = String::new();
     loop {
         let failure = match apply_once(global, size, options).await {
@@ -46,7 +48,7 @@ async fn apply(
         // Each attempt reads the configuration again, so a corrected password is used. A cause is printed once.
         let cause = failure.to_string();
         if cause != shown {
-            print_note(&format!("waiting for the bus: {cause}"));
+            json_log::note(is_json, &format!("waiting for the bus: {cause}"));
             shown = cause;
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
