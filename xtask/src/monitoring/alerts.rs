@@ -222,10 +222,11 @@ pub(super) const ALERT_RULES: [AlertRule; 24] = [
     AlertRule {
         name: "DrayCertificateExpiry",
         // 14 days.
-        expression: "min by (service, use) (dray_certificate_expiry_timestamp_seconds) - time() < 1209600",
+        expression: "min by (service, use) (dray_certificate_expiry_timestamp_seconds) - time() < 1209600 or \
+                     min by (service) (dray_egress_proxy_certificate_expiry_timestamp_seconds) - time() < 1209600",
         hold: "1h",
         severity: AlertSeverity::Warning,
-        summary: "The certificate for {{ $labels.use }} expires in {{ $value | humanizeDuration }}.",
+        summary: "A certificate of {{ $labels.service }} expires in {{ $value | humanizeDuration }}.",
     },
 ];
 

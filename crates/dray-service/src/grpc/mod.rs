@@ -41,6 +41,7 @@ pub(crate) use codec::RawCodec;
 pub(crate) use security::{GrpcFileMetrics, GrpcSecurity};
 pub use security::{SecurityFileError, check_grpc_files};
 pub use status::{fault_of, status_of};
+pub use validity::certificate_expiry_seconds;
 
 use accept::HandshakeListener;
 use auth::AuthRefusal;

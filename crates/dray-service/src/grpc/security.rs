@@ -15,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::time::MissedTickBehavior;
 
 use super::identity::IdentityTable;
-use super::validity::expiry_seconds;
+use super::validity::certificate_expiry_seconds;
 use crate::settings::GrpcSection;
 
 /// Most bytes of a key, certificate or token file; a larger file is refused.
@@ -277,7 +277,7 @@ impl SecurityFiles {
         let expiry_seconds = match &section.certificate {
             Some(path) => certificates("certificate", path, &self.certificate)?
                 .first()
-                .and_then(|certificate| expiry_seconds(certificate)),
+                .and_then(|certificate| certificate_expiry_seconds(certificate)),
             None => None,
         };
         Ok(LoadedSecurity {

@@ -9,7 +9,7 @@ const SECONDS_PER_DAY: i64 = 86_400;
 
 /// End of validity of a certificate in DER, in Unix seconds; `None` for a certificate that cannot be read, or that ended
 /// before 1970.
-pub(super) fn expiry_seconds(certificate: &[u8]) -> Option<u64> {
+pub fn certificate_expiry_seconds(certificate: &[u8]) -> Option<u64> {
     let (_, certificate, _) = der_element(certificate)?;
     let (_, mut fields, _) = der_element(certificate)?;
     if fields.first() == Some(&VERSION_TAG) {
@@ -115,10 +115,10 @@ mod tests {
         let issued = authority.issue(&["localhost"], true).unwrap();
         let der = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
         // 2001-01-01, as the authority of the tests has it.
-        assert_eq!(expiry_seconds(&der), Some(978_307_200));
+        assert_eq!(certificate_expiry_seconds(&der), Some(978_307_200));
         for length in [0, 1, 2, 5, 40] {
-            assert_eq!(expiry_seconds(&der[..length]), None, "{length}");
+            assert_eq!(certificate_expiry_seconds(&der[..length]), None, "{length}");
         }
-        assert_eq!(expiry_seconds(&[0x30, 0x80, 0, 0]), None);
+        assert_eq!(certificate_expiry_seconds(&[0x30, 0x80, 0, 0]), None);
     }
 }
