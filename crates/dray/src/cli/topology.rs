@@ -6,14 +6,14 @@ use dray_types::{ByteSize, Period, TenantId};
 /// `dray topology`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopologyCommand {
-    /// Create missing streams, consumers and the ledger, and update existing ones. Prints what changed in copies and sizes.
+    /// Create missing streams, consumers and the ledger, and update existing ones.
     Apply {
         #[command(flatten)]
         size: TopologySize,
         #[command(flatten)]
         options: TopologyApplyOptions,
     },
-    /// Compare what exists with what is needed, and copies and sizes with those that the options name. Changes nothing.
+    /// Compare what exists with what is needed. Changes nothing.
     Check {
         #[command(flatten)]
         size: TopologySize,
