@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use dray_service::config::SOCKET_ADDRESS_RULE;
-use dray_types::{ByteSize, TenantId};
+use dray_types::ByteSize;
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use chat::ChatArgs;
