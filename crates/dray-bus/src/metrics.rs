@@ -225,6 +225,7 @@ impl BusMetrics {
             &self.slow_consumer_total,
             &self.permission_violation_total,
             &self.foreign_entries_total,
+            &self.ledger_regression_total,
         ] {
             counter.add(0, &[]);
         }

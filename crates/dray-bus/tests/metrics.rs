@@ -333,6 +333,7 @@ async fn lost_connections_are_counted() {
         "dray_bus_disconnects_total",
         "dray_permission_violation_total",
         "dray_slow_consumer_total",
+        "dray_ledger_regression_total",
     ] {
         assert!(metrics.has_series(name), "{name}");
         metrics.check(name, None, 0.0);

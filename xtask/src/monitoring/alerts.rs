@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 24] = [
+pub(super) const ALERT_RULES: [AlertRule; 25] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -128,6 +128,13 @@ pub(super) const ALERT_RULES: [AlertRule; 24] = [
         hold: "10m",
         severity: AlertSeverity::Warning,
         summary: "{{ $value | humanizePercentage }} of the deliveries of work end because their deadline has passed.",
+    },
+    AlertRule {
+        name: "DrayLedgerRegression",
+        expression: "sum(increase(dray_ledger_regression_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "Entries of the ledger were lost.",
     },
     AlertRule {
         name: "DrayBusDisconnects",
