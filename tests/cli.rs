@@ -13,6 +13,7 @@ mod doctor;
 mod egress;
 mod exec;
 mod interruption;
+mod json_log;
 mod output;
 mod permissions;
 mod policy;

@@ -355,7 +355,7 @@ fn every_policy_has_a_key_with_its_own_password() {
 }
 
 #[test]
-fn no_policy_deletes_content_or_has_wildcards_and_prefixes_have_their_lifetimes() {
+fn no_policy_deletes_content_or_has_wildcards() {
     let content = "arn:aws:s3:::drayage/cas/*";
     for (user, policy) in policies() {
         for statement in policy["Statement"].as_array().unwrap() {
@@ -371,20 +371,34 @@ fn no_policy_deletes_content_or_has_wildcards_and_prefixes_have_their_lifetimes(
             assert!(!has_wildcard, "{user}: {}", statement["Sid"]);
         }
     }
-    let rules: Value = serde_json::from_str(&read("deploy/minio/lifecycle.json")).unwrap();
-    let days: BTreeMap<_, _> = rules["Rules"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|rule| {
+}
+
+#[test]
+fn prefixes_have_their_lifetimes_and_no_unfinished_upload_stays() {
+    let expected = BTreeMap::from([
+        ("cache/".to_owned(), (Some(15), Some(1))),
+        ("cas/".to_owned(), (Some(15), Some(1))),
+        // Its objects are small, so nothing is uploaded in parts.
+        ("origin/".to_owned(), (Some(90), None)),
+        ("stage/".to_owned(), (Some(1), Some(1))),
+    ]);
+    let lifetimes = |text: &str| {
+        let rules: Value = serde_json::from_str(text).unwrap();
+        let rules = rules["Rules"].as_array().unwrap().clone();
+        let lifetime = |rule: &Value| {
+            let prefix = rule["Filter"]["Prefix"].as_str().unwrap().to_owned();
+            let unfinished = &rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"];
             (
-                rule["Filter"]["Prefix"].as_str().unwrap(),
-                rule["Expiration"]["Days"].as_u64().unwrap(),
+                prefix,
+                (rule["Expiration"]["Days"].as_u64(), unfinished.as_u64()),
             )
-        })
-        .collect();
-    assert_eq!(
-        days,
-        BTreeMap::from([("cache/", 15), ("cas/", 15), ("origin/", 90), ("stage/", 1)])
-    );
+        };
+        rules.iter().map(lifetime).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(lifetimes(&read("deploy/minio/lifecycle.json")), expected);
+    // The page has the same rules for other stores.
+    let page = read("docs/store.md");
+    let (_, lifecycle) = page.split_once("**Lifecycle.**").unwrap();
+    let block = lifecycle.split("```").nth(1).unwrap();
+    assert_eq!(lifetimes(block.strip_prefix("json").unwrap()), expected);
 }

@@ -80,11 +80,26 @@ fn the_job_of_the_topology_is_no_hook_and_a_changed_pod_is_another_job() {
         json!({}),
         json!({ "image": { "tag": "0.2.0" } }),
         json!({ "topology": { "replicas": 1 } }),
+        json!({ "topology": { "storeSize": "40GiB" } }),
         json!({ "environment": { "DRAY_BUS__NATS__SERVERS": "nats://elsewhere:4222" } }),
     ]
     .map(job_name)
     .into();
-    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(names.len(), 5, "{names:?}");
+}
+
+#[test]
+fn streams_are_sized_only_when_a_size_is_named() {
+    let arguments = |values: &Value| {
+        let chart = rendered_chart(values);
+        let pod = &chart["\"Job\" \"topology\""]["spec"]["template"]["spec"];
+        pod["containers"][0]["args"].clone()
+    };
+    let unsized_streams = json!(["topology", "apply", "--wait", "10m", "--replicas", "3"]);
+    assert_eq!(arguments(&json!({})), unsized_streams);
+    let sized = arguments(&json!({ "topology": { "storeSize": "40GiB" } }));
+    let tail = &sized.as_array().unwrap()[6..];
+    assert_eq!(tail, [json!("--store-size"), json!("40GiB")]);
 }
 
 #[test]

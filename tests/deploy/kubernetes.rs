@@ -208,7 +208,7 @@ fn streams_have_three_copies_in_a_cluster() {
     let job = object("Job", "topology");
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let arguments = strings(&container["args"]);
-    assert_eq!(arguments, ["topology", "apply", "--replicas", "3"]);
+    assert_eq!(arguments[2..], ["--wait", "10m", "--replicas", "3"]);
     // The program accepts these arguments: with `--help` it only prints text.
     let mut help = arguments;
     help.push("--help");
@@ -437,16 +437,17 @@ fn s_3_edges_of_every_exception_are_edges_of_the_guard() {
 
 #[test]
 fn writable_paths_are_on_a_scratch_volume() {
-    for name in [
-        "file-resolver",
-        "orchestrator",
-        "sandbox-transfer",
-        "platform-delivery",
+    for (name, size) in [
+        ("file-resolver", "1Gi"),
+        ("orchestrator", "1Gi"),
+        // Above the default of `sandbox-transfer.spool_limit`, 16 GiB: an eviction ends all transfers of the pod.
+        ("sandbox-transfer", "20Gi"),
+        ("platform-delivery", "1Gi"),
     ] {
         let pod = &object("Deployment", name)["spec"]["template"]["spec"];
         let mut volumes = pod["volumes"].as_array().unwrap().iter();
         let volume = volumes.find(|volume| volume["name"] == "scratch").unwrap();
-        assert!(volume["emptyDir"]["sizeLimit"].is_string(), "{name}");
+        assert_eq!(volume["emptyDir"]["sizeLimit"], size, "{name}");
         let mut mounts = pod["containers"][0]["volumeMounts"]
             .as_array()
             .unwrap()

@@ -18,7 +18,10 @@ use crate::ledger::Ledger;
 use crate::meta::Meta;
 use crate::readiness::probe_connection;
 use crate::responder::Responder;
-use crate::topology::{ConsumerState, Topology, TopologyError, TopologyMismatch};
+use crate::topology::{
+    ConsumerState, StreamSizing, Topology, TopologyError, TopologyInspection, TopologyMismatch,
+    TopologyUpdate, TopologyUpdateError,
+};
 use crate::work::{WorkHandler, WorkSettings, run_worker};
 
 impl Bus {
@@ -196,8 +199,8 @@ impl Bus {
         self.inner.backend.consumer(stream, durable).await
     }
 
-    /// Creates or updates streams and consumers and reads them back. For the provisioning job and the
-    /// one-machine mode only. Returns the differences that remain.
+    /// Creates or updates streams and consumers and reads them back, with exactly the copies and sizes of `topology`: for
+    /// an empty bus, as in the one-machine mode. Returns the differences that remain.
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
@@ -206,6 +209,33 @@ impl Bus {
         topology: &Topology,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         topology.apply(&self.inner.backend).await
+    }
+
+    /// Creates or updates streams and consumers and reads them back. Existing streams keep the copies and the size that
+    /// `sizing` does not name, and are not reduced without permission.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses, or a stream would lose copies or messages.
+    pub async fn update_topology(
+        &self,
+        topology: &Topology,
+        sizing: &StreamSizing,
+    ) -> Result<TopologyUpdate, TopologyUpdateError> {
+        topology.update(&self.inner.backend, sizing).await
+    }
+
+    /// Like [`Self::compare_topology`], and compares the copies and sizes that `sizing` names.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
+    pub async fn compare_topology_sizing(
+        &self,
+        topology: &Topology,
+        sizing: &StreamSizing,
+    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
+        let mut mismatches = topology.verify(&self.inner.backend).await?;
+        mismatches.extend(topology.compare_sizing(&self.inner.backend, sizing).await?);
+        Ok(mismatches)
     }
 
     /// Compares streams and consumers with the required configuration. Changes nothing (messaging-reliability 3.3).
@@ -219,8 +249,20 @@ impl Bus {
         topology.verify(&self.inner.backend).await
     }
 
-    /// Like [`Self::compare_topology`], and records the number of differences in `dray_topology_mismatch`: for all that
-    /// the services of this process need, because the next verification replaces the number.
+    /// Like [`Self::compare_topology`], and returns how full the streams are.
+    ///
+    /// # Errors
+    /// The bus cannot be reached or refuses.
+    pub async fn inspect_topology(
+        &self,
+        topology: &Topology,
+    ) -> Result<TopologyInspection, TopologyError> {
+        topology.inspect(&self.inner.backend).await
+    }
+
+    /// Like [`Self::compare_topology`], and records the number of differences in `dray_topology_mismatch`, and in
+    /// `dray_stream_used_ratio` how full the streams are: for all that the services of this process need, because the
+    /// next verification replaces the number.
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.
@@ -228,12 +270,15 @@ impl Bus {
         &self,
         topology: &Topology,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
-        let mismatches = self.compare_topology(topology).await?;
-        self.inner
-            .metrics
+        let found = self.inspect_topology(topology).await?;
+        let metrics = &self.inner.metrics;
+        metrics
             .topology_mismatch
-            .record(mismatches.len() as u64, &[]);
-        Ok(mismatches)
+            .record(found.mismatches.len() as u64, &[]);
+        for usage in &found.usage {
+            metrics.used(usage);
+        }
+        Ok(found.mismatches)
     }
 
     /// One JetStream round trip and all other checks of the bus for readiness (messaging-reliability 16).

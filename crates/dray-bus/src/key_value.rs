@@ -322,15 +322,23 @@ impl KeyValue {
         expected: u64,
         expected_bucket: Option<u64>,
     ) -> Result<u64, KeyError> {
-        self.bus
-            .inner
+        let inner = &self.bus.inner;
+        let written = inner
             .backend
             .key_put(&self.bucket, key, value, expected, expected_bucket)
-            .await
-            .map_err(|error| match error {
-                TransportError::WrongRevision => KeyError::Stale,
-                other => KeyError::Transport(other),
-            })
+            .await;
+        let label = match &written {
+            Ok(_) => "ok",
+            Err(TransportError::WrongRevision) => "stale",
+            Err(TransportError::Full) => "full",
+            Err(TransportError::TimedOut) => "timeout",
+            Err(_) => "error",
+        };
+        inner.metrics.key_written(&self.bucket, label);
+        written.map_err(|error| match error {
+            TransportError::WrongRevision => KeyError::Stale,
+            other => KeyError::Transport(other),
+        })
     }
 }
 

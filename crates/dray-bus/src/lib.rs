@@ -81,5 +81,8 @@ pub use permissions::Permissions;
 pub use publish::PublishReceipt;
 pub use responder::{CallerGone, IncomingRequest, RESPONDER_MARGIN, ReplyStream, Responder};
 pub use sweeper::{SweepReport, WorkSweeper};
-pub use topology::{Topology, TopologyError, TopologyMismatch};
+pub use topology::{
+    StreamChange, StreamSizing, StreamUsage, Topology, TopologyError, TopologyInspection,
+    TopologyMismatch, TopologyUpdate, TopologyUpdateError,
+};
 pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings, parks_work};

@@ -4,6 +4,8 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
+use crate::topology::StreamUsage;
+
 /// Bounds of histograms of seconds.
 const DURATION_BOUNDS_SECONDS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -57,6 +59,11 @@ pub(crate) struct BusMetrics {
     pub(crate) permission_violation_total: Counter<u64>,
     /// `dray_foreign_entries_total`: reads of keys that hold a message that was not written as a key.
     pub(crate) foreign_entries_total: Counter<u64>,
+    /// `dray_key_write_total`, by `bucket` and `result`: `ok`, `stale`, `full`, `timeout` or `error`.
+    key_write_total: Counter<u64>,
+    /// `dray_stream_used_ratio`, by `stream`: the used part of the limit of each stream that refuses messages when it is
+    /// full.
+    stream_used_ratio: Gauge<f64>,
     /// `dray_topology_mismatch`: fields that differ, of the last verification of what the services need.
     pub(crate) topology_mismatch: Gauge<u64>,
 }
@@ -187,6 +194,16 @@ impl BusMetrics {
                 "dray_foreign_entries_total",
                 "Reads of keys that hold a message that was not written as a key. An identity overwrote them.",
             ),
+            key_write_total: counter(
+                "dray_key_write_total",
+                "Writes of keys, by bucket and result (ok, stale, full, timeout, error).",
+            ),
+            stream_used_ratio: meter
+                .f64_gauge("dray_stream_used_ratio")
+                .with_description(
+                    "Used part of the limit of a stream that refuses messages when it is full, by stream; 1 is full.",
+                )
+                .build(),
             topology_mismatch: gauge(
                 "dray_topology_mismatch",
                 "Fields of streams and consumers that differ from what they must be.",
@@ -208,6 +225,7 @@ impl BusMetrics {
             &self.slow_consumer_total,
             &self.permission_violation_total,
             &self.foreign_entries_total,
+            &self.ledger_regression_total,
         ] {
             counter.add(0, &[]);
         }
@@ -218,6 +236,17 @@ impl BusMetrics {
             .add(1, &[KeyValue::new("result", result)]);
         // The histogram has no label for the result, which would multiply its series; the counter has it.
         self.publish_seconds.record(seconds, &[]);
+    }
+
+    pub(crate) fn key_written(&self, bucket: &str, result: &'static str) {
+        let bucket = KeyValue::new("bucket", bucket.to_owned());
+        self.key_write_total
+            .add(1, &[bucket, KeyValue::new("result", result)]);
+    }
+
+    pub(crate) fn used(&self, usage: &StreamUsage) {
+        let stream = KeyValue::new("stream", usage.stream.clone());
+        self.stream_used_ratio.record(usage.ratio(), &[stream]);
     }
 
     pub(crate) fn called(&self, area: &'static str, result: &'static str, seconds: f64) {

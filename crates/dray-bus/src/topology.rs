@@ -6,6 +6,7 @@
 mod contracts;
 mod provision;
 mod reference;
+mod sizing;
 mod standard;
 mod verify;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use contracts::{SubjectContract, SubjectKind, subject_contracts};
 pub use reference::reference_markdown;
+pub use sizing::{StreamChange, StreamSizing, TopologyUpdate, TopologyUpdateError};
 pub use standard::DEFAULT_STORE;
 pub(crate) use standard::publisher_filter;
 pub use verify::{TopologyMismatch, call_subjects};
@@ -171,6 +173,26 @@ pub struct ConsumerState {
     pub last_delivery_ms: Option<u64>,
 }
 
+/// How full a stream is that refuses messages when it is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// Name of the stream.
+    pub stream: String,
+    /// Total bytes of its messages.
+    pub bytes: u64,
+    /// Its limit; never 0.
+    pub max_bytes: u64,
+}
+
+/// What a comparison of the topology found.
+#[derive(Clone, Debug)]
+pub struct TopologyInspection {
+    /// Differences from the required configuration.
+    pub mismatches: Vec<TopologyMismatch>,
+    /// The streams that refuse messages when they are full.
+    pub usage: Vec<StreamUsage>,
+}
+
 /// A set of streams and consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -189,6 +211,17 @@ pub struct TopologyError {
     /// The cause.
     #[source]
     pub source: TransportError,
+}
+
+impl StreamUsage {
+    /// The used part of the limit; 1 for a full stream.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a share needs no exact number of bytes"
+    )]
+    pub fn ratio(&self) -> f64 {
+        self.bytes as f64 / self.max_bytes as f64
+    }
 }
 
 impl ConsumerSpec {

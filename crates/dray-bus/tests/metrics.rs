@@ -287,6 +287,28 @@ async fn a_letter_that_was_seen_open_waits_after_the_ledger_has_forgotten_its_wo
 }
 
 #[tokio::test]
+async fn writes_of_keys_are_counted_and_a_full_bucket_is_seen_before() {
+    const LEDGER: (&str, &str) = ("bucket", "dray_ledger");
+    let metrics = MeterReader::new();
+    let bus = Bus::in_process(Clock::system(), &metrics.meter());
+    // 8 % of it are 80 kB.
+    let topology = Topology::new(1, 1_000_000);
+    assert_eq!(bus.apply_topology(&topology).await.unwrap(), []);
+    let used = || metrics.count("dray_stream_used_ratio", Some(("stream", "KV_dray_ledger")));
+    bus.verify_topology(&topology).await.unwrap();
+    assert!(used() < 0.01, "{}", used());
+    let keys = bus.key_value(LEDGER.1);
+    keys.create("a", vec![0; 72_000].into()).await.unwrap();
+    metrics.check("dray_key_write_total", Some(LEDGER), 1.0);
+    bus.verify_topology(&topology).await.unwrap();
+    assert!((0.85..1.0).contains(&used()), "{}", used());
+    keys.create("a", vec![0; 8].into()).await.unwrap_err();
+    metrics.check("dray_key_write_total", Some(("result", "stale")), 1.0);
+    keys.create("b", vec![0; 20_000].into()).await.unwrap_err();
+    metrics.check("dray_key_write_total", Some(("result", "full")), 1.0);
+}
+
+#[tokio::test]
 async fn a_comparison_of_a_part_of_the_topology_is_not_recorded() {
     let metrics = MeterReader::new();
     let bus = Bus::in_process(Clock::system(), &metrics.meter());
@@ -311,6 +333,7 @@ async fn lost_connections_are_counted() {
         "dray_bus_disconnects_total",
         "dray_permission_violation_total",
         "dray_slow_consumer_total",
+        "dray_ledger_regression_total",
     ] {
         assert!(metrics.has_series(name), "{name}");
         metrics.check(name, None, 0.0);

@@ -237,6 +237,10 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
             "The disk of this host has no space left.".to_owned(),
             advice(kind),
         ),
+        ErrorKind::Unavailable if error.is_of_this_host() => (
+            "A file of this host cannot be used.".to_owned(),
+            "Check its disk and the directory; services use `sandbox-transfer.spool_directory`.",
+        ),
         ErrorKind::Unavailable if let Some(cause) = error.unreachable_cause() => (
             format!("The sandbox cannot be reached: {}.", cause.reason()),
             cause.advice(),
@@ -372,6 +376,11 @@ mod tests {
             "The disk of this host has no space left."
         );
         assert_eq!(sandbox(&full()).message, ErrorKind::NoSpace.sentence());
+        let failed = dray_sandbox::Error::new(ErrorKind::Unavailable, "spool").of_this_host();
+        assert_eq!(
+            sandbox(&failed).message,
+            "A file of this host cannot be used."
+        );
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl SandboxTransfer {
             store: cx.store.clone(),
             clock: cx.clock.clone(),
             settings: ReplaceableValue::new(settings),
-            sessions: Sessions::new(&cx.bus),
+            sessions: Sessions::new(&cx.bus, cx.clock.clone()),
             uploads: Uploads::new(&cx.bus),
             placement_locks: KeyedLocks::default(),
             commands: CommandLedger::new(&cx.bus),

@@ -2,11 +2,16 @@
 //!
 //! Keys hold digests of names, so that no name that a user chose becomes part of a key. Every change is a
 //! compare-and-set.
+//!
+//! The bucket forgets what was written 90 days ago, so what is used is written again while it is younger.
+
+use std::time::Duration;
 
 use bytes::Bytes;
+use dray_bus::key_value::KeyValueEntry;
 use dray_bus::{Bus, KeyError, KeyValue};
 use dray_proto::v1;
-use dray_types::{Sha256Digest, TenantId};
+use dray_types::{Clock, Sha256Digest, TenantId, whole_millis};
 use prost::Message as _;
 
 use crate::error::Error;
@@ -15,11 +20,14 @@ use crate::error::Error;
 pub(crate) const SESSION_BUCKET: &str = "dray_sessions";
 /// Attempts to write a record that others change at the same time.
 const MAX_WRITE_ATTEMPTS: usize = 8;
+/// Age from which a record that is used is written again: a tenth of the age at which the bucket drops it.
+const REFRESH_AGE: Duration = Duration::from_hours(9 * 24);
 
 /// Access to the records of all sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     keys: KeyValue,
+    clock: Clock,
 }
 
 /// Part of a key for a name of any alphabet: 40 hexadecimal digits of its SHA-256.
@@ -54,20 +62,59 @@ fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> Stri
 
 impl Sessions {
     /// Opens the records on this bus. No record is read yet.
-    pub fn new(bus: &Bus) -> Self {
+    pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
             keys: bus.key_value(SESSION_BUCKET),
+            clock,
         }
     }
 
-    /// Reads the record of a session.
+    /// Reads the record of a session, and keeps it and its entry in the index from expiring.
     ///
     /// # Errors
     ///
     /// [`Error::NoSession`] for an unknown one, [`Error::InvalidSessionRecord`] and [`Error::Keys`].
     pub async fn show(&self, tenant: &TenantId, session: &str) -> Result<v1::Session, Error> {
-        let entry = self.keys.get(&session_key(tenant, session)).await?;
-        decode_session(entry.ok_or(Error::NoSession)?.value)
+        let key = session_key(tenant, session);
+        let entry = self.keys.get(&key).await?.ok_or(Error::NoSession)?;
+        let found = decode_session(entry.value.clone())?;
+        if self.needs_refresh(&entry) {
+            self.refresh(&key, entry).await;
+            if let Some(chat) = &found.chat {
+                self.refresh_index(tenant, chat, &found.session).await;
+            }
+        }
+        Ok(found)
+    }
+
+    fn needs_refresh(&self, entry: &KeyValueEntry) -> bool {
+        self.clock.now_ms().saturating_sub(entry.time_ms) >= whole_millis(REFRESH_AGE)
+    }
+
+    /// Writes an unchanged entry again. A failure is left to the next use: the entry has most of its time left.
+    async fn refresh(&self, key: &str, entry: KeyValueEntry) {
+        match self.keys.update(key, entry.value, entry.revision).await {
+            // A concurrent change has written it as well.
+            Ok(_) | Err(KeyError::Stale) => {}
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a session was not kept from expiring"
+            ),
+        }
+    }
+
+    /// Writes the index entry of a session again, or restores it. An entry that another session has taken over stays.
+    async fn refresh_index(&self, tenant: &TenantId, chat: &v1::ChatTarget, session: &str) {
+        let key = chat_key(tenant, chat, true);
+        let value = index_value(session);
+        match self.keys.get(&key).await {
+            Ok(Some(entry)) if entry.value == value => self.refresh(&key, entry).await,
+            Ok(None) => {
+                // A concurrent binding may have created it.
+                let _ = self.keys.create(&key, value).await;
+            }
+            Ok(Some(_)) | Err(_) => {}
+        }
     }
 
     /// Changes the record of a session, which starts empty, and updates the index of chats.
@@ -147,14 +194,20 @@ impl Sessions {
         chat: &v1::ChatTarget,
     ) -> Result<v1::Session, Error> {
         for with_thread in [true, false] {
-            let entry = self.keys.get(&chat_key(tenant, chat, with_thread)).await?;
-            let Some(named) =
-                entry.and_then(|entry| v1::ShowSessionRequest::decode(entry.value).ok())
-            else {
+            let key = chat_key(tenant, chat, with_thread);
+            let Some(entry) = self.keys.get(&key).await? else {
+                continue;
+            };
+            let Ok(named) = v1::ShowSessionRequest::decode(entry.value.clone()) else {
                 continue;
             };
             match self.show(tenant, &named.session).await {
-                Ok(session) if is_bound(&session, chat, with_thread) => return Ok(session),
+                Ok(session) if is_bound(&session, chat, with_thread) => {
+                    if self.needs_refresh(&entry) {
+                        self.refresh(&key, entry).await;
+                    }
+                    return Ok(session);
+                }
                 // The index is written after the record and may be behind it.
                 Ok(_) | Err(Error::NoSession) => {}
                 Err(error) => return Err(error),
@@ -171,10 +224,7 @@ impl Sessions {
         after: &v1::Session,
     ) -> Result<(), Error> {
         if let Some(chat) = &after.chat {
-            let value = v1::ShowSessionRequest {
-                session: after.session.clone(),
-            };
-            self.set(&chat_key(tenant, chat, true), value.encode_to_vec().into())
+            self.set(&chat_key(tenant, chat, true), index_value(&after.session))
                 .await?;
         }
         let old = before
@@ -192,8 +242,10 @@ impl Sessions {
     async fn set(&self, key: &str, value: Bytes) -> Result<(), Error> {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let written = match self.keys.get(key).await? {
-                // A repeated binding needs no write, which could make others repeat theirs.
-                Some(entry) if entry.value == value => return Ok(()),
+                // A repeated binding needs no write, which could make others repeat theirs, while the entry is new.
+                Some(entry) if entry.value == value && !self.needs_refresh(&entry) => {
+                    return Ok(());
+                }
                 Some(entry) => self.keys.update(key, value.clone(), entry.revision).await,
                 None => self.keys.create(key, value.clone()).await,
             };
@@ -225,6 +277,14 @@ impl Sessions {
         }
         Err(Error::Contended)
     }
+}
+
+/// What the index has for a chat: the name of its session.
+fn index_value(session: &str) -> Bytes {
+    let named = v1::ShowSessionRequest {
+        session: session.to_owned(),
+    };
+    named.encode_to_vec().into()
 }
 
 fn is_bound(session: &v1::Session, chat: &v1::ChatTarget, with_thread: bool) -> bool {

@@ -67,7 +67,10 @@ pub mod web;
 
 pub use context::{ListenAddresses, ListenerTasks, ServiceContext};
 pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};
-pub use grpc::{ReflectionError, SecurityFileError, fault_of, status_of};
+pub use grpc::{
+    ReflectionError, SecurityFileError, certificate_expiry_seconds, check_grpc_files, fault_of,
+    status_of,
+};
 pub use host::{Host, HostError, RunningHost, ServicePlan};
 pub use listener::NoDelayListener;
 pub use replaceable::ReplaceableValue;

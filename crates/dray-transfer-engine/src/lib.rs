@@ -55,6 +55,7 @@ pub use file::{FileSink, FileSource};
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};
 pub use peer::{BytesSource, Progress, Sink, Source, VecSink};
 pub use policy::{Places, Policy, PolicyOptions};
+pub use queue::spool_error;
 pub use receipt::Receipt;
 pub use tree::{GetTreeOptions, GotTree, PutTree, PutTreeOptions, TreeFormat};
 pub use view::PinnedPath;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_sandbox::error::{Error, ErrorKind};
+use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -24,6 +25,8 @@ pub(super) const MAX_HELD_BYTES: usize = 1 << 20;
 const SPOOL_GRACE: Duration = Duration::from_millis(20);
 /// Longest read back from the spool, in bytes.
 const READ_BACK_BYTES: usize = 256 << 10;
+/// Bytes that were read back, after which their space is given back to the file system.
+const FREE_BYTES: u64 = 4 << 20;
 
 /// The directory for bytes that do not fit in memory, and the limit for them.
 #[derive(Clone, Debug)]
@@ -68,15 +71,41 @@ struct QueueState {
     file: Option<Arc<File>>,
     written: u64,
     read: u64,
+    /// The file has no more space for the bytes before this offset.
+    freed: u64,
     end: Option<Result<(), Error>>,
 }
 
 /// The next step of the reader.
 enum ReaderStep {
     Chunk(Bytes),
-    Spooled(Arc<File>, u64, usize),
+    Spooled(SpooledRead),
     End(Result<(), Error>),
     Wait,
+}
+
+/// The next read from the spool.
+struct SpooledRead {
+    file: Arc<File>,
+    at: u64,
+    length: usize,
+    freed: u64,
+}
+
+impl SpooledRead {
+    /// Reads, and frees the space of what was read before. Returns the bytes, and up to where the file is free.
+    fn read(self) -> io::Result<(Bytes, u64)> {
+        let chunk = read(&self.file, self.at, self.length)?;
+        // These bytes themselves stay: when the reader is cancelled, they are read again.
+        let read_before = self.at - self.freed;
+        if read_before < FREE_BYTES {
+            return Ok((chunk, self.freed));
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A file system without holes keeps the space until the file is written from its beginning again, or closed.
+        let freed = fallocate(&*self.file, mode, self.freed, read_before);
+        Ok((chunk, if freed.is_ok() { self.at } else { self.freed }))
+    }
 }
 
 impl Queue {
@@ -162,9 +191,11 @@ impl Queue {
                     self.room_available.notify_one();
                     return Ok(Some(chunk));
                 }
-                ReaderStep::Spooled(file, at, length) => {
-                    let chunk = blocking(move || read(&file, at, length)).await?;
-                    self.state().read += chunk.len() as u64;
+                ReaderStep::Spooled(next) => {
+                    let (chunk, freed) = blocking(move || next.read()).await?;
+                    let mut state = self.state();
+                    state.read += chunk.len() as u64;
+                    state.freed = freed;
                     return Ok(Some(chunk));
                 }
                 ReaderStep::End(result) => return result.map(|()| None),
@@ -189,18 +220,19 @@ impl Queue {
     }
 
     async fn spool(&self, spool: &Spool, chunk: Bytes) -> Result<(), Error> {
-        let (file, at) = {
+        let (file, at, freed) = {
             let mut state = self.state();
-            // All bytes were read back: the file is written from its beginning again, so that it grows no larger than
-            // its backlog.
+            // All bytes were read back: the file is written from its beginning again.
             if state.read == state.written {
-                (state.read, state.written) = (0, 0);
+                (state.read, state.written, state.freed) = (0, 0, 0);
             }
-            (state.file.clone(), state.written)
+            (state.file.clone(), state.written, state.freed)
         };
         let length = chunk.len() as u64;
-        if at.saturating_add(length) > spool.limit {
-            return Err(Error::new(ErrorKind::NoSpace, "the spool limit is reached"));
+        // The space of what was read back is free, so a reader that is always a little behind needs no more than that.
+        if (at - freed).saturating_add(length) > spool.limit {
+            let full = Error::new(ErrorKind::NoSpace, "the spool limit is reached");
+            return Err(full.of_this_host());
         }
         let spool = spool.clone();
         let file = blocking(move || {
@@ -232,7 +264,12 @@ impl Queue {
                 let length = usize::try_from(remaining)
                     .unwrap_or(READ_BACK_BYTES)
                     .min(READ_BACK_BYTES);
-                ReaderStep::Spooled(Arc::clone(file), state.read, length)
+                ReaderStep::Spooled(SpooledRead {
+                    file: Arc::clone(file),
+                    at: state.read,
+                    length,
+                    freed: state.freed,
+                })
             }
             _ => state.end.take().map_or(ReaderStep::Wait, ReaderStep::End),
         }
@@ -258,15 +295,24 @@ pub(super) async fn blocking<T: Send + 'static>(
         Ok(Err(error)) => error,
         Err(error) => io::Error::other(error),
     };
+    Err(spool_error(failed))
+}
+
+/// A failure of the spool. The sandbox did not fail, and freeing space there does not help.
+pub fn spool_error(failed: io::Error) -> Error {
     let kind = match failed.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
         _ => ErrorKind::Unavailable,
     };
-    Err(Error::new(kind, "the spool on this host failed").caused_by(failed))
+    Error::new(kind, "the spool on this host failed")
+        .caused_by(failed)
+        .of_this_host()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -364,7 +410,32 @@ mod tests {
             queue.push(vec![0; MAX_HELD_BYTES].into()).await.unwrap();
             let error = queue.push(vec![0; 11].into()).await.unwrap_err();
             assert_eq!(error.kind(), kind);
+            assert!(error.is_of_this_host(), "the sandbox has space");
         }
+    }
+
+    #[tokio::test]
+    async fn the_spool_has_the_backlog_and_not_everything_that_passed_through_it() {
+        let options = EngineOptions {
+            spool_limit: 4 * FREE_BYTES,
+            ..options()
+        };
+        let queue = Queue::new(Some(Spool::from(&options)));
+        let block = Bytes::from(vec![7; MAX_HELD_BYTES]);
+        // The reader is always behind, so the file is never written from its beginning again.
+        for _ in 0..4 {
+            queue.push(block.clone()).await.unwrap();
+        }
+        for _ in 0..64 {
+            queue.push(block.clone()).await.unwrap();
+            let mut taken = 0;
+            while taken < block.len() {
+                taken += queue.pop().await.unwrap().unwrap().len();
+            }
+        }
+        let file = queue.state().file.clone().unwrap();
+        let used = file.metadata().unwrap().blocks() * 512;
+        assert!(used <= options.spool_limit, "{used}");
     }
 
     proptest! {

@@ -16,6 +16,7 @@ mod read;
 mod sandbox;
 mod session;
 mod ticket;
+mod topology;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use dray_service::config::SOCKET_ADDRESS_RULE;
-use dray_types::{ByteSize, TenantId};
+use dray_types::ByteSize;
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use chat::ChatArgs;
@@ -51,6 +52,7 @@ pub(crate) use ticket::{
     TicketCommand, TicketDownload, TicketEndpointOptions, TicketList, TicketName, TicketOptions,
     TicketServe, TicketSource, TicketUpload,
 };
+pub(crate) use topology::{TopologyApplyOptions, TopologyCommand, TopologySize};
 
 /// Longest time that an option in seconds may name: a year. Sums of such times do not overflow.
 const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
@@ -367,36 +369,6 @@ pub(crate) enum ArtifactCommand {
         #[arg(long, default_value = "application/octet-stream")]
         media_type: String,
     },
-}
-
-/// `dray topology`
-#[derive(Debug, Subcommand)]
-pub(crate) enum TopologyCommand {
-    /// Create missing streams, consumers and the ledger, and update existing ones.
-    Apply {
-        #[command(flatten)]
-        size: TopologySize,
-    },
-    /// Compare what exists with what is needed. Changes nothing.
-    Check {
-        #[command(flatten)]
-        size: TopologySize,
-    },
-}
-
-/// Sizes of the streams.
-#[derive(Debug, Args)]
-pub(crate) struct TopologySize {
-    /// Copies of every stream on different servers: 3 in production, 1 on a single server.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) replicas: usize,
-    /// Size of the servers' JetStream store; all streams together take at most 70 % of it.
-    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
-    pub(crate) store_size: ByteSize,
-    /// Add a durable consumer `publisher-TENANT` with the outcomes of this tenant's tool calls. Can be given several
-    /// times.
-    #[arg(long = "publisher", value_name = "TENANT")]
-    pub(crate) publishers: Vec<TenantId>,
 }
 
 /// `dray events`

@@ -21,7 +21,7 @@ use dray_service::settings::{BusMode, BusSection, ShutdownSection, StoreMode, St
 use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_ticket::TicketServer;
-use dray_types::{Clock, Deadline, Secret, TenantId};
+use dray_types::{Clock, Deadline, Period, Secret, TenantId};
 
 use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
@@ -313,7 +313,8 @@ impl SystemConnection {
             other => OpenError::Failed(start_failure(&other)),
         })?;
         if let Ok(shutdown) = running.config().section::<ShutdownSection>("shutdown") {
-            let stop = shutdown.grace.as_duration() + shutdown.flush.as_duration();
+            let parts = [shutdown.linger, shutdown.grace, shutdown.flush];
+            let stop = parts.map(Period::as_duration).iter().sum();
             interruption::set_stop_timeout(stop);
         }
         if tokio::time::timeout(READY_TIMEOUT, running.ready())

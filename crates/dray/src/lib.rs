@@ -20,6 +20,7 @@ mod console_section;
 mod context;
 mod demo;
 mod interruption;
+mod json_log;
 mod outcome;
 mod progress;
 mod standard_input;
@@ -61,7 +62,14 @@ pub fn run_program() -> ExitCode {
     // A client of `dray mcp` may stop reading standard output, so that a write there blocks.
     let may_block = matches!(cli.command, DrayCommand::Mcp(_));
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
-    let code = finish_command(ended, cli.global.json);
+    let logs_failure = ended.is_err() && !cli.global.json && json_log::is_wanted(&cli);
+    let code = match ended {
+        Err(failure) if logs_failure => {
+            failure.log_json();
+            failure.exit_code()
+        }
+        ended => finish_command(ended, cli.global.json),
+    };
     if was_interrupted || may_block {
         // Without the timeout this could wait forever, for example for a network file system that does not respond.
         runtime.shutdown_timeout(interruption::TASK_TIMEOUT);

@@ -87,10 +87,7 @@ impl CommandFailure {
 
     /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
     pub(crate) fn report(&self, as_json: bool) {
-        if matches!(
-            self,
-            Self::Reported | Self::AlreadyPrinted(_) | Self::Program(_) | Self::Interrupted(_)
-        ) {
+        if self.is_reported() {
             return;
         }
         if as_json {
@@ -100,6 +97,21 @@ impl CommandFailure {
             // The text has no colour when standard error is not a terminal, or with NO_COLOR or TERM=dumb.
             let _ = anstream::stderr().write_all(self.to_text().as_bytes());
         }
+    }
+
+    /// Logs the failure as one JSON record on standard error.
+    pub(crate) fn log_json(&self) {
+        if !self.is_reported() {
+            dray_service::telemetry::log_json_failure(&self.as_fault());
+        }
+    }
+
+    /// Whether the failure was printed already, or needs no message.
+    fn is_reported(&self) -> bool {
+        matches!(
+            self,
+            Self::Reported | Self::AlreadyPrinted(_) | Self::Program(_) | Self::Interrupted(_)
+        )
     }
 
     /// The failure as a fault, with a code for every kind: scripts see one shape.

@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 20] = [
+pub(super) const ALERT_RULES: [AlertRule; 25] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -106,6 +106,35 @@ pub(super) const ALERT_RULES: [AlertRule; 20] = [
         hold: "10m",
         severity: AlertSeverity::Critical,
         summary: "Publishing fails ({{ $labels.result }}).",
+    },
+    AlertRule {
+        name: "DrayKeyWriteFailures",
+        expression: "sum by (bucket, result) (rate(dray_key_write_total{result=~\"full|timeout|error\"}[10m])) > 0",
+        hold: "10m",
+        severity: AlertSeverity::Critical,
+        summary: "Writes to {{ $labels.bucket }} fail ({{ $labels.result }}).",
+    },
+    AlertRule {
+        name: "DrayStreamFull",
+        // A full stream refuses messages. Retention empties it after hours or days, so a larger one is needed before.
+        expression: "max by (stream) (dray_stream_used_ratio) > 0.8",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $labels.stream }} is {{ $value | humanizePercentage }} full.",
+    },
+    AlertRule {
+        name: "DrayWorkExpired",
+        expression: "sum(rate(dray_process_total{outcome=\"expired\"}[15m])) / sum(rate(dray_process_total[15m])) > 0.05",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $value | humanizePercentage }} of the deliveries of work end because their deadline has passed.",
+    },
+    AlertRule {
+        name: "DrayLedgerRegression",
+        expression: "sum(increase(dray_ledger_regression_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "Entries of the ledger were lost.",
     },
     AlertRule {
         name: "DrayBusDisconnects",
@@ -191,11 +220,20 @@ pub(super) const ALERT_RULES: [AlertRule; 20] = [
                      max(dray_orchestrator_config_stale) > 0 or max(dray_egress_config_stale) > 0 or \
                      max(dray_resolver_config_stale) > 0 or max(dray_bus_config_stale) > 0 or \
                      max(dray_store_config_stale) > 0 or max(dray_egress_policy_stale) > 0 or \
-                     max(dray_egress_proxy_tls_stale) > 0",
+                     max(dray_egress_proxy_tls_stale) > 0 or max(dray_grpc_files_stale) > 0",
         // An operator may be in the middle of several changes.
         hold: "5m",
         severity: AlertSeverity::Warning,
         summary: "Changed settings cannot be used, and the earlier ones are in force.",
+    },
+    AlertRule {
+        name: "DrayCertificateExpiry",
+        // 14 days.
+        expression: "min by (service, use) (dray_certificate_expiry_timestamp_seconds) - time() < 1209600 or \
+                     min by (service) (dray_egress_proxy_certificate_expiry_timestamp_seconds) - time() < 1209600",
+        hold: "1h",
+        severity: AlertSeverity::Warning,
+        summary: "A certificate of {{ $labels.service }} expires in {{ $value | humanizeDuration }}.",
     },
 ];
 

@@ -115,6 +115,11 @@ pub(super) fn expressions(metric: &DeclaredMetric) -> Vec<(String, String)> {
                 own_labels,
             )]
         }
+        // The remaining time is of interest.
+        MetricKind::Gauge if name.ends_with("_expiry_timestamp_seconds") => vec![(
+            format!("min without ({SCRAPE_LABELS}) ({series}) - time()"),
+            own_labels,
+        )],
         // The age is of interest, and Grafana's units for points in time need milliseconds.
         MetricKind::Gauge if name.ends_with("_timestamp_seconds") => vec![(
             format!("time() - max without ({SCRAPE_LABELS}) ({series})"),

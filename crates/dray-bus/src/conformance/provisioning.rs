@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::{BusFixture, on_both, small_topology};
-use crate::topology::{FullStreamPolicy, StreamRetention, StreamSpec, WORK_STREAM};
-use crate::{Permissions, Topology, TopologyMismatch};
+use super::{BusFixture, on_both, outgoing_message, small_topology};
+use crate::topology::{
+    DEAD_LETTER_STREAM, FullStreamPolicy, LEDGER_STREAM, StreamRetention, StreamSpec, StreamState,
+    WORK_STREAM,
+};
+use crate::{Permissions, StreamSizing, Topology, TopologyMismatch, TopologyUpdateError};
 
 on_both!(
     an_applied_topology_reads_back_without_a_difference,
@@ -12,6 +15,9 @@ on_both!(
     one_deviating_field_of_a_stream_is_reported_and_not_changed,
     one_deviating_field_of_a_consumer_is_reported,
     applying_again_corrects_what_may_be_corrected,
+    an_update_without_a_size_keeps_sizes_and_content,
+    an_update_that_would_drop_content_changes_nothing,
+    a_new_stream_gets_its_share_of_the_existing_store,
     a_stream_that_captures_a_call_subject_is_reported,
     readiness_needs_the_ledger,
 );
@@ -112,6 +118,148 @@ async fn applying_again_corrects_what_may_be_corrected(fixture: BusFixture) {
         .unwrap()
         .unwrap();
     assert_eq!(state.spec.max_age, Duration::from_hours(6));
+}
+
+const MIB: u64 = 1024 * 1024;
+
+async fn stream_state(fixture: &BusFixture, name: &str) -> StreamState {
+    fixture.backend().stream(name).await.unwrap().unwrap()
+}
+
+/// One MiB of dead letters, for which a store of 4 MiB is too small.
+async fn provision_with_dead_letters(fixture: &BusFixture) -> StreamState {
+    // 8 % of this store are 1.3 MiB.
+    let topology = Topology::new(1, 16 * MIB);
+    assert_eq!(fixture.bus.apply_topology(&topology).await.unwrap(), []);
+    for _ in 0..8 {
+        let letter = outgoing_message(
+            "dray.dead.toolcall.v1.resolve.acme",
+            "",
+            vec![0; 128 * 1024],
+        );
+        let stored = fixture.backend().store(&letter, Duration::from_secs(5));
+        stored.await.unwrap();
+    }
+    stream_state(fixture, DEAD_LETTER_STREAM).await
+}
+
+async fn an_update_without_a_size_keeps_sizes_and_content(fixture: BusFixture) {
+    let before = provision_with_dead_letters(&fixture).await;
+    // As `dray topology apply` without options: the sizes in the topology are those for an empty server.
+    let topology = Topology::new(1, 4 * MIB);
+    let sizing = StreamSizing::default();
+    let updated = fixture
+        .bus
+        .update_topology(&topology, &sizing)
+        .await
+        .unwrap();
+    assert_eq!((updated.changes, updated.mismatches), (vec![], vec![]));
+    let after = stream_state(&fixture, DEAD_LETTER_STREAM).await;
+    assert_eq!(after.messages, 8);
+    assert_eq!(after.spec, before.spec);
+}
+
+async fn an_update_that_would_drop_content_changes_nothing(fixture: BusFixture) {
+    let before = provision_with_dead_letters(&fixture).await;
+    let topology = Topology::new(1, 4 * MIB);
+    let mut sizing = StreamSizing {
+        store_bytes: Some(4 * MIB),
+        ..StreamSizing::default()
+    };
+    let refused = fixture.bus.update_topology(&topology, &sizing).await;
+    let Err(TopologyUpdateError::DropsContent(changes)) = refused else {
+        panic!("{refused:?}");
+    };
+    let [change] = changes.as_slice() else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(
+        (change.stream.as_str(), change.from),
+        (DEAD_LETTER_STREAM, before.bytes)
+    );
+    let after = stream_state(&fixture, DEAD_LETTER_STREAM).await;
+    assert_eq!((after.messages, after.spec), (8, before.spec));
+    let different = fixture.bus.compare_topology_sizing(&topology, &sizing);
+    let different = different.await.unwrap();
+    assert_eq!(different.len(), topology.streams.len());
+    assert!(different.iter().all(|other| other.field == "max_bytes"));
+
+    sizing.allow_smaller = true;
+    let updated = fixture
+        .bus
+        .update_topology(&topology, &sizing)
+        .await
+        .unwrap();
+    assert_eq!(updated.changes.len(), topology.streams.len());
+    assert_eq!(updated.mismatches, []);
+    let different = fixture.bus.compare_topology_sizing(&topology, &sizing);
+    assert_eq!(different.await.unwrap(), []);
+}
+
+async fn a_new_stream_gets_its_share_of_the_existing_store(fixture: BusFixture) {
+    let mut older = Topology::new(1, 16 * MIB);
+    older.consumers.clear();
+    older.streams.truncate(1);
+    assert_eq!(older.streams[0].name, WORK_STREAM);
+    assert_eq!(fixture.bus.apply_topology(&older).await.unwrap(), []);
+    let sizing = StreamSizing::default();
+    let topology = Topology::new(1, 4 * MIB);
+    let updated = fixture
+        .bus
+        .update_topology(&topology, &sizing)
+        .await
+        .unwrap();
+    assert_eq!(updated.mismatches, []);
+    assert_eq!(updated.changes.len(), topology.streams.len() - 1);
+    let ledger = stream_state(&fixture, LEDGER_STREAM).await;
+    let share = Topology::new(1, 16 * MIB).streams;
+    let share = share
+        .iter()
+        .find(|spec| spec.name == LEDGER_STREAM)
+        .unwrap();
+    // Both shares are rounded down.
+    let difference = share.max_bytes.abs_diff(ledger.spec.max_bytes);
+    assert!(difference < 1000, "{difference}");
+}
+
+/// Copies need several servers on NATS, so this runs in process only.
+#[tokio::test]
+async fn an_update_reduces_copies_only_when_that_is_allowed() {
+    let fixture = BusFixture::in_process();
+    let three = Topology::new(3, 16 * MIB);
+    assert_eq!(fixture.bus.apply_topology(&three).await.unwrap(), []);
+    let topology = Topology::new(1, 16 * MIB);
+    let mut sizing = StreamSizing::default();
+    let updated = fixture
+        .bus
+        .update_topology(&topology, &sizing)
+        .await
+        .unwrap();
+    assert_eq!(updated.changes, []);
+    assert_eq!(stream_state(&fixture, WORK_STREAM).await.spec.replicas, 3);
+
+    sizing.replicas = Some(1);
+    let refused = fixture.bus.update_topology(&topology, &sizing).await;
+    let Err(TopologyUpdateError::FewerCopies(changes)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(changes[0].to_string(), "DRAY_WORK: replicas from 3 to 1");
+    assert_eq!(stream_state(&fixture, WORK_STREAM).await.spec.replicas, 3);
+    let different = fixture.bus.compare_topology_sizing(&topology, &sizing);
+    let different = different.await.unwrap();
+    assert_eq!(
+        different[0].to_string(),
+        "DRAY_WORK: replicas must be 1, is 3"
+    );
+
+    sizing.allow_fewer_copies = true;
+    let updated = fixture
+        .bus
+        .update_topology(&topology, &sizing)
+        .await
+        .unwrap();
+    assert_eq!(updated.changes, changes);
+    assert_eq!(stream_state(&fixture, WORK_STREAM).await.spec.replicas, 1);
 }
 
 async fn a_stream_that_captures_a_call_subject_is_reported(fixture: BusFixture) {

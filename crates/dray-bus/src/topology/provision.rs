@@ -1,6 +1,9 @@
 //! Creates streams and consumers on a server, and compares the existing ones.
 
-use super::{Topology, TopologyError, TopologyMismatch, verify};
+use super::{
+    FullStreamPolicy, StreamState, StreamUsage, Topology, TopologyError, TopologyInspection,
+    TopologyMismatch, verify,
+};
 use crate::backend::Backend;
 
 impl Topology {
@@ -11,13 +14,13 @@ impl Topology {
         backend: &Backend,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
         for spec in &self.streams {
-            let failed = |source| TopologyError {
-                object: spec.name.clone(),
-                source,
-            };
-            let found = backend.stream(&spec.name).await.map_err(failed)?;
+            let found = read_stream(backend, &spec.name).await?;
             if found.is_none_or(|found| found.spec != *spec) {
-                backend.provision_stream(spec).await.map_err(failed)?;
+                let provisioned = backend.provision_stream(spec).await;
+                provisioned.map_err(|source| TopologyError {
+                    object: spec.name.clone(),
+                    source,
+                })?;
             }
         }
         for spec in &self.consumers {
@@ -42,15 +45,19 @@ impl Topology {
         &self,
         backend: &Backend,
     ) -> Result<Vec<TopologyMismatch>, TopologyError> {
+        Ok(self.inspect(backend).await?.mismatches)
+    }
+
+    /// Like [`Self::verify`], and returns how full the streams are.
+    pub(crate) async fn inspect(
+        &self,
+        backend: &Backend,
+    ) -> Result<TopologyInspection, TopologyError> {
         let mut mismatches = Vec::new();
+        let mut usage = Vec::new();
         for spec in &self.streams {
-            let found = backend
-                .stream(&spec.name)
-                .await
-                .map_err(|source| TopologyError {
-                    object: spec.name.clone(),
-                    source,
-                })?;
+            let found = read_stream(backend, &spec.name).await?;
+            usage.extend(found.as_ref().and_then(stream_usage));
             mismatches.extend(verify::compare_stream(
                 spec,
                 found.as_ref().map(|state| &state.spec),
@@ -69,6 +76,29 @@ impl Topology {
                 found.as_ref().map(|state| &state.spec),
             ));
         }
-        Ok(mismatches)
+        Ok(TopologyInspection { mismatches, usage })
     }
+}
+
+/// How full a stream is; `None` for one that drops its oldest messages instead of refusing new ones, and for one without
+/// a limit.
+fn stream_usage(state: &StreamState) -> Option<StreamUsage> {
+    let refuses = state.spec.discard == FullStreamPolicy::New && state.spec.max_bytes > 0;
+    refuses.then(|| StreamUsage {
+        stream: state.spec.name.clone(),
+        bytes: state.bytes,
+        max_bytes: state.spec.max_bytes,
+    })
+}
+
+/// The present state of a stream; `None` where it does not exist.
+pub(super) async fn read_stream(
+    backend: &Backend,
+    name: &str,
+) -> Result<Option<StreamState>, TopologyError> {
+    let found = backend.stream(name).await;
+    found.map_err(|source| TopologyError {
+        object: name.to_owned(),
+        source,
+    })
 }

@@ -23,6 +23,7 @@ pub struct ProxyMetrics {
     open_seconds: Histogram<f64>,
     seconds: Histogram<f64>,
     tls_stale: Gauge<u64>,
+    certificate_expiry: Gauge<u64>,
 }
 
 impl ProxyMetrics {
@@ -71,6 +72,12 @@ impl ProxyMetrics {
                      force, otherwise 0. Absent without TLS.",
                 )
                 .build(),
+            certificate_expiry: meter
+                .u64_gauge("dray_egress_proxy_certificate_expiry_timestamp_seconds")
+                .with_description(
+                    "Unix time at which the certificate of the proxy expires. Alert on it. Absent without TLS.",
+                )
+                .build(),
         }
     }
 
@@ -105,6 +112,11 @@ impl ProxyMetrics {
     /// Records whether the files for TLS with clients are wrong and earlier ones are in force.
     pub fn tls_stale(&self, is_stale: bool) {
         self.tls_stale.record(u64::from(is_stale), &[]);
+    }
+
+    /// Records when the certificate that clients see expires, in Unix seconds.
+    pub fn certificate_expires(&self, at_seconds: u64) {
+        self.certificate_expiry.record(at_seconds, &[]);
     }
 
     /// Counts a connection to a target that has just been opened, after `time`.

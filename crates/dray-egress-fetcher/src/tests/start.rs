@@ -161,6 +161,7 @@ fn section_19_every_instrument_exists_under_its_name() {
         "dray_egress_policy_rules_info",
         "dray_egress_policy_stale",
         "dray_egress_proxy_bytes_total",
+        "dray_egress_proxy_certificate_expiry_timestamp_seconds",
         "dray_egress_proxy_connection_seconds",
         "dray_egress_proxy_connections_total",
         "dray_egress_proxy_open_connections",

@@ -2,7 +2,9 @@
 
 use dray_proto::v1;
 use dray_sandbox::{Error as SandboxError, ErrorKind, RetryMode};
-use dray_transfer_engine::{FileSink, FileSource, GetOptions, Progress, TransferFailure};
+use dray_transfer_engine::{
+    FileSink, FileSource, GetOptions, Progress, TransferFailure, spool_error,
+};
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
@@ -140,12 +142,7 @@ impl DirectSandbox {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<Copied, Fault> {
-        let failed = |error: std::io::Error| {
-            let context = "a file on this host";
-            Fault::from(Error::from(
-                SandboxError::new(ErrorKind::NoSpace, context).caused_by(error),
-            ))
-        };
+        let failed = |error: std::io::Error| Fault::from(Error::from(spool_error(error)));
         // The file is removed on drop, so that a failed copy leaves no file in the spool directory.
         let spool = &self.opened.settings.config.spool_directory;
         let directory = tempfile::tempdir_in(spool).map_err(failed)?;

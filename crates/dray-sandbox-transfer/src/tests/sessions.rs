@@ -1,7 +1,8 @@
 //! Sessions: bound to incarnations, scoped by tenant.
 
 use super::*;
-use crate::sessions::{SESSION_BUCKET, session_key};
+use crate::error::Error;
+use crate::sessions::{SESSION_BUCKET, Sessions, session_key};
 
 #[tokio::test]
 async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
@@ -148,4 +149,79 @@ async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
     assert!(fixture.ask(&forget).await.unwrap().found);
     assert!(fixture.ask(&bind).await.is_ok());
     fixture.end().await;
+}
+
+/// The records on a bus that forgets as NATS does, at a time that the test sets.
+struct AgingSessions {
+    clock: Clock,
+    sessions: Sessions,
+    tenant: TenantId,
+    chat: v1::ChatTarget,
+}
+
+impl AgingSessions {
+    async fn new() -> Self {
+        let clock = Clock::manual(1_700_000_000_000);
+        let bus = test_bus::in_process(&clock).await;
+        Self {
+            sessions: Sessions::new(&bus, clock.clone()),
+            clock,
+            tenant: TenantId::new("acme").unwrap(),
+            chat: chat("1", ""),
+        }
+    }
+
+    fn wait_days(&self, days: u64) {
+        self.clock.advance(Duration::from_hours(24 * days));
+    }
+
+    async fn bind(&self, session: &str) {
+        let change = |session: &mut v1::Session| session.chat = Some(self.chat.clone());
+        let changed = self.sessions.change(&self.tenant, session, change);
+        changed.await.unwrap();
+    }
+
+    async fn find(&self) -> Result<String, Error> {
+        let found = self.sessions.find(&self.tenant, &self.chat).await;
+        found.map(|session| session.session)
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_used_does_not_expire() {
+    let aging = AgingSessions::new().await;
+    aging.bind("s1").await;
+    for _ in 0..8 {
+        aging.wait_days(30);
+        assert_eq!(aging.find().await.unwrap(), "s1", "people write to it");
+    }
+    for _ in 0..8 {
+        aging.wait_days(30);
+        let shown = aging.sessions.show(&aging.tenant, "s1").await;
+        assert!(shown.is_ok(), "agents use it");
+    }
+    assert_eq!(aging.find().await.unwrap(), "s1");
+    aging.wait_days(91);
+    let unused = aging.find().await;
+    assert!(matches!(unused, Err(Error::NoChat)), "{unused:?}");
+}
+
+#[tokio::test]
+async fn a_chat_that_is_bound_again_is_found_ninety_days_after_the_first_binding() {
+    let aging = AgingSessions::new().await;
+    aging.bind("s1").await;
+    aging.wait_days(60);
+    aging.bind("s1").await;
+    aging.wait_days(40);
+    assert_eq!(aging.find().await.unwrap(), "s1");
+}
+
+#[tokio::test]
+async fn the_use_of_a_session_does_not_take_its_chat_back() {
+    let aging = AgingSessions::new().await;
+    aging.bind("old").await;
+    aging.bind("new").await;
+    aging.wait_days(50);
+    aging.sessions.show(&aging.tenant, "old").await.unwrap();
+    assert_eq!(aging.find().await.unwrap(), "new");
 }

@@ -17,6 +17,7 @@ mod identity;
 mod security;
 mod status;
 mod stream;
+mod validity;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -37,9 +38,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 
 pub(crate) use codec::RawCodec;
-pub(crate) use security::GrpcSecurity;
-pub use security::SecurityFileError;
+pub(crate) use security::{GrpcFileMetrics, GrpcSecurity};
+pub use security::{SecurityFileError, check_grpc_files};
 pub use status::{fault_of, status_of};
+pub use validity::certificate_expiry_seconds;
 
 use accept::HandshakeListener;
 use auth::AuthRefusal;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use dray_types::Sha256Digest;
+use dray_types::{Clock, Sha256Digest};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Gauge, Meter};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -13,6 +15,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::time::MissedTickBehavior;
 
 use super::identity::IdentityTable;
+use super::validity::certificate_expiry_seconds;
 use crate::settings::GrpcSection;
 
 /// Most bytes of a key, certificate or token file; a larger file is refused.
@@ -37,6 +40,64 @@ struct LoadedSecurity {
     tls: Option<Arc<ServerConfig>>,
     /// `None`: callers are not identified.
     identities: Option<Arc<IdentityTable>>,
+    /// Unix time at which the certificate expires; `None` without one.
+    expiry_seconds: Option<u64>,
+}
+
+/// Whether the files of the endpoint are in force, and how long its certificate is valid.
+#[derive(Debug)]
+pub(crate) struct GrpcFileMetrics {
+    stale: Gauge<u64>,
+    certificate_expiry: Gauge<u64>,
+}
+
+impl GrpcFileMetrics {
+    pub(crate) fn new(meter: &Meter) -> Self {
+        Self {
+            stale: meter
+                .u64_gauge("dray_grpc_files_stale")
+                .with_description(
+                    "1 while the certificates or identities of the gRPC endpoint cannot be used and the earlier ones stay \
+                     in force, otherwise 0. Absent without the endpoint.",
+                )
+                .build(),
+            certificate_expiry: meter
+                .u64_gauge("dray_certificate_expiry_timestamp_seconds")
+                .with_description(
+                    "Unix time at which the certificate in force expires, by use (grpc). Alert on it.",
+                )
+                .build(),
+        }
+    }
+
+    fn set_stale(&self, is_stale: bool) {
+        self.stale.record(u64::from(is_stale), &[]);
+    }
+
+    /// Records when the certificate expires, and logs that it has expired: TLS serves it, and clients refuse it.
+    fn record_expiry(&self, clock: &Clock, loaded: &LoadedSecurity) {
+        let Some(expiry_seconds) = loaded.expiry_seconds else {
+            return;
+        };
+        let labels = [KeyValue::new("use", "grpc")];
+        self.certificate_expiry.record(expiry_seconds, &labels);
+        if expiry_seconds <= clock.now_ms() / 1000 {
+            tracing::warn!(
+                "the certificate of the gRPC endpoint has expired, so clients refuse it"
+            );
+        }
+    }
+}
+
+/// Reads the files that the section names, as a start does. Returns the Unix time in seconds at which the certificate of
+/// the endpoint expires; `None` without a certificate.
+///
+/// # Errors
+///
+/// The first file that cannot be used.
+pub async fn check_grpc_files(section: &GrpcSection) -> Result<Option<u64>, SecurityFileError> {
+    let files = SecurityFiles::read(section).await?;
+    Ok(files.build(section)?.expiry_seconds)
 }
 
 /// The current credentials. Every connection and every request reads them, so a reload applies to the next one.
@@ -80,13 +141,16 @@ impl GrpcSecurity {
     }
 
     /// Reads the files periodically, and applies changed ones. Never returns.
-    pub(crate) async fn keep_current(self: Arc<Self>) {
+    pub(crate) async fn keep_current(self: Arc<Self>, clock: Clock, metrics: GrpcFileMetrics) {
+        metrics.set_stale(false);
+        metrics.record_expiry(&clock, &self.loaded());
         let interval = self.section.reload_interval.as_duration();
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Digest of the last content, so that an unusable file is reported once.
         let mut last_digest = self.first_digest;
         let mut is_readable = true;
+        let mut is_usable = true;
         loop {
             ticks.tick().await;
             let read = || async {
@@ -97,6 +161,7 @@ impl GrpcSecurity {
             let (digest, files) = match read.await {
                 Ok(read) => read,
                 Err(error) => {
+                    metrics.set_stale(true);
                     if std::mem::take(&mut is_readable) {
                         tracing::warn!(%error, "could not read the gRPC credentials; the earlier ones stay in force");
                     }
@@ -104,19 +169,26 @@ impl GrpcSecurity {
                 }
             };
             is_readable = true;
-            if digest == std::mem::replace(&mut last_digest, digest) {
-                continue;
+            if digest != std::mem::replace(&mut last_digest, digest) {
+                is_usable = self.apply(&files);
+                metrics.record_expiry(&clock, &self.loaded());
             }
-            match files.build(&self.section) {
-                Ok(loaded) => {
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) =
-                        Arc::new(loaded);
-                    tracing::info!("reloaded the gRPC credentials");
-                }
-                // A possible cause is a new certificate whose key is not written yet.
-                Err(error) => {
-                    tracing::warn!(%error, "could not use the gRPC credentials; the earlier ones stay in force");
-                }
+            metrics.set_stale(!is_usable);
+        }
+    }
+
+    /// Puts the content of the files in force; returns whether it can be used.
+    fn apply(&self, files: &SecurityFiles) -> bool {
+        match files.build(&self.section) {
+            Ok(loaded) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+                tracing::info!("reloaded the gRPC credentials");
+                true
+            }
+            // A possible cause is a new certificate whose key is not written yet.
+            Err(error) => {
+                tracing::warn!(%error, "could not use the gRPC credentials; the earlier ones stay in force");
+                false
             }
         }
     }
@@ -202,7 +274,17 @@ impl SecurityFiles {
             }
             None => None,
         };
-        Ok(LoadedSecurity { tls, identities })
+        let expiry_seconds = match &section.certificate {
+            Some(path) => certificates("certificate", path, &self.certificate)?
+                .first()
+                .and_then(|certificate| certificate_expiry_seconds(certificate)),
+            None => None,
+        };
+        Ok(LoadedSecurity {
+            tls,
+            identities,
+            expiry_seconds,
+        })
     }
 
     fn tls_config(

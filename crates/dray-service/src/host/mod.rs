@@ -150,6 +150,7 @@ impl Host {
         let mut groups: Vec<InstrumentGroup<'_>> = vec![
             ("every service", |meter| {
                 crate::router::CallMetrics::new(meter);
+                crate::grpc::GrpcFileMetrics::new(meter);
                 let health = crate::health::ProcessHealth::new();
                 crate::health::observe_readiness(meter, &health, &[]);
             }),

@@ -8,7 +8,7 @@ use super::HostError;
 use super::open::{BoundListeners, CommonSections, GrpcListener};
 use super::running::{LifecycleStage, RunningHost};
 use crate::ServiceContext;
-use crate::grpc::GrpcEndpoint;
+use crate::grpc::{GrpcEndpoint, GrpcFileMetrics};
 use crate::health::{ReadinessProbe, free_disk, run_probes};
 use crate::router::{BoundCall, pull_while_ready, read_requests};
 
@@ -85,7 +85,11 @@ impl RunningHost {
                 tracing::error!(error = %super::ErrorChain(&error), "the gRPC endpoint ended");
             }
         });
-        self.tasks.checks.spawn(security.keep_current());
+        let metrics = GrpcFileMetrics::new(&self.context.meter);
+        let clock = self.context.clock.clone();
+        self.tasks
+            .checks
+            .spawn(security.keep_current(clock, metrics));
         let (status, health) = (endpoint.clone(), self.health.clone());
         self.tasks.checks.spawn(async move {
             loop {

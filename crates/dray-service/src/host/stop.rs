@@ -12,6 +12,9 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
     // Step 1 of section 15: callers and the platform see first that this process is no longer ready.
     running.stop_readiness().await;
+    if let Some(linger) = running.linger() {
+        tokio::time::sleep(linger).await;
+    }
     let now = tokio::time::Instant::now();
     let grace = running.shutdown.grace.as_duration();
     // The last eighth of the grace remains for handlers that these requests have called.
@@ -38,6 +41,14 @@ impl RunningHost {
             grpc.set_serving(false).await;
         }
         self.stages.push(LifecycleStage::NotReady);
+    }
+
+    /// How long connections are still accepted. Endpoints of Kubernetes, proxies and load balancers send them until they
+    /// know that this process is not ready; a closed listener would refuse them.
+    fn linger(&self) -> Option<Duration> {
+        let has_listeners = self.grpc.is_some() || !self.context.listeners.tasks.is_empty();
+        let linger = self.shutdown.linger.as_duration();
+        (has_listeners && !linger.is_zero()).then_some(linger)
     }
 
     /// Closes the listeners of the services and waits for the requests that they have accepted. Calls are still

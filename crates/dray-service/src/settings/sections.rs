@@ -352,11 +352,14 @@ impl Section for StateSection {
     }
 }
 
-/// How long each part of an orderly stop may take. The grace period of the cluster must be longer than both together.
+/// How long each part of an orderly stop may take. The grace period of the cluster must be longer than all together.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShutdownSection {
-    /// How long running handlers may continue after the signal. Requests over HTTP, such as chats, may continue for
+    /// How long connections are still accepted after the signal, while `/ready` already fails and no more work is pulled:
+    /// the time in which load balancers learn that this process ends.
+    pub linger: Period,
+    /// How long running handlers may continue afterwards. Requests over HTTP, such as chats, may continue for
     /// seven eighths of this time.
     pub grace: Period,
     /// How long flushing and draining the bus may take afterwards.
@@ -366,6 +369,7 @@ pub struct ShutdownSection {
 impl Default for ShutdownSection {
     fn default() -> Self {
         Self {
+            linger: Period::secs(0),
             grace: Period::secs(40),
             flush: Period::secs(5),
         }

@@ -6,6 +6,7 @@ mod catalogue;
 mod export;
 mod line;
 mod redact;
+mod standalone;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use catalogue::{Instrument, InstrumentCatalogue, InstrumentGroup, metrics_reference};
 pub use redact::{RedactingMakeWriter, redact_line};
+pub use standalone::{log_json_failure, log_json_note};
 
 use crate::settings::TelemetrySection;
 

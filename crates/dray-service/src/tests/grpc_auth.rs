@@ -41,19 +41,19 @@ impl SecuredFiles {
     }
 
     /// Replaces a file as a whole: a reader finds the former content or this one.
-    fn replace(&self, name: &str, content: &str) {
+    pub(super) fn replace(&self, name: &str, content: &str) {
         let new = self.path("new");
         std::fs::write(&new, content).unwrap();
         std::fs::rename(new, self.path(name)).unwrap();
     }
 
-    fn write_server(&self, certificate: &IssuedCertificate) {
+    pub(super) fn write_server(&self, certificate: &IssuedCertificate) {
         self.replace("tls.key", &certificate.private_key);
         self.replace("tls.crt", &certificate.certificate);
     }
 
     /// A caller of `acme` with a token and a name in a certificate, and one of `other` with every scope.
-    fn write_identities(&self, token: &str, scopes: &str) {
+    pub(super) fn write_identities(&self, token: &str, scopes: &str) {
         let text = format!(
             "[[identity]]\nname = \"a\"\ntenant = \"acme\"\ntoken_sha256 = [\"{}\"]\n\
              certificate_names = [\"spiffe://prod/a\"]\nscopes = {scopes}\n\

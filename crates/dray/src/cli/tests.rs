@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use super::Cli;
 
 /// Commands without a file of their own name in `cli/`, with the file that has their arguments.
-const OTHER_FILES: [(&str, &str); 17] = [
+const OTHER_FILES: [(&str, &str); 16] = [
     ("artifact", "../cli.rs"),
     ("classify", "read.rs"),
     ("completions", "../cli.rs"),
@@ -23,7 +23,6 @@ const OTHER_FILES: [(&str, &str); 17] = [
     ("resend", "delivery.rs"),
     ("resolve", "../cli.rs"),
     ("send", "delivery.rs"),
-    ("topology", "../cli.rs"),
     ("up", "../cli.rs"),
 ];
 

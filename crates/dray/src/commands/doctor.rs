@@ -9,6 +9,7 @@ mod directories;
 mod egress_files;
 mod engine;
 mod finding;
+mod grpc_files;
 mod listeners;
 mod machine;
 mod names;
@@ -23,6 +24,7 @@ use dray_service::config::LoadedConfig;
 use dray_service::settings::{
     BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, StateSection,
 };
+use dray_types::Clock;
 use serde_json::json;
 
 use self::finding::{Finding, FindingLevel};
@@ -85,6 +87,8 @@ async fn examine(
     findings.extend(check_listeners(&loaded, doctor, &egress, &transfer).await?);
     findings.push(machine::check_reading(limit).await);
     findings.extend(egress_files::check_egress_files(&egress).await);
+    let grpc: GrpcSection = context::config_section(&loaded, "grpc")?;
+    findings.extend(grpc_files::check_files(&grpc, &Clock::system()).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
     findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);
     findings.extend(system::check_store(&loaded, limit).await?);

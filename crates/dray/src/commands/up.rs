@@ -8,7 +8,8 @@ use crate::commands::ticket_serve;
 use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
 use crate::context;
-use crate::outcome::{CommandFailure, print_line, print_note};
+use crate::json_log;
+use crate::outcome::{CommandFailure, print_line};
 use dray_jwt::check_secure_url;
 use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
@@ -157,63 +158,62 @@ struct Addresses {
 }
 
 fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses, embedded: bool) {
-    let Addresses {
-        host: addresses,
-        chat,
-        mcp_url,
-        ticket_url,
-        login_url,
-        preview,
-    } = addresses;
-    let chat = *chat;
-    let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-    if global.json {
-        let line = json!({
-            "services": names.split(", ").collect::<Vec<_>>(),
-            "http": shown(addresses.http),
-            "grpc": shown(addresses.grpc),
-            "chat": shown(chat),
-            "mcp": mcp_url,
-            "tickets": ticket_url,
-            "console": login_url,
-            "preview": shown(*preview),
-        });
-        print_line(&line.to_string());
+    if !global.json {
+        let is_json = json_log::has_json_format(global);
+        for note in address_notes(names, addresses, embedded) {
+            json_log::note(is_json, &note);
+        }
         return;
     }
-    print_note(&format!("running: {names}"));
+    let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+    let line = json!({
+        "services": names.split(", ").collect::<Vec<_>>(),
+        "http": shown(addresses.host.http),
+        "grpc": shown(addresses.host.grpc),
+        "chat": shown(addresses.chat),
+        "mcp": addresses.mcp_url,
+        "tickets": addresses.ticket_url,
+        "console": addresses.login_url,
+        "preview": shown(addresses.preview),
+    });
+    print_line(&line.to_string());
+}
+
+/// What people read about a system that has started, one line each.
+fn address_notes(names: &str, addresses: &Addresses, embedded: bool) -> Vec<String> {
+    let mut notes = vec![format!("running: {names}")];
     if embedded {
-        print_note(
-            "the bus is inside this process: work and events end with it; name a server with --nats to keep them",
-        );
+        let lost = "the bus is inside this process: work and events end with it; name a server with --nats to keep them";
+        notes.push(lost.to_owned());
     }
-    if let Some(http) = shown(addresses.http) {
-        print_note(&format!(
+    if let Some(http) = addresses.host.http {
+        notes.push(format!(
             "health and metrics: http://{http}/ready http://{http}/metrics"
         ));
     }
-    if let Some(chat) = shown(chat) {
-        print_note(&format!(
+    if let Some(chat) = addresses.chat {
+        notes.push(format!(
             "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
         ));
     }
-    if let Some(login_url) = login_url {
-        print_note(&console::console_note(login_url));
+    if let Some(login_url) = &addresses.login_url {
+        notes.push(console::console_note(login_url));
     }
-    if let Some(preview) = shown(*preview) {
-        print_note(&format!(
+    if let Some(preview) = addresses.preview {
+        notes.push(format!(
             "previews: http://{preview} (the console makes their links)"
         ));
     }
-    if let Some(mcp_url) = mcp_url {
-        print_note(&format!("MCP: {mcp_url}"));
+    if let Some(mcp_url) = &addresses.mcp_url {
+        notes.push(format!("MCP: {mcp_url}"));
     }
-    if let Some(ticket_url) = ticket_url {
-        print_note(&ticket_note(ticket_url));
+    if let Some(ticket_url) = &addresses.ticket_url {
+        notes.push(ticket_note(ticket_url));
     }
-    if let Some(grpc) = shown(addresses.grpc) {
-        print_note(&format!("gRPC: {grpc} (health and reflection included)"));
+    if let Some(grpc) = addresses.host.grpc {
+        notes.push(format!("gRPC: {grpc} (health and reflection included)"));
     }
+    notes
 }
 
 fn ticket_note(url: &str) -> String {

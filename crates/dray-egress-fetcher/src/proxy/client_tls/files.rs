@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use dray_service::certificate_expiry_seconds;
 use dray_types::reload::{ReloadState, ReloadStep};
 use dray_types::{ErrorChain, Sha256Digest};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -137,6 +138,16 @@ impl TlsFiles {
         Ok(config)
     }
 
+    /// Shows when the certificate expires, unless its time cannot be read.
+    fn show_expiry(&self, metrics: &ProxyMetrics) {
+        let mut chain = CertificateDer::pem_slice_iter(&self.certificate);
+        if let Some(Ok(certificate)) = chain.next()
+            && let Some(at_seconds) = certificate_expiry_seconds(&certificate)
+        {
+            metrics.certificate_expires(at_seconds);
+        }
+    }
+
     /// The lists; none where no file is named.
     fn revocation_lists(
         &self,
@@ -257,6 +268,7 @@ impl ClientTlsWatcher {
         let files = TlsFiles::read(&settings).await?;
         let config = files.build(&settings)?;
         metrics.tls_stale(false);
+        files.show_expiry(&metrics);
         Ok(Self {
             tls: ClientTls::new(config, settings.clients.clone()),
             settings,
@@ -316,10 +328,11 @@ impl ClientTlsWatcher {
     }
 
     fn apply(&mut self, read: Result<TlsFiles, ClientTlsError>) {
-        match read.and_then(|files| Ok((files.build(&self.settings)?, files.digest()))) {
-            Ok((config, digest)) => {
+        match read.and_then(|files| Ok((files.build(&self.settings)?, files))) {
+            Ok((config, files)) => {
                 self.tls.replace(config);
-                self.state.applied(digest);
+                self.state.applied(files.digest());
+                files.show_expiry(&self.metrics);
                 self.metrics.tls_stale(false);
                 tracing::info!("new files for TLS with clients of the proxy are in force");
             }

@@ -165,3 +165,13 @@ async fn a_new_certificate_of_the_proxy_counts_once_its_key_is_there() {
     certified.anchor = second.der().clone();
     assert!(certified.connect(Some(three)).await.is_ok());
 }
+
+#[tokio::test]
+async fn the_end_of_the_certificate_of_the_proxy_is_a_metric() {
+    let certified = CertifiedProxy::start(&[]).await;
+    let expiry = certified
+        .proxy
+        .metric("certificate_expiry_timestamp_seconds", &[]);
+    // 2100-01-01, as the fixture has it.
+    assert_eq!(expiry, 4_102_444_800);
+}

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dray_bus::error::{CallError, ProbeError, TransportError};
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Bus, Meta, StreamUsage, Topology, TopologyInspection};
 use dray_proto::{Call, v1};
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
@@ -149,19 +149,10 @@ fn judge_probe(error: &ProbeError) -> Finding {
 }
 
 async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
-    let verified = tokio::time::timeout(limit, bus.verify_topology(&Topology::default())).await;
-    let advice = "Run `dray topology apply` with an identity that may manage streams, with the `--replicas` and \
-                  `--store-size` of this deployment.";
-    match verified {
-        Ok(Ok(mismatches)) if mismatches.is_empty() => Finding::good(
-            "streams",
-            "all streams and consumers have the required configuration",
-        ),
-        Ok(Ok(mismatches)) => {
-            let shown: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
-            // Sizes and copies differ by intent in many deployments.
-            Finding::warning("streams", shown.join("; "), advice)
-        }
+    let inspected = tokio::time::timeout(limit, bus.inspect_topology(&Topology::default())).await;
+    let advice = "Run `dray topology apply` with an identity that may manage streams. It keeps copies and sizes.";
+    match inspected {
+        Ok(Ok(inspection)) => judge_streams(&inspection, advice),
         Ok(Err(error)) if is_denied(&error) => {
             Finding::skipped("streams", "this identity may not read them; `operator` may")
         }
@@ -175,6 +166,47 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
             advice,
         ),
     }
+}
+
+/// Part of its limit from which a stream is a warning.
+const NEARLY_FULL_RATIO: f64 = 0.8;
+/// Part of its limit from which a stream is a problem: it refuses messages of some size, or will soon.
+const FULL_RATIO: f64 = 0.95;
+
+fn judge_streams(inspection: &TopologyInspection, advice: &str) -> Finding {
+    let fullest = inspection
+        .usage
+        .iter()
+        .max_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    if let Some(usage) = fullest.filter(|usage| usage.ratio() >= NEARLY_FULL_RATIO) {
+        let StreamUsage {
+            stream,
+            bytes,
+            max_bytes,
+        } = usage;
+        let text = format!(
+            "{stream} has {bytes} bytes of {max_bytes}, and refuses messages when it is full"
+        );
+        let advice =
+            "Give the streams more space: `dray topology apply --store-size SIZE` (docs/scale.md).";
+        return if usage.ratio() >= FULL_RATIO {
+            Finding::problem("streams", text, advice)
+        } else {
+            Finding::warning("streams", text, advice)
+        };
+    }
+    if inspection.mismatches.is_empty() {
+        return Finding::good(
+            "streams",
+            "all streams and consumers have the required configuration",
+        );
+    }
+    let shown: Vec<String> = inspection
+        .mismatches
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    Finding::warning("streams", shown.join("; "), advice)
 }
 
 /// Whether the error has a missing permission as a cause, at any depth.
@@ -277,4 +309,32 @@ pub(super) async fn check_store(
         ),
     };
     Ok(vec![store, clock])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::FindingLevel;
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_nearly_full_is_reported() {
+        for (bytes, level) in [
+            (0, FindingLevel::Good),
+            (79, FindingLevel::Good),
+            (80, FindingLevel::Warning),
+            (95, FindingLevel::Problem),
+        ] {
+            let usage = |stream: &str, bytes| StreamUsage {
+                stream: stream.to_owned(),
+                bytes,
+                max_bytes: 100,
+            };
+            let inspection = TopologyInspection {
+                mismatches: Vec::new(),
+                usage: vec![usage("DRAY_WORK", 1), usage("KV_dray_ledger", bytes)],
+            };
+            let finding = judge_streams(&inspection, "");
+            assert_eq!(finding.level, level, "{bytes}: {finding:?}");
+        }
+    }
 }
