@@ -36,6 +36,7 @@ fn unit_tests_of_the_python_client_pass() {
         "tests/test_hostile.py",
         "tests/test_outage.py",
         "tests/test_values.py",
+        "tests/test_transfers.py",
     ];
     support::stdout(
         client_python()

@@ -730,6 +730,7 @@ class Cancellation(unittest.TestCase):
     def test_leaving_a_silent_download_ends_its_connection_immediately(self):
         async def scenario(dray):
             chunks = dray.open(v1.Claim(artifact=ARTIFACT))
+            self.assertEqual(await anext(chunks), b"0123")
             reading = asyncio.ensure_future(anext(chunks))
             await self.find_silent_read()
             reading.cancel()
