@@ -1,14 +1,19 @@
 """Bodies over slow lines, stores that refuse early, and the local files of downloads."""
 
+import dataclasses
+import errno
 import http.client
 import io
+import os
 import socket
+import tempfile
 import threading
 import time
 import unittest
 import unittest.mock
+from pathlib import Path
 
-from drayage import DeadlineError, RetryPolicy, UnavailableError
+from drayage import DeadlineError, Dray, RetryPolicy, UnavailableError, v1
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
 from drayage._http import Transfers
@@ -173,6 +178,51 @@ class EarlyResponses(unittest.TestCase):
                     self.upload(store)
             self.assertEqual(caught.exception.fault.detail, "transfer_failed")
             self.assertEqual(store.requests, FAST_OPTIONS.retry.max_attempts)
+
+
+class Targets(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def download(self, target):
+        with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            dray.download(v1.Content(inline=b"new"), target)
+
+    def test_links_stay_and_their_files_are_replaced(self):
+        real, other = self.directory / "real", self.directory / "other"
+        other.mkdir()
+        for text in ("real", "chain", "missing", "other/missing"):
+            self.directory.joinpath("real").write_bytes(b"old")
+            link = self.directory / f"link-{text.replace('/', '-')}"
+            link.symlink_to(text)
+            if text == "chain":
+                (self.directory / "chain").symlink_to(real)
+            self.download(link)
+            self.assertEqual((link.is_symlink(), os.readlink(link), link.read_bytes()), (True, text, b"new"))
+        self.assertEqual((self.directory / "other" / "missing").read_bytes(), b"new")
+        self.assertEqual([path.name for path in self.directory.iterdir() if path.name.startswith(".drayage")], [])
+
+    def test_links_in_a_circle_are_an_error_and_stay(self):
+        for name, target in (("a", "b"), ("b", "a")):
+            (self.directory / name).symlink_to(target)
+        with self.assertRaises(OSError) as caught:
+            self.download(self.directory / "a")
+        self.assertEqual(caught.exception.errno, errno.ELOOP)
+        self.assertTrue((self.directory / "a").is_symlink())
+
+    def test_a_target_that_is_not_a_regular_file_is_refused_before_anything_is_fetched(self):
+        pipe, link = self.directory / "pipe", self.directory / "link"
+        os.mkfifo(pipe)
+        link.symlink_to(pipe)
+        unreachable = DownloadEffect("http://127.0.0.1:1/", ARTIFACT, None)
+        for target, kind in ((pipe, FileExistsError), (link, FileExistsError), (self.directory, IsADirectoryError)):
+            effect = dataclasses.replace(unreachable, target=target)
+            with self.assertRaises(kind) as caught:
+                Transfers(None).download(Transfer(time.monotonic() + 60), effect, ONE_ATTEMPT)
+            self.assertEqual(caught.exception.filename, str(target))
+        self.assertTrue(pipe.is_fifo() and link.is_symlink())
 
 
 if __name__ == "__main__":
