@@ -7,7 +7,8 @@ from concurrent import futures
 from multiprocessing import get_context
 
 import drayage
-from drayage import DrayageError, Fault, FaultCode, InvalidParameterError
+from drayage import Dray, DrayageError, Fault, FaultCode, InvalidParameterError, v1
+from tests.test_unit import FakeEndpoint
 
 FAULT = Fault(FaultCode.DENIED, "No.", "ssrf_blocked", "Use another.", True, 1.5, "t")
 
@@ -40,6 +41,23 @@ class Errors(unittest.TestCase):
             with self.assertRaises(InvalidParameterError) as caught:
                 executor.submit(fail).result()
         self.assertEqual((caught.exception.fault, caught.exception.tool_message), (FAULT, "wrong"))
+
+
+class Times(unittest.TestCase):
+    def test_a_positive_time_is_never_sent_as_none(self):
+        def reply(number, request, context):
+            return v1.IssuedTicket() if isinstance(request, v1.IssueTicketRequest) else v1.ExecSandboxReply()
+
+        with FakeEndpoint(reply) as fake, Dray(fake.target, tenant="a", plaintext=True) as dray:
+            box = dray.sandbox("docker:web")
+            for timeout, timeout_ms in ((0, 0), (0.0001, 1), (0.3, 300), (0.07, 70), (1, 1000)):
+                box.exec(["true"], timeout=timeout)
+                self.assertEqual(fake.seen[-1][2].timeout_ms, timeout_ms)
+            for lifetime, lifetime_s in ((0, 0), (0.001, 1), (59.9, 60), (60, 60)):
+                dray.upload_ticket("s", lifetime=lifetime)
+                self.assertEqual(fake.seen[-1][2].lifetime_s, lifetime_s)
+                dray.download_ticket("s", "f", lifetime=lifetime)
+                self.assertEqual(fake.seen[-1][2].lifetime_s, lifetime_s)
 
 
 if __name__ == "__main__":

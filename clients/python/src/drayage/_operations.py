@@ -42,7 +42,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import check_seconds, check_tool_names
+from drayage.options import check_tool_names, message_milliseconds, message_seconds
 
 POLL_SECONDS = 0.25
 """Time between two requests for an outcome."""
@@ -423,7 +423,7 @@ def exec_request(
         environment=[
             v1.EnvironmentVariable(name=name, value=path_bytes(value)) for name, value in settings.environment.items()
         ],
-        timeout_ms=round(check_seconds("timeout", settings.timeout) * 1000),
+        timeout_ms=message_milliseconds("timeout", settings.timeout),
         max_output_bytes=settings.max_output_bytes,
     )
     if isinstance(settings.stdin, bytes) and len(settings.stdin) <= MAX_INLINE_BYTES:
@@ -568,7 +568,7 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
         sha256=bytes.fromhex(settings.sha256),
         name=settings.name,
         destination=destination,
-        lifetime_s=int(check_seconds("lifetime", settings.lifetime)),
+        lifetime_s=message_seconds("lifetime", settings.lifetime),
     )
     return IssuedTicket((yield from call(methods.TICKETS_ISSUE, request)))
 
@@ -576,7 +576,10 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
 def download_ticket(session: str, source: str | Stored, name: str, lifetime: float) -> Operation[IssuedTicket]:
     """Issues a URL for the download of one file: a path in the session's sandbox, or a stored file."""
     request = v1.IssueTicketRequest(
-        session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(check_seconds("lifetime", lifetime))
+        session=session,
+        direction=v1.TICKET_DIRECTION_DOWNLOAD,
+        name=name,
+        lifetime_s=message_seconds("lifetime", lifetime),
     )
     if isinstance(source, str):
         request.sandbox_path = source

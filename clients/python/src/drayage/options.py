@@ -131,6 +131,17 @@ def check_seconds(name: str, seconds: float) -> float:
     return seconds
 
 
+def message_milliseconds(name: str, seconds: float) -> int:
+    """Seconds as milliseconds of a message. A positive time is at least 1 ms, because 0 means the limit of the operator."""
+    milliseconds = round(check_seconds(name, seconds) * 1000)
+    return max(milliseconds, 1) if seconds > 0 else 0
+
+
+def message_seconds(name: str, seconds: float) -> int:
+    """Seconds as whole seconds of a message, rounded up, because 0 means the default of the operator."""
+    return math.ceil(check_seconds(name, seconds))
+
+
 def check_tool_names(tool: str, tool_call_id: str | None) -> None:
     """Raises `ValueError` for a name of a tool or an id of a call that the services refuse. `None` is an id that the client
     makes."""
