@@ -48,7 +48,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import CallOptions, PemSource, Tls
+from drayage.options import CallOptions, PemSource, Tls, check_id
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -133,6 +133,7 @@ class AsyncDray:
 
     def tool_call(self, operation_id: str) -> AsyncPublishedToolCall:
         """A tool call that was published before, for three days after its end."""
+        check_id("operation_id", operation_id)
         return AsyncPublishedToolCall(self, operation_id, True)
 
     async def fetch(
@@ -219,6 +220,7 @@ class AsyncDray:
 
     def delivery(self, delivery_id: str) -> AsyncDelivery:
         """A delivery that was sent before."""
+        check_id("delivery_id", delivery_id)
         return AsyncDelivery(self, delivery_id, True)
 
     async def receipts(self, *, session: str = "", open_only: bool = False, limit: int = 0) -> list[DeliveryReport]:

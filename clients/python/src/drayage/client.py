@@ -47,7 +47,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import CallOptions, PemSource, Tls
+from drayage.options import CallOptions, PemSource, Tls, check_id
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -132,6 +132,7 @@ class Dray:
 
     def tool_call(self, operation_id: str) -> PublishedToolCall:
         """A tool call that was published before, for three days after its end."""
+        check_id("operation_id", operation_id)
         return PublishedToolCall(self, operation_id, True)
 
     def fetch(
@@ -218,6 +219,7 @@ class Dray:
 
     def delivery(self, delivery_id: str) -> Delivery:
         """A delivery that was sent before."""
+        check_id("delivery_id", delivery_id)
         return Delivery(self, delivery_id, True)
 
     def receipts(self, *, session: str = "", open_only: bool = False, limit: int = 0) -> list[DeliveryReport]:
