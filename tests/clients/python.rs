@@ -35,6 +35,7 @@ fn unit_tests_of_the_python_client_pass() {
         "tests/test_unit.py",
         "tests/test_hostile.py",
         "tests/test_outage.py",
+        "tests/test_contents.py",
         "tests/test_values.py",
         "tests/test_transfers.py",
     ];

@@ -71,6 +71,7 @@ fn check_version(version: &str, interpreter: &PathBuf, scenario: &Value) {
     support::stdout(python().args(["-W", "error", "-m", "unittest"]).args([
         "tests/test_unit.py",
         "tests/test_hostile.py",
+        "tests/test_contents.py",
         "tests/test_values.py",
         "tests/test_transfers.py",
     ]));

@@ -6,7 +6,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
 
@@ -203,8 +203,15 @@ class ReadSettings:
     member: str = ""
 
 
-def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Document]:
+def read(source: str | Stored, settings: ReadSettings) -> Operation[Document]:
     """Reads a document as Markdown."""
+    if isinstance(source, FetchedFile) and not settings.name:
+        # The name chooses among kinds of text; a document inside the request has no other one.
+        settings = replace(settings, name=source.name)
+    return (yield from _read_document(document_source(source), settings))
+
+
+def _read_document(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Document]:
     request = v1.ReadAttachmentRequest(
         source=source,
         name=settings.name,
@@ -223,60 +230,74 @@ def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Documen
 def document_source(source: str | Stored) -> v1.DocumentSource:
     """The source of a document: a URL, a DIAL file (`files/…`) or a workspace path as text, or a stored file."""
     if not isinstance(source, str):
-        return v1.DocumentSource(claim=claim_of(source))
+        content = content_in(source)
+        if content.HasField("claim"):
+            return v1.DocumentSource(claim=content.claim)
+        return v1.DocumentSource(inline=content.inline)
     if "://" in source or source.startswith("files/"):
         return v1.DocumentSource(url=source)
     return v1.DocumentSource(path=source)
 
 
-def claim_of(stored: object) -> v1.Claim:
-    """The claim of a stored file. Raises `TypeError` for anything else."""
-    if isinstance(stored, v1.Claim):
+def content_in(stored: object) -> v1.Content:
+    """The content of a stored file: a claim, or its bytes when they came inside a message. Raises `TypeError` for anything
+    else."""
+    if isinstance(stored, v1.Content):
         return stored
-    if isinstance(stored, SandboxFile):
-        return stored.claim
-    if not isinstance(stored, FetchedFile | ResolvedArguments):
-        raise TypeError(
-            f"{type(stored).__name__} is neither a local source nor a stored file: "
-            "give a path, bytes, a stream, or a result of the client"
-        )
-    content = stored.content if isinstance(stored, FetchedFile) else stored.message.arguments
-    if not content.HasField("claim"):
-        raise ValueError("the content is in the message, not in the store; use `read_bytes`")
-    return content.claim
+    if isinstance(stored, FetchedFile):
+        return stored.content
+    if isinstance(stored, ResolvedArguments):
+        return stored.message.arguments
+    if isinstance(stored, v1.Claim | SandboxFile):
+        return v1.Content(claim=stored if isinstance(stored, v1.Claim) else stored.claim)
+    raise TypeError(
+        f"{type(stored).__name__} is neither a local source nor a stored file: "
+        "give a path, bytes, a stream, or a result of the client"
+    )
+
+
+def claim_for(stored: object) -> Operation[v1.Claim]:
+    """The claim of a stored file. Content that came inside a message is put into the store."""
+    content = content_in(stored)
+    if content.HasField("claim"):
+        return content.claim
+    name, media_type = "", ""
+    if isinstance(stored, FetchedFile):
+        # The server declared the type, so it may contain anything; the type becomes a header of the upload.
+        is_header = stored.media_type.isascii() and stored.media_type.isprintable()
+        name, media_type = stored.name, stored.media_type if is_header else ""
+    elif isinstance(stored, ResolvedArguments):
+        name, media_type = "arguments.json", "application/json"
+    return (yield from store(content.inline, name, media_type, ""))
 
 
 def read_bytes(stored: Stored | v1.Content) -> Operation[bytes]:
     """The bytes of a file, from the message or from the store."""
-    if isinstance(stored, FetchedFile):
-        stored = stored.content
-    if isinstance(stored, v1.Content) and not stored.HasField("claim"):
-        return stored.inline
-    claim = stored.claim if isinstance(stored, v1.Content) else claim_of(stored)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    return (yield from download_bytes(url.url, claim.artifact))
+    content = content_in(stored)
+    if not content.HasField("claim"):
+        return content.inline
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    return (yield from download_bytes(url.url, content.claim.artifact))
 
 
 def open_stored(stored: Stored | v1.Content) -> Operation[bytes | tuple[str, v1.Artifact]]:
     """The bytes of a file that is in the message, otherwise its URL and what it must contain."""
-    content = stored.content if isinstance(stored, FetchedFile) else stored
-    if isinstance(content, v1.Content) and not content.HasField("claim"):
+    content = content_in(stored)
+    if not content.HasField("claim"):
         return content.inline
-    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    return url.url, claim.artifact
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    return url.url, content.claim.artifact
 
 
 def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
     """Writes a file to a local path, which appears only when every byte was compared."""
-    content = stored.content if isinstance(stored, FetchedFile) else stored
-    if isinstance(content, v1.Content) and not content.HasField("claim"):
+    content = content_in(stored)
+    if not content.HasField("claim"):
         with partial_file(target) as file:
             file.write(content.inline)
         return target
-    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    yield from download_file(url.url, claim.artifact, target)
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    yield from download_file(url.url, content.claim.artifact, target)
     return target
 
 
@@ -343,7 +364,7 @@ def sandbox_get(target: SandboxTarget, path: str | bytes, max_bytes: int, to: Pa
 def sandbox_read(target: SandboxTarget, path: str | bytes, settings: ReadSettings) -> Operation[Document]:
     """Reads a document of a sandbox as Markdown."""
     source = v1.DocumentSource(sandbox=v1.SandboxPath(sandbox=target.ref(), path=path_bytes(path)))
-    return (yield from read(source, settings))
+    return (yield from _read_document(source, settings))
 
 
 @dataclass(frozen=True)
@@ -366,7 +387,7 @@ def sandbox_put(
             raise ValueError("`name` must be given with bytes and with streams that have none")
         claim = yield from store(source, settings.name, "", "")
     else:
-        claim = claim_of(source)
+        claim = yield from claim_for(source)
     request = v1.PutSandboxFileRequest(
         sandbox=target.ref(),
         claim=claim,
@@ -430,8 +451,10 @@ def exec_request(
         request.input = settings.stdin
     elif is_local_source(settings.stdin):
         request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))
+    elif (content := content_in(settings.stdin)).HasField("claim"):
+        request.input_claim.CopyFrom(content.claim)
     else:
-        request.input_claim.CopyFrom(claim_of(settings.stdin))
+        request.input = content.inline
     return request
 
 
@@ -489,7 +512,7 @@ def send(
         if is_local_source(file):
             claims.append((yield from store(file, "", "", "")))
         else:
-            claims.append(claim_of(file))
+            claims.append((yield from claim_for(file)))
     request = v1.SendFileRequested(
         session=session,
         paths=[path_bytes(path) for path in paths],
@@ -584,7 +607,7 @@ def download_ticket(session: str, source: str | Stored, name: str, lifetime: flo
     if isinstance(source, str):
         request.sandbox_path = source
     else:
-        artifact = claim_of(source).artifact
+        artifact = (yield from claim_for(source)).artifact
         request.sha256 = artifact.sha256
         request.media_type = artifact.media_type
         request.name = name or artifact.name

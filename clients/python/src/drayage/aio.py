@@ -156,7 +156,7 @@ class AsyncDray:
     ) -> Document:
         """Reads a document as Markdown: a URL, a DIAL file, a path of the service's workspace, or a stored file."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return await self._run(operations.read(operations.document_source(source), settings))
+        return await self._run(operations.read(source, settings))
 
     async def store(self, source: AsyncLocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""

@@ -155,7 +155,7 @@ class Dray:
     ) -> Document:
         """Reads a document as Markdown: a URL, a DIAL file, a path of the service's workspace, or a stored file."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return self._run(operations.read(operations.document_source(source), settings))
+        return self._run(operations.read(source, settings))
 
     def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""

@@ -122,11 +122,7 @@ class Toolkit:
 
     async def _fetch(self, url: str, directory: str = "") -> str:
         fetched = await self._dray.fetch(url)
-        name = fetched.name or "download"
-        if fetched.content.HasField("claim"):
-            return _placed_text(await self._sandbox().put(fetched, name=name, directory=directory))
-        content = await self._dray.read_bytes(fetched)
-        return _placed_text(await self._sandbox().put(content, name=name, directory=directory))
+        return _placed_text(await self._sandbox().put(fetched, name=fetched.name or "download", directory=directory))
 
     async def _send_file(self, call_id: str, paths: list[str], message: str = "") -> str:
         # A request with an unknown outcome may have been accepted: the next request for the same files continues it.
