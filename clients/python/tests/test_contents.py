@@ -101,5 +101,26 @@ class InlineContent(unittest.TestCase):
             self.assertEqual((request.name, request.media_type), ("file", ""))
 
 
+class Names(unittest.TestCase):
+    NAME = b"caf\xe9.txt"
+
+    def test_a_file_whose_name_is_not_utf8_is_stored_and_placed(self):
+        with tempfile.TemporaryDirectory() as directory, Services(uploads=5) as services:
+            path = Path(directory) / os.fsdecode(self.NAME)
+            path.write_bytes(BYTES)
+            dray = services.client
+            dray.store(path)
+            dray.send("s", files=[str(path)])
+            box = dray.sandbox("docker:web")
+            box.put(path)
+            with path.open("rb") as file:
+                box.put(file)
+            box.put(BYTES, name=os.fsdecode(self.NAME))
+        names = {request.name for request in services.requests["PrepareUploadRequest"]}
+        self.assertEqual(names, {"caf\ufffd.txt"})
+        placed = [request.name for request in services.requests["PutSandboxFileRequest"]]
+        self.assertEqual(placed, [b"", b"", self.NAME])
+
+
 if __name__ == "__main__":
     unittest.main()

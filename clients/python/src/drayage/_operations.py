@@ -325,6 +325,11 @@ def _stream_name(source: object) -> str:
     return Path(path).name if isinstance(path, str) else "file"
 
 
+def _name_text(name: str) -> str:
+    """A file name as text for a message. Bytes of the name that are not UTF-8 become replacement characters."""
+    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in name)
+
+
 def _store_file(path: Path, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
     size, digest = yield from hash_file(path)
     return (yield from _store_content(path, size, digest, name, media_type, session))
@@ -334,7 +339,7 @@ def _store_content(
     source: bytes | Path, size: int, digest: bytes, name: str, media_type: str, session: str
 ) -> Operation[v1.Claim]:
     request = v1.PrepareUploadRequest(
-        session=session, name=name or "file", size=size, sha256=digest, media_type=media_type
+        session=session, name=_name_text(name) or "file", size=size, sha256=digest, media_type=media_type
     )
     prepared = yield from call_auxiliary(methods.DELIVERIES_PREPARE_UPLOAD, request)
     headers = {header.name: header.value for header in prepared.headers}
@@ -392,7 +397,7 @@ def sandbox_put(
         sandbox=target.ref(),
         claim=claim,
         directory=path_bytes(settings.directory),
-        name=settings.name.encode(),
+        name=path_bytes(settings.name),
         collision=settings.collision,
         mode=settings.mode,
     )
