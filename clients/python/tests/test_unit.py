@@ -404,6 +404,16 @@ class Options(unittest.TestCase):
                     lambda: dray.send("s", paths=["a", 1]),
                     "`paths` of `Dray.send` must be a list of str or bytes, not a list that contains int",
                 ),
+                (
+                    lambda: box.exec(["a"], environment={"N": 5}),
+                    "`environment` of `Sandbox.exec` must be a mapping from str to str or bytes or None, "
+                    "not a mapping that contains int",
+                ),
+                (
+                    lambda: list(box.exec_stream(["a"], environment={b"N": "5"})),
+                    "`environment` of `Sandbox.exec_stream` must be a mapping from str to str or bytes or None, "
+                    "not a mapping that contains bytes",
+                ),
                 (lambda: dray.receipts(limit="5"), "`limit` of `Dray.receipts` must be int, not str"),
                 (lambda: delivery.outcome(timeout="5"), "`timeout` of `Delivery.outcome` must be float or None, not str"),
                 (lambda: dray.with_options(timeout="5"), "`timeout` must be a number of seconds, not str"),
@@ -416,8 +426,13 @@ class Options(unittest.TestCase):
 
     def test_a_value_that_no_message_can_hold_is_named(self):
         with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            box = dray.sandbox("docker:web")
             for call, message in [
                 (lambda: dray.receipts(limit=-1), "`limit` of `Dray.receipts` must not be negative"),
+                (lambda: box.ls(limit=2**32), "`limit` of `Sandbox.ls` must be at most 4294967295"),
+                (lambda: box.ls(depth=2**40), "`depth` of `Sandbox.ls` must be at most 4294967295"),
+                (lambda: box.put(b"", name="a", mode=2**32), "`mode` of `Sandbox.put` must be at most 4294967295"),
+                (lambda: box.get("a", max_bytes=2**64), "`max_bytes` of `Sandbox.get` must be at most 18446744073709551615"),
                 (lambda: dray.fetch("http://a/", size_limit_bytes=-1), "`size_limit_bytes` of `Dray.fetch` must not be"),
                 (lambda: dray.upload_ticket("s", size=-1), "`size` of `Dray.upload_ticket` must not be negative"),
                 (lambda: dray.resolve({"a": b"x"}), "`arguments` cannot be written as JSON: .*bytes"),
