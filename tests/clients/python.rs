@@ -37,6 +37,7 @@ fn unit_tests_of_the_python_client_pass() {
         "tests/test_outage.py",
         "tests/test_contents.py",
         "tests/test_values.py",
+        "tests/test_toolkit.py",
         "tests/test_transfers.py",
     ];
     support::stdout(
