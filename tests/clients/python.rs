@@ -181,6 +181,7 @@ fn every_example_of_the_readme_runs() {
         "True [('report.txt', 'copied')]",
         "[('upload', 'complete')]\nrevoked",
         "denied ",
+        "ready\n",
     ] {
         assert!(printed.contains(line), "{line} in {printed}");
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import AsyncCommandInput, AsyncLocalSource, SandboxTarget, Stored
 from drayage._stream_copy import AsyncStreamCopy
+from drayage._streams import AsyncStream
 from drayage._transfer import AsyncTransfer
 from drayage._transport import Attempts, Connection, incomplete_reply
 from drayage.faults import deadline_error
@@ -166,7 +167,7 @@ class AsyncDray:
         """The bytes of a stored file, compared with its digest."""
         return await self._run(operations.read_bytes(stored))
 
-    async def open(self, stored: Stored | v1.Content) -> AsyncIterator[bytes]:
+    async def open(self, stored: Stored | v1.Content) -> AsyncStream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
@@ -273,7 +274,7 @@ class AsyncDray:
         method: StreamMethod[RequestT, ReplyT],
         preparation: Operation[RequestT],
         convert: Callable[[ReplyT], ItemT],
-    ) -> AsyncIterator[ItemT]:
+    ) -> AsyncStream[ItemT]:
         deadline = time.monotonic() + self.options.timeout
         operation_id = self.options.operation()
         request = await self._drive(preparation, OperationIds(operation_id), deadline)
@@ -474,7 +475,7 @@ class AsyncSandbox:
         stdin: AsyncCommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
-    ) -> AsyncIterator[CommandChunk | CommandEnd]:
+    ) -> AsyncStream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
         settings = operations.ExecSettings(

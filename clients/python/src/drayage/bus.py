@@ -18,7 +18,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -599,7 +599,7 @@ class Publisher:
         """As `AsyncPublisher.ask_outcome`."""
         return self._wait(self._publisher.ask_outcome(operation_id))
 
-    def missed_outcomes(self, *, wait: float = 2.0) -> Iterator[ToolCallOutcome]:
+    def missed_outcomes(self, *, wait: float = 2.0) -> Generator[ToolCallOutcome, None, None]:
         """As `AsyncPublisher.missed_outcomes`."""
         outcomes = self._publisher.missed_outcomes(wait=wait)
 

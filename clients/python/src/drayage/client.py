@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
 from drayage._stream_copy import StreamCopy
+from drayage._streams import Stream
 from drayage._transfer import Transfer
 from drayage._transport import Attempts, Connection, incomplete_reply
 from drayage.faults import deadline_error
@@ -165,7 +166,7 @@ class Dray:
         """The bytes of a stored file, compared with its digest."""
         return self._run(operations.read_bytes(stored))
 
-    def open(self, stored: Stored | v1.Content) -> Iterator[bytes]:
+    def open(self, stored: Stored | v1.Content) -> Stream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
@@ -272,7 +273,7 @@ class Dray:
         method: StreamMethod[RequestT, ReplyT],
         preparation: Operation[RequestT],
         convert: Callable[[ReplyT], ItemT],
-    ) -> Iterator[ItemT]:
+    ) -> Stream[ItemT]:
         deadline = time.monotonic() + self.options.timeout
         operation_id = self.options.operation()
         request = self._drive(preparation, OperationIds(operation_id), deadline)
@@ -473,7 +474,7 @@ class Sandbox:
         stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
-    ) -> Iterator[CommandChunk | CommandEnd]:
+    ) -> Stream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
         settings = operations.ExecSettings(
