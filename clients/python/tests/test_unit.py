@@ -333,6 +333,29 @@ class Calls(unittest.TestCase):
             with self.assertRaises(NotFoundError):
                 self.remove_with_both(*faults)
 
+    def test_an_accepted_delivery_is_waited_for_until_a_worker_takes_it(self):
+        missing = v1.Fault(code=v1.FAULT_CODE_NOT_FOUND, message="There is no such delivery.", detail="not_found")
+
+        def answer(number, request, context):
+            if isinstance(request, v1.SendFileRequested):
+                return v1.DeliveryAccepted(delivery_id="d")
+            if len([seen for seen in fake.seen if isinstance(seen[2], v1.DeliveryOutcomeRequest)]) % 2:
+                refuse(context, grpc.StatusCode.NOT_FOUND, missing)
+            return v1.DeliveryReport(delivery_id="d", finished=True, success=True)
+
+        async def send(target):
+            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                delivery = await dray.send("s", paths=["f"])
+                return await delivery.outcome()
+
+        with FakeEndpoint(answer) as fake:
+            with Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                self.assertTrue(dray.send("s", paths=["f"]).outcome().success)
+                self.assertTrue(asyncio.run(send(fake.target)).success)
+                # A delivery that was not sent by this client may not exist.
+                with self.assertRaises(NotFoundError):
+                    dray.delivery("d").outcome()
+
     def test_the_asyncio_client_repeats_and_reports_in_the_same_way(self):
         def answer(number, request, context):
             if number == 1:

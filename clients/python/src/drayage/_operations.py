@@ -25,7 +25,7 @@ from drayage._effects import (
 )
 from drayage._limits import MAX_INLINE_BYTES
 from drayage._partial_file import partial_file
-from drayage.faults import InvalidParameterError
+from drayage.faults import InvalidParameterError, NotFoundError
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -531,13 +531,17 @@ def send(
     return (yield from call(methods.DELIVERIES_SEND_FILE, request))
 
 
-def delivery_outcome(delivery_id: str) -> Operation[DeliveryReport]:
-    """Waits for the end of a delivery."""
+def delivery_outcome(delivery_id: str, is_accepted: bool) -> Operation[DeliveryReport]:
+    """Waits for the end of a delivery. The service does not know one that it has accepted until a worker takes it."""
     request = v1.DeliveryOutcomeRequest(delivery_id=delivery_id, wait_ms=MAX_WAIT_MS)
     while True:
-        report = yield from call(methods.DELIVERIES_OUTCOME, request)
-        if report.finished:
-            return DeliveryReport(report)
+        try:
+            report = yield from call(methods.DELIVERIES_OUTCOME, request)
+            if report.finished:
+                return DeliveryReport(report)
+        except NotFoundError as error:
+            if not is_accepted or error.fault.detail != "not_found":
+                raise
         yield from wait(POLL_SECONDS)
 
 

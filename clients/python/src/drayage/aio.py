@@ -32,7 +32,7 @@ from drayage._stream_copy import AsyncStreamCopy
 from drayage._streams import AsyncStream
 from drayage._transfer import AsyncTransfer
 from drayage._transport import Attempts, Connection, incomplete_reply
-from drayage.faults import deadline_error
+from drayage.faults import DrayageError, deadline_error
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -217,7 +217,7 @@ class AsyncDray:
         """Sends files to the session's chat: `paths` of its sandbox, and `files` that are local or stored."""
         settings = operations.SendSettings(message, as_voice, as_document, spoiler, turn)
         accepted = await self._run(operations.send(session, paths, files, settings))
-        return AsyncDelivery(self, accepted.delivery_id, accepted.duplicate)
+        return AsyncDelivery(self, accepted.delivery_id, accepted.duplicate, is_accepted=True)
 
     def delivery(self, delivery_id: str) -> AsyncDelivery:
         """A delivery that was sent before."""
@@ -308,19 +308,26 @@ class AsyncDray:
             await asyncio.sleep(attempts.delay_after(error))
 
     async def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
-        outcome: Any = None
         try:
+            effect = operation.send(None)
             while True:
-                effect = operation.send(outcome)
-                if isinstance(effect, CallEffect):
-                    outcome = await self._call(effect, ids.next_for(effect), deadline)
+                try:
+                    outcome = await self._perform(effect, ids, deadline)
+                except DrayageError as error:
+                    # The operation may know what the error means.
+                    effect = operation.throw(error)
                 else:
-                    outcome = await self._do(effect, deadline)
+                    effect = operation.send(outcome)
         except StopIteration as end:
             result: ResultT = end.value
             return result
         finally:
             operation.close()
+
+    async def _perform(self, effect: Effect, ids: OperationIds, deadline: float) -> Any:
+        if isinstance(effect, CallEffect):
+            return await self._call(effect, ids.next_for(effect), deadline)
+        return await self._do(effect, deadline)
 
     async def _call(self, effect: CallEffect, operation_id: str, deadline: float) -> Any:
         connection, method = self._channels.connection, effect.method
@@ -384,8 +391,9 @@ class AsyncPublishedToolCall:
 class AsyncDelivery:
     """A delivery that was sent."""
 
-    def __init__(self, dray: AsyncDray, delivery_id: str, duplicate: bool) -> None:
+    def __init__(self, dray: AsyncDray, delivery_id: str, duplicate: bool, is_accepted: bool = False) -> None:
         self._dray = dray
+        self._is_accepted = is_accepted
         self.delivery_id = delivery_id
         """Id that finds the outcome; the same as in receipts."""
         self.duplicate = duplicate
@@ -394,7 +402,7 @@ class AsyncDelivery:
     async def outcome(self, timeout: float | None = None) -> DeliveryReport:
         """Waits for the end of the delivery, a success only if the platform confirmed every file."""
         dray = _with_timeout(self._dray, timeout)
-        return await dray._run(operations.delivery_outcome(self.delivery_id))
+        return await dray._run(operations.delivery_outcome(self.delivery_id, self._is_accepted))
 
 
 @checked

@@ -31,7 +31,7 @@ from drayage._stream_copy import StreamCopy
 from drayage._streams import Stream
 from drayage._transfer import Transfer
 from drayage._transport import Attempts, Connection, incomplete_reply
-from drayage.faults import deadline_error
+from drayage.faults import DrayageError, deadline_error
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -216,7 +216,7 @@ class Dray:
         """Sends files to the session's chat: `paths` of its sandbox, and `files` that are local or stored."""
         settings = operations.SendSettings(message, as_voice, as_document, spoiler, turn)
         accepted = self._run(operations.send(session, paths, files, settings))
-        return Delivery(self, accepted.delivery_id, accepted.duplicate)
+        return Delivery(self, accepted.delivery_id, accepted.duplicate, is_accepted=True)
 
     def delivery(self, delivery_id: str) -> Delivery:
         """A delivery that was sent before."""
@@ -307,19 +307,26 @@ class Dray:
             time.sleep(attempts.delay_after(error))
 
     def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
-        outcome: Any = None
         try:
+            effect = operation.send(None)
             while True:
-                effect = operation.send(outcome)
-                if isinstance(effect, CallEffect):
-                    outcome = self._call(effect, ids.next_for(effect), deadline)
+                try:
+                    outcome = self._perform(effect, ids, deadline)
+                except DrayageError as error:
+                    # The operation may know what the error means.
+                    effect = operation.throw(error)
                 else:
-                    outcome = self._do(effect, deadline)
+                    effect = operation.send(outcome)
         except StopIteration as end:
             result: ResultT = end.value
             return result
         finally:
             operation.close()
+
+    def _perform(self, effect: Effect, ids: OperationIds, deadline: float) -> Any:
+        if isinstance(effect, CallEffect):
+            return self._call(effect, ids.next_for(effect), deadline)
+        return self._do(effect, deadline)
 
     def _call(self, effect: CallEffect, operation_id: str, deadline: float) -> Any:
         connection, method = self._channels.connection, effect.method
@@ -383,8 +390,9 @@ class PublishedToolCall:
 class Delivery:
     """A delivery that was sent."""
 
-    def __init__(self, dray: Dray, delivery_id: str, duplicate: bool) -> None:
+    def __init__(self, dray: Dray, delivery_id: str, duplicate: bool, is_accepted: bool = False) -> None:
         self._dray = dray
+        self._is_accepted = is_accepted
         self.delivery_id = delivery_id
         """Id that finds the outcome; the same as in receipts."""
         self.duplicate = duplicate
@@ -393,7 +401,7 @@ class Delivery:
     def outcome(self, timeout: float | None = None) -> DeliveryReport:
         """Waits for the end of the delivery, a success only if the platform confirmed every file."""
         dray = _with_timeout(self._dray, timeout)
-        return dray._run(operations.delivery_outcome(self.delivery_id))
+        return dray._run(operations.delivery_outcome(self.delivery_id, self._is_accepted))
 
 
 @checked
