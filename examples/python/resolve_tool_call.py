@@ -28,6 +28,7 @@ from asyncio import TimeoutError
 import nats
 import nats.errors
 from nats.errors import ConnectionClosedError, NoRespondersError
+from nats.js.errors import NoStreamResponseError
 
 from dray.v1 import common_pb2, toolcall_pb2
 
@@ -40,6 +41,8 @@ OUTCOMES = {
     "dray.v1.ToolCallRejected": toolcall_pb2.ToolCallRejected,
 }
 CONNECT_SECONDS = 5.0
+# What the services accept as the id of an operation.
+OPERATION_ID = re.compile(r"[!-~]{1,128}")
 # How long to wait for the event before asking for the outcome.
 ASK_INTERVAL_SECONDS = 5.0
 # The end of an expired operation is reported shortly after its deadline.
@@ -63,6 +66,8 @@ def parse(argv):
         parser.error("a tenant of this example is 1 to 64 of a-z, 0-9, _ and -")
     if options.arguments is None and options.operation is None and not options.missed:
         parser.error("--arguments, --operation or --missed is needed")
+    if options.operation is not None and not OPERATION_ID.fullmatch(options.operation):
+        parser.error("an operation id is 1 to 128 printable ASCII characters without blanks")
     if options.user and "NATS_PASSWORD" not in os.environ:
         parser.error("--user needs the password in the variable NATS_PASSWORD")
     if len((options.arguments or "").encode()) > MAX_INLINE_BYTES:
@@ -113,10 +118,11 @@ async def publish(js, options, operation, deadline):
             if stored.stream != WORK_STREAM:
                 raise RuntimeError(f"{stored.stream} took the call instead of {WORK_STREAM}")
             return
-        except (TimeoutError, NoRespondersError, ConnectionClosedError):
-            # It is unknown whether the message was stored: send it again under the same id.
+        except (TimeoutError, NoStreamResponseError, ConnectionClosedError) as error:
+            # It is unknown whether the message was stored, or the stream has no leader while the servers restart: send it
+            # again under the same id.
             if time.time() + 1 > deadline:
-                raise
+                raise TimeoutError from error
             await asyncio.sleep(0.5)
 
 
@@ -150,6 +156,9 @@ async def request_outcome(connection, options, operation):
 def event_of(message):
     """The operation and its outcome. None for an event that ends no operation."""
     headers = message.headers or {}
+    if "Nats-Stream" in headers:
+        # No service published it: it is the reply to a read of a stream that named the subject of events for its reply.
+        return None
     kind = OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
     return (headers.get("Dray-Operation"), kind.FromString(message.data)) if kind else None
 

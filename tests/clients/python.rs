@@ -35,6 +35,10 @@ fn unit_tests_of_the_python_client_pass() {
         "tests/test_unit.py",
         "tests/test_hostile.py",
         "tests/test_outage.py",
+        "tests/test_contents.py",
+        "tests/test_values.py",
+        "tests/test_toolkit.py",
+        "tests/test_transfers.py",
     ];
     support::stdout(
         client_python()
@@ -95,7 +99,7 @@ fn the_python_client_and_its_examples_pass_pyright() {
 }
 
 #[test]
-fn the_wheel_contains_the_contracts_and_no_native_code() {
+fn the_wheel_contains_the_contracts_and_the_licence_and_no_native_code() {
     let directory = tempfile::tempdir().unwrap();
     // The builder may write into the source directory, so it gets a copy.
     let sources = directory.path().join("sources");
@@ -127,10 +131,17 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
         "drayage/v1/contracts.binpb",
         "drayage/v1/__init__.pyi",
         "drayage/adapters/tools.json",
+        "drayage-0.1.0.dist-info/licenses/LICENSE",
     ] {
         assert!(listed.contains(file), "{file} in {listed}");
     }
     assert!(!listed.contains(".so"), "{listed}");
+    // A package contains only files of its own directory, so the text of the licence is a copy.
+    let licence = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    assert_eq!(
+        licence(client_directory().join("LICENSE")),
+        licence(support::root().join("LICENSE"))
+    );
     // The wheel must work without the source tree.
     let version = "import drayage.methods; print(drayage.v1.Fault(message='ok').message)";
     let printed = support::stdout(
@@ -177,6 +188,7 @@ fn every_example_of_the_readme_runs() {
         "True [('report.txt', 'copied')]",
         "[('upload', 'complete')]\nrevoked",
         "denied ",
+        "ready\n",
     ] {
         assert!(printed.contains(line), "{line} in {printed}");
     }

@@ -68,11 +68,14 @@ fn check_version(version: &str, interpreter: &PathBuf, scenario: &Value) {
             .current_dir(client_directory());
         command
     };
-    support::stdout(
-        python()
-            .args(["-W", "error", "-m", "unittest"])
-            .args(["tests/test_unit.py", "tests/test_hostile.py"]),
-    );
+    support::stdout(python().args(["-W", "error", "-m", "unittest"]).args([
+        "tests/test_unit.py",
+        "tests/test_hostile.py",
+        "tests/test_contents.py",
+        "tests/test_values.py",
+        "tests/test_toolkit.py",
+        "tests/test_transfers.py",
+    ]));
     let printed = support::stdout(
         python()
             .args(["-W", "error", "-c", ONE_CALL])

@@ -140,6 +140,24 @@ class OpenAiSandbox(unittest.IsolatedAsyncioTestCase):
         self.assertIn(f"{BOX}/agents-", model.results[0])
         self.assertEqual(list(BOX.glob("agents-*")), [])
 
+    async def test_a_cancelled_write_leaves_no_file(self):
+        async with connect() as dray:
+            client = DrayageSandboxClient(dray)
+            session = await client.create(options=DrayageSandboxClientOptions(sandbox=ADDRESS))
+            async with session:
+                pipe = Path(session.state.manifest.root) / "pipe"
+                os.mkfifo(pipe)
+                reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+                # More than a pipe holds, so the command waits for its reader.
+                writing = asyncio.ensure_future(session.write(Path("pipe"), io.BytesIO(bytes(1 << 20))))
+                await asyncio.to_thread(select.select, [reader], [], [])
+                writing.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await writing
+                os.close(reader)
+                self.assertEqual(list(BOX.rglob("staged-*")), [])
+            await client.delete(session)
+
     async def test_files_and_a_snapshot_survive_the_session(self):
         options = DrayageSandboxClientOptions(sandbox=ADDRESS)
         content = bytes(range(256)) * 1000

@@ -83,6 +83,12 @@ def test_a_command_may_be_longer_than_the_limit_of_arguments(box: DrayageSandbox
     assert (ran.output.strip(), ran.exit_code) == ("100000", 3)
 
 
+def test_a_long_command_that_is_ended_and_an_upload_that_fails_leave_no_file(box: DrayageSandbox) -> None:
+    assert box.execute(f": {'x' * 100_000}; sleep 60", timeout=1).exit_code == 124
+    assert box.upload_files([(str(BOX / "half-\ud800"), b"")])[0].error == "invalid_path"
+    assert list((BOX / "uploads").glob("staged-*")) == []
+
+
 def test_a_slow_command_is_ended_with_its_output(box: DrayageSandbox) -> None:
     ran = box.execute("echo begun; sleep 60", timeout=1)
     assert ran.exit_code == 124

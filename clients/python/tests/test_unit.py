@@ -333,6 +333,29 @@ class Calls(unittest.TestCase):
             with self.assertRaises(NotFoundError):
                 self.remove_with_both(*faults)
 
+    def test_an_accepted_delivery_is_waited_for_until_a_worker_takes_it(self):
+        missing = v1.Fault(code=v1.FAULT_CODE_NOT_FOUND, message="There is no such delivery.", detail="not_found")
+
+        def answer(number, request, context):
+            if isinstance(request, v1.SendFileRequested):
+                return v1.DeliveryAccepted(delivery_id="d")
+            if len([seen for seen in fake.seen if isinstance(seen[2], v1.DeliveryOutcomeRequest)]) % 2:
+                refuse(context, grpc.StatusCode.NOT_FOUND, missing)
+            return v1.DeliveryReport(delivery_id="d", finished=True, success=True)
+
+        async def send(target):
+            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                delivery = await dray.send("s", paths=["f"])
+                return await delivery.outcome()
+
+        with FakeEndpoint(answer) as fake:
+            with Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                self.assertTrue(dray.send("s", paths=["f"]).outcome().success)
+                self.assertTrue(asyncio.run(send(fake.target)).success)
+                # A delivery that was not sent by this client may not exist.
+                with self.assertRaises(NotFoundError):
+                    dray.delivery("d").outcome()
+
     def test_the_asyncio_client_repeats_and_reports_in_the_same_way(self):
         def answer(number, request, context):
             if number == 1:
@@ -404,6 +427,16 @@ class Options(unittest.TestCase):
                     lambda: dray.send("s", paths=["a", 1]),
                     "`paths` of `Dray.send` must be a list of str or bytes, not a list that contains int",
                 ),
+                (
+                    lambda: box.exec(["a"], environment={"N": 5}),
+                    "`environment` of `Sandbox.exec` must be a mapping from str to str or bytes or None, "
+                    "not a mapping that contains int",
+                ),
+                (
+                    lambda: list(box.exec_stream(["a"], environment={b"N": "5"})),
+                    "`environment` of `Sandbox.exec_stream` must be a mapping from str to str or bytes or None, "
+                    "not a mapping that contains bytes",
+                ),
                 (lambda: dray.receipts(limit="5"), "`limit` of `Dray.receipts` must be int, not str"),
                 (lambda: delivery.outcome(timeout="5"), "`timeout` of `Delivery.outcome` must be float or None, not str"),
                 (lambda: dray.with_options(timeout="5"), "`timeout` must be a number of seconds, not str"),
@@ -416,8 +449,13 @@ class Options(unittest.TestCase):
 
     def test_a_value_that_no_message_can_hold_is_named(self):
         with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            box = dray.sandbox("docker:web")
             for call, message in [
                 (lambda: dray.receipts(limit=-1), "`limit` of `Dray.receipts` must not be negative"),
+                (lambda: box.ls(limit=2**32), "`limit` of `Sandbox.ls` must be at most 4294967295"),
+                (lambda: box.ls(depth=2**40), "`depth` of `Sandbox.ls` must be at most 4294967295"),
+                (lambda: box.put(b"", name="a", mode=2**32), "`mode` of `Sandbox.put` must be at most 4294967295"),
+                (lambda: box.get("a", max_bytes=2**64), "`max_bytes` of `Sandbox.get` must be at most 18446744073709551615"),
                 (lambda: dray.fetch("http://a/", size_limit_bytes=-1), "`size_limit_bytes` of `Dray.fetch` must not be"),
                 (lambda: dray.upload_ticket("s", size=-1), "`size` of `Dray.upload_ticket` must not be negative"),
                 (lambda: dray.resolve({"a": b"x"}), "`arguments` cannot be written as JSON: .*bytes"),
@@ -730,6 +768,7 @@ class Cancellation(unittest.TestCase):
     def test_leaving_a_silent_download_ends_its_connection_immediately(self):
         async def scenario(dray):
             chunks = dray.open(v1.Claim(artifact=ARTIFACT))
+            self.assertEqual(await anext(chunks), b"0123")
             reading = asyncio.ensure_future(anext(chunks))
             await self.find_silent_read()
             reading.cancel()

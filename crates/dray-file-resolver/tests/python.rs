@@ -177,6 +177,18 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
     );
 }
 
+#[test]
+fn the_python_example_repeats_publications_and_ignores_what_no_service_published() {
+    let example = root().join("examples/python");
+    succeed(
+        Command::new(interpreter("nats"))
+            .args(["-W", "error"])
+            .arg(root().join("tests/python/publisher_example.py"))
+            .env("PYTHONPATH", example)
+            .env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
     let fixture = PublisherFixture::start().await;

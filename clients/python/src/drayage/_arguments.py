@@ -1,16 +1,17 @@
 """Checks the types of arguments against the annotations of public methods.
 
 An argument of a wrong type is reported by its name, before anything is sent. The only values that are refused here are
-negative whole numbers, since the messages cannot hold them; the services check all others.
+whole numbers that the messages cannot hold: negative and very large ones. The services check all others.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 import typing
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ParamSpec, TypeVar, Union
 
 ClassT = TypeVar("ClassT")
@@ -22,6 +23,8 @@ _ADVICE = {
     "stdin": "; give the bytes of a text (`text.encode()`), or `pathlib.Path(…)` for the content of a file",
 }
 _TEXT = (str, bytes, bytearray, memoryview)
+_UINT32_NAMES = {"depth", "limit", "mode"}
+"""Arguments whose fields have 32 bits; those of all other whole numbers have 64."""
 
 
 def checked(cls: type[ClassT]) -> type[ClassT]:
@@ -65,9 +68,13 @@ def _check(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
             owner = method.__qualname__.removesuffix(".__init__")
             advice = _ADVICE.get(name, "")
             raise TypeError(f"`{name}` of `{owner}` must be {_describe(hint)}, not {_describe_value(value, hint)}{advice}")
-        if int in (hint, *typing.get_args(hint)) and isinstance(value, int) and value < 0:
+        if int in (hint, *typing.get_args(hint)) and hasattr(value, "__index__"):
+            most = 2 ** (32 if name in _UINT32_NAMES else 64) - 1
             owner = method.__qualname__.removesuffix(".__init__")
-            raise ValueError(f"`{name}` of `{owner}` must not be negative")
+            if operator.index(value) < 0:
+                raise ValueError(f"`{name}` of `{owner}` must not be negative")
+            if operator.index(value) > most:
+                raise ValueError(f"`{name}` of `{owner}` must be at most {most}")
 
 
 @functools.cache
@@ -84,6 +91,10 @@ def _matches(value: object, hint: Any) -> bool:
     if origin is Sequence:
         is_list = isinstance(value, Sequence) and not isinstance(value, _TEXT)
         return is_list and all(_matches(item, arguments[0]) for item in typing.cast("Sequence[object]", value))
+    if origin is Mapping:
+        # JSON turns other keys than texts into texts.
+        is_json = arguments[1] is object
+        return isinstance(value, Mapping) and (is_json or all(_matches(*pair) for pair in _items(value, arguments)))
     if origin in (Iterable, AsyncIterable):
         # A text and a mapping are iterable as well, but they are not messages one after the other.
         return isinstance(value, origin) and not isinstance(value, str | Mapping)
@@ -98,6 +109,12 @@ def _matches(value: object, hint: Any) -> bool:
     return expected is Any or not isinstance(expected, type) or isinstance(value, expected)
 
 
+def _items(value: Mapping[object, object], hints: tuple[Any, ...]) -> Iterator[tuple[object, Any]]:
+    """Every key and every value of a mapping, with the type that it must have."""
+    for pair in value.items():
+        yield from zip(pair, hints)
+
+
 def _describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
@@ -105,6 +122,8 @@ def _describe(hint: Any) -> str:
         return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
     if origin is Sequence:
         return f"a list of {_describe(arguments[0])}"
+    if origin is Mapping and arguments[1] is not object:
+        return f"a mapping from {_describe(arguments[0])} to {_describe(arguments[1])}"
     if origin in (Iterable, AsyncIterable):
         return f"{origin.__name__} of {_describe(arguments[0])}"
     if hint is BinaryIO:
@@ -115,8 +134,12 @@ def _describe(hint: Any) -> str:
 
 
 def _describe_value(value: object, hint: Any) -> str:
-    if typing.get_origin(hint) is Sequence and isinstance(value, Sequence) and not isinstance(value, _TEXT):
-        item_hint = typing.get_args(hint)[0]
-        wrong = next(item for item in value if not _matches(item, item_hint))
-        return f"a list that contains {_describe_value(wrong, item_hint)}"
+    for option in (hint, *typing.get_args(hint)):
+        origin, arguments = typing.get_origin(option), typing.get_args(option)
+        if origin is Sequence and isinstance(value, Sequence) and not isinstance(value, _TEXT):
+            wrong = next(item for item in value if not _matches(item, arguments[0]))
+            return f"a list that contains {_describe_value(wrong, arguments[0])}"
+        if origin is Mapping and isinstance(value, Mapping):
+            wrong, expected = next(pair for pair in _items(value, arguments) if not _matches(*pair))
+            return f"a mapping that contains {_describe_value(wrong, expected)}"
     return "None" if value is None else type(value).__name__

@@ -5,6 +5,7 @@ So each operation is written once, and the two clients differ only in how they w
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 
 from drayage import v1
 from drayage._method import Method, ReplyT, RequestT
+from drayage.options import MAX_ID_BYTES
 
 ResultT = TypeVar("ResultT")
 
@@ -105,7 +107,10 @@ class OperationIds:
             self._is_used = True
             return self._operation_id
         self._count += 1
-        return f"{self._operation_id}-{self._count}"
+        derived = f"{self._operation_id}-{self._count}"
+        if len(derived) <= MAX_ID_BYTES:
+            return derived
+        return f"{self._count}-{hashlib.sha256(self._operation_id.encode()).hexdigest()}"
 
 
 def upload(url: str, headers: dict[str, str], source: bytes | Path, size: int) -> Operation[None]:

@@ -11,16 +11,17 @@ import http.client
 import io
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from drayage import v1
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage._partial_file import partial_file
 from drayage._transfer import Transfer, shut_down
+from drayage._transfer_socket import TransferSocket
 from drayage.faults import Fault, FaultCode, IntegrityError, UnavailableError
 from drayage.options import RetryPolicy
 
@@ -28,6 +29,8 @@ CHUNK_BYTES = 1 << 20
 """Bytes read at a time."""
 MAX_SILENCE_SECONDS = 30.0
 """Longest time without a byte before a transfer counts as broken."""
+EARLY_RESPONSE_SECONDS = 1.0
+"""Longest wait for the response of a store that stopped reading: one that refuses has sent it before."""
 
 
 _LOCAL_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
@@ -125,10 +128,33 @@ class Transfers:
         with closing(connection):
             connection.connect()
             transfer.on_cancel(partial(shut_down, connection.sock))
+            limited = TransferSocket(connection.sock, transfer, MAX_SILENCE_SECONDS)
+            sock: Any = limited
+            connection.sock = sock
             path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-            connection.request(method, path, body=body, headers=headers)
-            with closing(connection.getresponse()) as response:
+            with closing(_response_of(connection, limited, (method, path, body, headers))) as response:
                 yield response
+
+
+def _response_of(
+    connection: http.client.HTTPConnection,
+    limited: TransferSocket,
+    request: tuple[str, str, Iterator[bytes] | None, dict[str, str]],
+) -> http.client.HTTPResponse:
+    """Sends a request. A store that refuses may respond and close before it has read the body; its status decides then."""
+    try:
+        connection.request(*request)
+    except OSError:
+        if not limited.has_refused_bytes:
+            raise
+        limited.max_silence = EARLY_RESPONSE_SECONDS
+        with suppress(OSError, http.client.HTTPException):
+            response = connection.getresponse()
+            if response.status >= 300:
+                return response
+            response.close()
+        raise
+    return connection.getresponse()
 
 
 class _VerifiedBody:
@@ -150,10 +176,14 @@ class _VerifiedBody:
         self._transfer = transfer
         self._digest = hashlib.sha256()
         self._count = 0
+        self._announced: int | None = response.length
 
     def read(self, max_bytes: int) -> bytes:
-        """The next bytes. Empty at the end, if all bytes were those of the artifact."""
-        chunk = self._response.read(max_bytes)
+        """The next bytes, as soon as there are any. Empty at the end, if all bytes were those of the artifact."""
+        if self._announced is not None:
+            # Before Python 3.12 `read1` would wait for bytes behind the end of the body.
+            max_bytes = min(max_bytes, self._announced - self._count)
+        chunk = self._response.read1(max_bytes) if max_bytes else b""
         self._transfer.remaining()
         self._count += len(chunk)
         self._digest.update(chunk)
@@ -185,6 +215,8 @@ class DownloadStream:
         try:
             return self._body.read(max_bytes)
         except (TransientTransferError, OSError, ValueError, http.client.HTTPException) as error:
+            # The timeout of the socket may have been the deadline.
+            self._transfer.remaining()
             raise _broken_transfer() from error
 
     def close(self) -> None:
@@ -237,6 +269,8 @@ def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy)
                 raise
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise _untrusted_store() from error
+            # The timeout of the socket may have been the deadline.
+            transfer.remaining()
             delay = retry.delay(number, 0.0)
             if number >= retry.max_attempts or not transfer.allows(delay):
                 raise _broken_transfer() from error

@@ -6,7 +6,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
 
@@ -25,7 +25,7 @@ from drayage._effects import (
 )
 from drayage._limits import MAX_INLINE_BYTES
 from drayage._partial_file import partial_file
-from drayage.faults import InvalidParameterError
+from drayage.faults import InvalidParameterError, NotFoundError
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -42,7 +42,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import check_seconds, check_tool_names
+from drayage.options import check_tool_names, message_milliseconds, message_seconds
 
 POLL_SECONDS = 0.25
 """Time between two requests for an outcome."""
@@ -203,8 +203,15 @@ class ReadSettings:
     member: str = ""
 
 
-def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Document]:
+def read(source: str | Stored, settings: ReadSettings) -> Operation[Document]:
     """Reads a document as Markdown."""
+    if isinstance(source, FetchedFile) and not settings.name:
+        # The name chooses among kinds of text; a document inside the request has no other one.
+        settings = replace(settings, name=source.name)
+    return (yield from _read_document(document_source(source), settings))
+
+
+def _read_document(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Document]:
     request = v1.ReadAttachmentRequest(
         source=source,
         name=settings.name,
@@ -223,60 +230,74 @@ def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Documen
 def document_source(source: str | Stored) -> v1.DocumentSource:
     """The source of a document: a URL, a DIAL file (`files/…`) or a workspace path as text, or a stored file."""
     if not isinstance(source, str):
-        return v1.DocumentSource(claim=claim_of(source))
+        content = content_in(source)
+        if content.HasField("claim"):
+            return v1.DocumentSource(claim=content.claim)
+        return v1.DocumentSource(inline=content.inline)
     if "://" in source or source.startswith("files/"):
         return v1.DocumentSource(url=source)
     return v1.DocumentSource(path=source)
 
 
-def claim_of(stored: object) -> v1.Claim:
-    """The claim of a stored file. Raises `TypeError` for anything else."""
-    if isinstance(stored, v1.Claim):
+def content_in(stored: object) -> v1.Content:
+    """The content of a stored file: a claim, or its bytes when they came inside a message. Raises `TypeError` for anything
+    else."""
+    if isinstance(stored, v1.Content):
         return stored
-    if isinstance(stored, SandboxFile):
-        return stored.claim
-    if not isinstance(stored, FetchedFile | ResolvedArguments):
-        raise TypeError(
-            f"{type(stored).__name__} is neither a local source nor a stored file: "
-            "give a path, bytes, a stream, or a result of the client"
-        )
-    content = stored.content if isinstance(stored, FetchedFile) else stored.message.arguments
-    if not content.HasField("claim"):
-        raise ValueError("the content is in the message, not in the store; use `read_bytes`")
-    return content.claim
+    if isinstance(stored, FetchedFile):
+        return stored.content
+    if isinstance(stored, ResolvedArguments):
+        return stored.message.arguments
+    if isinstance(stored, v1.Claim | SandboxFile):
+        return v1.Content(claim=stored if isinstance(stored, v1.Claim) else stored.claim)
+    raise TypeError(
+        f"{type(stored).__name__} is neither a local source nor a stored file: "
+        "give a path, bytes, a stream, or a result of the client"
+    )
+
+
+def claim_for(stored: object) -> Operation[v1.Claim]:
+    """The claim of a stored file. Content that came inside a message is put into the store."""
+    content = content_in(stored)
+    if content.HasField("claim"):
+        return content.claim
+    name, media_type = "", ""
+    if isinstance(stored, FetchedFile):
+        # The server declared the type, so it may contain anything; the type becomes a header of the upload.
+        is_header = stored.media_type.isascii() and stored.media_type.isprintable()
+        name, media_type = stored.name, stored.media_type if is_header else ""
+    elif isinstance(stored, ResolvedArguments):
+        name, media_type = "arguments.json", "application/json"
+    return (yield from store(content.inline, name, media_type, ""))
 
 
 def read_bytes(stored: Stored | v1.Content) -> Operation[bytes]:
     """The bytes of a file, from the message or from the store."""
-    if isinstance(stored, FetchedFile):
-        stored = stored.content
-    if isinstance(stored, v1.Content) and not stored.HasField("claim"):
-        return stored.inline
-    claim = stored.claim if isinstance(stored, v1.Content) else claim_of(stored)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    return (yield from download_bytes(url.url, claim.artifact))
+    content = content_in(stored)
+    if not content.HasField("claim"):
+        return content.inline
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    return (yield from download_bytes(url.url, content.claim.artifact))
 
 
 def open_stored(stored: Stored | v1.Content) -> Operation[bytes | tuple[str, v1.Artifact]]:
     """The bytes of a file that is in the message, otherwise its URL and what it must contain."""
-    content = stored.content if isinstance(stored, FetchedFile) else stored
-    if isinstance(content, v1.Content) and not content.HasField("claim"):
+    content = content_in(stored)
+    if not content.HasField("claim"):
         return content.inline
-    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    return url.url, claim.artifact
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    return url.url, content.claim.artifact
 
 
 def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
     """Writes a file to a local path, which appears only when every byte was compared."""
-    content = stored.content if isinstance(stored, FetchedFile) else stored
-    if isinstance(content, v1.Content) and not content.HasField("claim"):
+    content = content_in(stored)
+    if not content.HasField("claim"):
         with partial_file(target) as file:
             file.write(content.inline)
         return target
-    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
-    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
-    yield from download_file(url.url, claim.artifact, target)
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=content.claim))
+    yield from download_file(url.url, content.claim.artifact, target)
     return target
 
 
@@ -304,6 +325,11 @@ def _stream_name(source: object) -> str:
     return Path(path).name if isinstance(path, str) else "file"
 
 
+def _name_text(name: str) -> str:
+    """A file name as text for a message. Bytes of the name that are not UTF-8 become replacement characters."""
+    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in name)
+
+
 def _store_file(path: Path, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
     size, digest = yield from hash_file(path)
     return (yield from _store_content(path, size, digest, name, media_type, session))
@@ -313,7 +339,7 @@ def _store_content(
     source: bytes | Path, size: int, digest: bytes, name: str, media_type: str, session: str
 ) -> Operation[v1.Claim]:
     request = v1.PrepareUploadRequest(
-        session=session, name=name or "file", size=size, sha256=digest, media_type=media_type
+        session=session, name=_name_text(name) or "file", size=size, sha256=digest, media_type=media_type
     )
     prepared = yield from call_auxiliary(methods.DELIVERIES_PREPARE_UPLOAD, request)
     headers = {header.name: header.value for header in prepared.headers}
@@ -343,7 +369,7 @@ def sandbox_get(target: SandboxTarget, path: str | bytes, max_bytes: int, to: Pa
 def sandbox_read(target: SandboxTarget, path: str | bytes, settings: ReadSettings) -> Operation[Document]:
     """Reads a document of a sandbox as Markdown."""
     source = v1.DocumentSource(sandbox=v1.SandboxPath(sandbox=target.ref(), path=path_bytes(path)))
-    return (yield from read(source, settings))
+    return (yield from _read_document(source, settings))
 
 
 @dataclass(frozen=True)
@@ -366,12 +392,12 @@ def sandbox_put(
             raise ValueError("`name` must be given with bytes and with streams that have none")
         claim = yield from store(source, settings.name, "", "")
     else:
-        claim = claim_of(source)
+        claim = yield from claim_for(source)
     request = v1.PutSandboxFileRequest(
         sandbox=target.ref(),
         claim=claim,
         directory=path_bytes(settings.directory),
-        name=settings.name.encode(),
+        name=path_bytes(settings.name),
         collision=settings.collision,
         mode=settings.mode,
     )
@@ -423,15 +449,17 @@ def exec_request(
         environment=[
             v1.EnvironmentVariable(name=name, value=path_bytes(value)) for name, value in settings.environment.items()
         ],
-        timeout_ms=round(check_seconds("timeout", settings.timeout) * 1000),
+        timeout_ms=message_milliseconds("timeout", settings.timeout),
         max_output_bytes=settings.max_output_bytes,
     )
     if isinstance(settings.stdin, bytes) and len(settings.stdin) <= MAX_INLINE_BYTES:
         request.input = settings.stdin
     elif is_local_source(settings.stdin):
         request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))
+    elif (content := content_in(settings.stdin)).HasField("claim"):
+        request.input_claim.CopyFrom(content.claim)
     else:
-        request.input_claim.CopyFrom(claim_of(settings.stdin))
+        request.input = content.inline
     return request
 
 
@@ -489,7 +517,7 @@ def send(
         if is_local_source(file):
             claims.append((yield from store(file, "", "", "")))
         else:
-            claims.append(claim_of(file))
+            claims.append((yield from claim_for(file)))
     request = v1.SendFileRequested(
         session=session,
         paths=[path_bytes(path) for path in paths],
@@ -503,13 +531,17 @@ def send(
     return (yield from call(methods.DELIVERIES_SEND_FILE, request))
 
 
-def delivery_outcome(delivery_id: str) -> Operation[DeliveryReport]:
-    """Waits for the end of a delivery."""
+def delivery_outcome(delivery_id: str, is_accepted: bool) -> Operation[DeliveryReport]:
+    """Waits for the end of a delivery. The service does not know one that it has accepted until a worker takes it."""
     request = v1.DeliveryOutcomeRequest(delivery_id=delivery_id, wait_ms=MAX_WAIT_MS)
     while True:
-        report = yield from call(methods.DELIVERIES_OUTCOME, request)
-        if report.finished:
-            return DeliveryReport(report)
+        try:
+            report = yield from call(methods.DELIVERIES_OUTCOME, request)
+            if report.finished:
+                return DeliveryReport(report)
+        except NotFoundError as error:
+            if not is_accepted or error.fault.detail != "not_found":
+                raise
         yield from wait(POLL_SECONDS)
 
 
@@ -568,7 +600,7 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
         sha256=bytes.fromhex(settings.sha256),
         name=settings.name,
         destination=destination,
-        lifetime_s=int(check_seconds("lifetime", settings.lifetime)),
+        lifetime_s=message_seconds("lifetime", settings.lifetime),
     )
     return IssuedTicket((yield from call(methods.TICKETS_ISSUE, request)))
 
@@ -576,12 +608,15 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
 def download_ticket(session: str, source: str | Stored, name: str, lifetime: float) -> Operation[IssuedTicket]:
     """Issues a URL for the download of one file: a path in the session's sandbox, or a stored file."""
     request = v1.IssueTicketRequest(
-        session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(check_seconds("lifetime", lifetime))
+        session=session,
+        direction=v1.TICKET_DIRECTION_DOWNLOAD,
+        name=name,
+        lifetime_s=message_seconds("lifetime", lifetime),
     )
     if isinstance(source, str):
         request.sandbox_path = source
     else:
-        artifact = claim_of(source).artifact
+        artifact = (yield from claim_for(source)).artifact
         request.sha256 = artifact.sha256
         request.media_type = artifact.media_type
         request.name = name or artifact.name

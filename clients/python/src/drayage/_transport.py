@@ -21,7 +21,7 @@ from drayage.faults import (
     deadline_error,
     error_for,
 )
-from drayage.options import CallOptions, Tls, check_metadata, read_pem
+from drayage.options import CallOptions, Tls, check_id, check_metadata, read_pem
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # Attempts are repeated here, where the operation id and the advice of the fault are known.
@@ -76,7 +76,7 @@ class Connection:
         for target in (self.target, *self.endpoints.values()):
             _check_target(target)
         check_metadata("token", self.token)
-        check_metadata("tenant", self.tenant)
+        check_id("tenant", self.tenant)
         if self.plaintext and self.tls is not None:
             raise ValueError("`tls` and `plaintext` exclude each other")
         if self.plaintext and self.token is not None:

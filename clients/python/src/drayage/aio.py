@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -29,9 +29,10 @@ from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import AsyncCommandInput, AsyncLocalSource, SandboxTarget, Stored
 from drayage._stream_copy import AsyncStreamCopy
+from drayage._streams import AsyncStream
 from drayage._transfer import AsyncTransfer
 from drayage._transport import Attempts, Connection, incomplete_reply
-from drayage.faults import deadline_error
+from drayage.faults import DrayageError, deadline_error
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -48,7 +49,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import CallOptions, PemSource, Tls
+from drayage.options import CallOptions, PemSource, Tls, check_id
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -133,6 +134,7 @@ class AsyncDray:
 
     def tool_call(self, operation_id: str) -> AsyncPublishedToolCall:
         """A tool call that was published before, for three days after its end."""
+        check_id("operation_id", operation_id)
         return AsyncPublishedToolCall(self, operation_id, True)
 
     async def fetch(
@@ -155,7 +157,7 @@ class AsyncDray:
     ) -> Document:
         """Reads a document as Markdown: a URL, a DIAL file, a path of the service's workspace, or a stored file."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return await self._run(operations.read(operations.document_source(source), settings))
+        return await self._run(operations.read(source, settings))
 
     async def store(self, source: AsyncLocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
@@ -165,7 +167,7 @@ class AsyncDray:
         """The bytes of a stored file, compared with its digest."""
         return await self._run(operations.read_bytes(stored))
 
-    async def open(self, stored: Stored | v1.Content) -> AsyncIterator[bytes]:
+    async def open(self, stored: Stored | v1.Content) -> AsyncStream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
@@ -215,10 +217,11 @@ class AsyncDray:
         """Sends files to the session's chat: `paths` of its sandbox, and `files` that are local or stored."""
         settings = operations.SendSettings(message, as_voice, as_document, spoiler, turn)
         accepted = await self._run(operations.send(session, paths, files, settings))
-        return AsyncDelivery(self, accepted.delivery_id, accepted.duplicate)
+        return AsyncDelivery(self, accepted.delivery_id, accepted.duplicate, is_accepted=True)
 
     def delivery(self, delivery_id: str) -> AsyncDelivery:
         """A delivery that was sent before."""
+        check_id("delivery_id", delivery_id)
         return AsyncDelivery(self, delivery_id, True)
 
     async def receipts(self, *, session: str = "", open_only: bool = False, limit: int = 0) -> list[DeliveryReport]:
@@ -271,7 +274,7 @@ class AsyncDray:
         method: StreamMethod[RequestT, ReplyT],
         preparation: Operation[RequestT],
         convert: Callable[[ReplyT], ItemT],
-    ) -> AsyncIterator[ItemT]:
+    ) -> AsyncStream[ItemT]:
         deadline = time.monotonic() + self.options.timeout
         operation_id = self.options.operation()
         request = await self._drive(preparation, OperationIds(operation_id), deadline)
@@ -305,19 +308,26 @@ class AsyncDray:
             await asyncio.sleep(attempts.delay_after(error))
 
     async def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
-        outcome: Any = None
         try:
+            effect = operation.send(None)
             while True:
-                effect = operation.send(outcome)
-                if isinstance(effect, CallEffect):
-                    outcome = await self._call(effect, ids.next_for(effect), deadline)
+                try:
+                    outcome = await self._perform(effect, ids, deadline)
+                except DrayageError as error:
+                    # The operation may know what the error means.
+                    effect = operation.throw(error)
                 else:
-                    outcome = await self._do(effect, deadline)
+                    effect = operation.send(outcome)
         except StopIteration as end:
             result: ResultT = end.value
             return result
         finally:
             operation.close()
+
+    async def _perform(self, effect: Effect, ids: OperationIds, deadline: float) -> Any:
+        if isinstance(effect, CallEffect):
+            return await self._call(effect, ids.next_for(effect), deadline)
+        return await self._do(effect, deadline)
 
     async def _call(self, effect: CallEffect, operation_id: str, deadline: float) -> Any:
         connection, method = self._channels.connection, effect.method
@@ -381,8 +391,9 @@ class AsyncPublishedToolCall:
 class AsyncDelivery:
     """A delivery that was sent."""
 
-    def __init__(self, dray: AsyncDray, delivery_id: str, duplicate: bool) -> None:
+    def __init__(self, dray: AsyncDray, delivery_id: str, duplicate: bool, is_accepted: bool = False) -> None:
         self._dray = dray
+        self._is_accepted = is_accepted
         self.delivery_id = delivery_id
         """Id that finds the outcome; the same as in receipts."""
         self.duplicate = duplicate
@@ -391,7 +402,7 @@ class AsyncDelivery:
     async def outcome(self, timeout: float | None = None) -> DeliveryReport:
         """Waits for the end of the delivery, a success only if the platform confirmed every file."""
         dray = _with_timeout(self._dray, timeout)
-        return await dray._run(operations.delivery_outcome(self.delivery_id))
+        return await dray._run(operations.delivery_outcome(self.delivery_id, self._is_accepted))
 
 
 @checked
@@ -472,7 +483,7 @@ class AsyncSandbox:
         stdin: AsyncCommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
-    ) -> AsyncIterator[CommandChunk | CommandEnd]:
+    ) -> AsyncStream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
         settings = operations.ExecSettings(

@@ -18,7 +18,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ from drayage.faults import (
     error_for,
 )
 from drayage.models import ResolvedArguments, ToolCallOutcome
-from drayage.options import CallOptions, check_seconds, check_tool_names
+from drayage.options import CallOptions, check_id, check_seconds, check_tool_names
 
 ResultT = TypeVar("ResultT")
 LOGGER = logging.getLogger("drayage.bus")
@@ -207,6 +207,7 @@ class AsyncPublisher:
         """Publishes a tool call. Returns when the stream has stored it. A repetition with the same operation id is the same
         work. `timeout` is the time until the call ends as expired."""
         check_tool_names(tool, tool_call_id)
+        check_id("operation_id", operation_id)
         text = operations.arguments_text(arguments)
         if len(text) > MAX_INLINE_BYTES:
             raise TooLargeError(
@@ -218,7 +219,7 @@ class AsyncPublisher:
                 )
             )
         settings = operations.ResolveSettings(nested, size_limit_bytes, allow_external_urls)
-        operation = operation_id or self._options.operation()
+        operation = self._options.operation() if operation_id is None else operation_id
         call = v1.ToolCallRequested(
             tool_call_id=tool_call_id or f"call-{operation}",
             tool=tool,
@@ -237,6 +238,7 @@ class AsyncPublisher:
 
     async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """The outcome in the ledger, which keeps it for three days. `None` before the end, or if no service replies."""
+        check_id("operation_id", operation_id)
         if self._connection.is_closed:
             # The connection is opened again after every loss, so its owner has closed it.
             raise RuntimeError("the publisher is closed")
@@ -597,7 +599,7 @@ class Publisher:
         """As `AsyncPublisher.ask_outcome`."""
         return self._wait(self._publisher.ask_outcome(operation_id))
 
-    def missed_outcomes(self, *, wait: float = 2.0) -> Iterator[ToolCallOutcome]:
+    def missed_outcomes(self, *, wait: float = 2.0) -> Generator[ToolCallOutcome, None, None]:
         """As `AsyncPublisher.missed_outcomes`."""
         outcomes = self._publisher.missed_outcomes(wait=wait)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -28,9 +28,10 @@ from drayage._http import CHUNK_BYTES, file_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
 from drayage._stream_copy import StreamCopy
+from drayage._streams import Stream
 from drayage._transfer import Transfer
 from drayage._transport import Attempts, Connection, incomplete_reply
-from drayage.faults import deadline_error
+from drayage.faults import DrayageError, deadline_error
 from drayage.models import (
     CommandChunk,
     CommandEnd,
@@ -47,7 +48,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
-from drayage.options import CallOptions, PemSource, Tls
+from drayage.options import CallOptions, PemSource, Tls, check_id
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -132,6 +133,7 @@ class Dray:
 
     def tool_call(self, operation_id: str) -> PublishedToolCall:
         """A tool call that was published before, for three days after its end."""
+        check_id("operation_id", operation_id)
         return PublishedToolCall(self, operation_id, True)
 
     def fetch(
@@ -154,7 +156,7 @@ class Dray:
     ) -> Document:
         """Reads a document as Markdown: a URL, a DIAL file, a path of the service's workspace, or a stored file."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return self._run(operations.read(operations.document_source(source), settings))
+        return self._run(operations.read(source, settings))
 
     def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
@@ -164,7 +166,7 @@ class Dray:
         """The bytes of a stored file, compared with its digest."""
         return self._run(operations.read_bytes(stored))
 
-    def open(self, stored: Stored | v1.Content) -> Iterator[bytes]:
+    def open(self, stored: Stored | v1.Content) -> Stream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
@@ -214,10 +216,11 @@ class Dray:
         """Sends files to the session's chat: `paths` of its sandbox, and `files` that are local or stored."""
         settings = operations.SendSettings(message, as_voice, as_document, spoiler, turn)
         accepted = self._run(operations.send(session, paths, files, settings))
-        return Delivery(self, accepted.delivery_id, accepted.duplicate)
+        return Delivery(self, accepted.delivery_id, accepted.duplicate, is_accepted=True)
 
     def delivery(self, delivery_id: str) -> Delivery:
         """A delivery that was sent before."""
+        check_id("delivery_id", delivery_id)
         return Delivery(self, delivery_id, True)
 
     def receipts(self, *, session: str = "", open_only: bool = False, limit: int = 0) -> list[DeliveryReport]:
@@ -270,7 +273,7 @@ class Dray:
         method: StreamMethod[RequestT, ReplyT],
         preparation: Operation[RequestT],
         convert: Callable[[ReplyT], ItemT],
-    ) -> Iterator[ItemT]:
+    ) -> Stream[ItemT]:
         deadline = time.monotonic() + self.options.timeout
         operation_id = self.options.operation()
         request = self._drive(preparation, OperationIds(operation_id), deadline)
@@ -304,19 +307,26 @@ class Dray:
             time.sleep(attempts.delay_after(error))
 
     def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
-        outcome: Any = None
         try:
+            effect = operation.send(None)
             while True:
-                effect = operation.send(outcome)
-                if isinstance(effect, CallEffect):
-                    outcome = self._call(effect, ids.next_for(effect), deadline)
+                try:
+                    outcome = self._perform(effect, ids, deadline)
+                except DrayageError as error:
+                    # The operation may know what the error means.
+                    effect = operation.throw(error)
                 else:
-                    outcome = self._do(effect, deadline)
+                    effect = operation.send(outcome)
         except StopIteration as end:
             result: ResultT = end.value
             return result
         finally:
             operation.close()
+
+    def _perform(self, effect: Effect, ids: OperationIds, deadline: float) -> Any:
+        if isinstance(effect, CallEffect):
+            return self._call(effect, ids.next_for(effect), deadline)
+        return self._do(effect, deadline)
 
     def _call(self, effect: CallEffect, operation_id: str, deadline: float) -> Any:
         connection, method = self._channels.connection, effect.method
@@ -380,8 +390,9 @@ class PublishedToolCall:
 class Delivery:
     """A delivery that was sent."""
 
-    def __init__(self, dray: Dray, delivery_id: str, duplicate: bool) -> None:
+    def __init__(self, dray: Dray, delivery_id: str, duplicate: bool, is_accepted: bool = False) -> None:
         self._dray = dray
+        self._is_accepted = is_accepted
         self.delivery_id = delivery_id
         """Id that finds the outcome; the same as in receipts."""
         self.duplicate = duplicate
@@ -390,7 +401,7 @@ class Delivery:
     def outcome(self, timeout: float | None = None) -> DeliveryReport:
         """Waits for the end of the delivery, a success only if the platform confirmed every file."""
         dray = _with_timeout(self._dray, timeout)
-        return dray._run(operations.delivery_outcome(self.delivery_id))
+        return dray._run(operations.delivery_outcome(self.delivery_id, self._is_accepted))
 
 
 @checked
@@ -471,7 +482,7 @@ class Sandbox:
         stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
-    ) -> Iterator[CommandChunk | CommandEnd]:
+    ) -> Stream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
         settings = operations.ExecSettings(

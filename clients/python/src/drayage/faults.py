@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import Any
 
 from drayage import v1
 
@@ -73,6 +76,10 @@ class DrayageError(Exception):
         super().__init__(f"{fault.message} {fault.advice}".strip())
         self.fault = fault
 
+    def __reduce__(self) -> tuple[Callable[..., DrayageError], tuple[Any, ...], dict[str, Any]]:
+        # An exception is otherwise made again from its text, which fails: a process pool whose worker raised it hangs.
+        return type(self), (self.fault,), self.__dict__
+
 
 class InvalidArgumentError(DrayageError):
     """The request is wrong; sending it again changes nothing."""
@@ -129,6 +136,12 @@ class InvalidParameterError(DrayageError):
         """JSON pointer of the value."""
         self.tool_message = tool_message
         """The text that the model gets as the result of the tool."""
+
+    def __reduce__(self) -> tuple[Callable[..., DrayageError], tuple[Any, ...], dict[str, Any]]:
+        make = partial(
+            type(self), parameter=self.parameter, pointer=self.pointer, tool_message=self.tool_message
+        )
+        return make, (self.fault,), self.__dict__
 
     @classmethod
     def of(cls, invalid: v1.InvalidParameter) -> InvalidParameterError:

@@ -15,6 +15,9 @@ from typing import SupportsFloat, Union
 from drayage.faults import Fault, FaultCode
 
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+_ID = re.compile(r"[!-~]{1,128}")
+MAX_ID_BYTES = 128
+"""Longest id of an operation, a session, an app or a tenant."""
 
 MAX_MESSAGE_SECONDS = 365 * 86_400
 """Longest time that a message may name, a year."""
@@ -79,7 +82,9 @@ class CallOptions:
             raise ValueError("`timeout` is not a number")
         if not isinstance(self.retry, RetryPolicy):
             raise TypeError(f"`retry` must be a RetryPolicy, not {type(self.retry).__name__}")
-        for name in ("operation_id", "session", "app", "traceparent", "tracestate"):
+        for name in ("operation_id", "session", "app"):
+            check_id(name, getattr(self, name))
+        for name in ("traceparent", "tracestate"):
             check_metadata(name, getattr(self, name))
 
     def operation(self) -> str:
@@ -131,6 +136,17 @@ def check_seconds(name: str, seconds: float) -> float:
     return seconds
 
 
+def message_milliseconds(name: str, seconds: float) -> int:
+    """Seconds as milliseconds of a message. A positive time is at least 1 ms, because 0 means the limit of the operator."""
+    milliseconds = round(check_seconds(name, seconds) * 1000)
+    return max(milliseconds, 1) if seconds > 0 else 0
+
+
+def message_seconds(name: str, seconds: float) -> int:
+    """Seconds as whole seconds of a message, rounded up, because 0 means the default of the operator."""
+    return math.ceil(check_seconds(name, seconds))
+
+
 def check_tool_names(tool: str, tool_call_id: str | None) -> None:
     """Raises `ValueError` for a name of a tool or an id of a call that the services refuse. `None` is an id that the client
     makes."""
@@ -145,10 +161,18 @@ def check_tool_names(tool: str, tool_call_id: str | None) -> None:
             raise ValueError(f"`{name}` must not be longer than {MAX_NAME_BYTES} bytes")
 
 
+def check_id(name: str, value: str | None) -> None:
+    """Raises for an id that the services refuse. `None` stands for an id that the caller does not set. An empty operation id
+    would be a new operation for each repetition."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"`{name}` must be str, not {type(value).__name__}")
+    if value is not None and not _ID.fullmatch(value):
+        raise ValueError(f"`{name}` must be 1 to {MAX_ID_BYTES} printable ASCII characters without blanks")
+
+
 def check_metadata(name: str, value: str | None) -> None:
-    """Raises if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and
-    a token that was read from a file often ends with a line break. The error does not contain the value, which may be
-    secret."""
+    """Raises if a value cannot be sent as metadata. A token that was read from a file often ends with a line break. The error
+    does not contain the value, which may be secret."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"`{name}` must be str, not {type(value).__name__}")
     if value is not None and not _METADATA_VALUE.fullmatch(value):

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from drayage.adapters._deliveries import FileSender, printable
 from drayage.aio import AsyncDray, AsyncSandbox
-from drayage.faults import DeadlineError, DrayageError
+from drayage.faults import DrayageError
 from drayage.models import CommandResult, PlacedFile
 
 _DEFINITIONS: dict[str, Any] = json.loads(files("drayage.adapters").joinpath("tools.json").read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ class Toolkit:
         self._dray = dray
         self._address = sandbox
         self._session = session
-        self._unconfirmed: dict[tuple[str, ...], str] = {}
+        self._sender = FileSender(dray, session, _TEXTS)
         self.definitions = [
             ToolDefinition(tool["name"], tool["description"], tool["parameters"])
             for tool in _DEFINITIONS["tools"]
@@ -85,7 +85,7 @@ class Toolkit:
             return problem
         try:
             if name == "send_file":
-                return await self._send_file(call_id, **arguments)
+                return await self._sender.send(call_id, arguments["paths"], arguments.get("message", ""))
             run = getattr(self, f"_{name}")
             text: str = await run(**arguments)
             return text
@@ -104,7 +104,7 @@ class Toolkit:
 
     async def _list(self, path: str = ".") -> str:
         listing = await self._sandbox().ls(path, limit=_LIMITS["list_entries"])
-        lines = [f"{entry.kind} {entry.size} {_printable(entry.path)}" for entry in listing.entries]
+        lines = [f"{entry.kind} {entry.size} {printable(entry.path)}" for entry in listing.entries]
         if listing.truncated:
             lines.append(_TEXTS["more_entries"])
         return "\n".join(lines) or _TEXTS["empty_directory"]
@@ -122,34 +122,7 @@ class Toolkit:
 
     async def _fetch(self, url: str, directory: str = "") -> str:
         fetched = await self._dray.fetch(url)
-        name = fetched.name or "download"
-        if fetched.content.HasField("claim"):
-            return _placed_text(await self._sandbox().put(fetched, name=name, directory=directory))
-        content = await self._dray.read_bytes(fetched)
-        return _placed_text(await self._sandbox().put(content, name=name, directory=directory))
-
-    async def _send_file(self, call_id: str, paths: list[str], message: str = "") -> str:
-        # A request with an unknown outcome may have been accepted: the next request for the same files continues it.
-        content = (*paths, message)
-        operation = self._unconfirmed.pop(content, None) or self._operation_of(call_id, content)
-        dray = self._dray.with_options(operation_id=operation)
-        try:
-            delivery = await dray.send(self._session, paths=paths, message=message)
-            report = await delivery.outcome()
-        except DrayageError as error:
-            if error.fault.retryable:
-                self._unconfirmed[content] = operation
-            if isinstance(error, DeadlineError):
-                return _TEXTS["in_progress"].format(delivery=operation)
-            raise
-        lines = [f"{_printable(file.name)}: {' '.join(filter(None, [file.state, file.error]))}" for file in report.files]
-        return "\n".join([_TEXTS["sent_before"], *lines] if delivery.duplicate else lines)
-
-    def _operation_of(self, call_id: str, content: tuple[str, ...]) -> str:
-        if not call_id:
-            return self._dray.options.operation()
-        call = json.dumps([self._session, call_id, content]).encode()
-        return f"call-{hashlib.sha256(call).hexdigest()[:48]}"
+        return _placed_text(await self._sandbox().put(fetched, name=fetched.name or "download", directory=directory))
 
     async def _exec(self, argv: list[str], directory: str = "", stdin: str = "", timeout_seconds: int = 0) -> str:
         seconds = timeout_seconds or _LIMITS["exec_seconds"]
@@ -194,7 +167,7 @@ def _is_text(value: object) -> bool:
 
 
 def _placed_text(file: PlacedFile) -> str:
-    return _TEXTS["placed"].format(path=_printable(file.path), size=file.size, sha256=file.sha256)
+    return _TEXTS["placed"].format(path=printable(file.path), size=file.size, sha256=file.sha256)
 
 
 def _command_text(result: CommandResult) -> str:
@@ -212,10 +185,3 @@ def _shortened(text: str) -> str:
     half = _LIMITS["text_characters"] // 2
     left_out = len(text) - 2 * half
     return text if left_out <= 0 else text[:half] + _TEXTS["cut"].format(count=left_out) + text[-half:]
-
-
-def _printable(path: str) -> str:
-    """A path on one line, with escapes for characters that cannot be printed."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in path
-    )

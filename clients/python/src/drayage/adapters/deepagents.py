@@ -67,9 +67,10 @@ class DrayageSandbox(BaseSandbox):
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Runs a line of a shell, with both outputs in one. `timeout` in seconds; the operator's limit counts too."""
         if len(command.encode()) <= MAX_ARGUMENT_BYTES:
-            return self._run(["sh", "-c", 'exec sh -c "$1" 2>&1', "sh", command], timeout)
-        script = self._stage(command.encode())
-        return self._run(["sh", "-c", 'exec 2>&1; (. "$1"); code=$?; rm -f -- "$1"; exit "$code"', "sh", script], timeout)
+            argv = ["sh", "-c", 'exec sh -c "$1" 2>&1', "sh", command]
+            return _response_of(self._command(argv, self._seconds(timeout), self._environment))
+        argv = ["sh", "-c", 'exec 2>&1; (. "$1"); code=$?; rm -f -- "$1"; exit "$code"', "sh"]
+        return _response_of(self._staged_command(command.encode(), argv, [], self._seconds(timeout), self._environment))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Writes files, and the directories above them. A path is absolute."""
@@ -86,31 +87,33 @@ class DrayageSandbox(BaseSandbox):
     def _command(self, argv: list[str], timeout: int, environment: Mapping[str, str]) -> CommandResult:
         return self._sandbox(timeout + _TRANSFER_SECONDS).exec(argv, timeout=timeout, environment=environment)
 
-    def _run(self, argv: list[str], timeout: int | None) -> ExecuteResponse:
-        seconds = self._timeout if timeout is None or timeout <= 0 else timeout
-        result = self._command(argv, seconds, self._environment)
-        output = result.stdout.decode(errors="replace")
-        if result.state == "timed_out":
-            output += f"\nThe command was ended after {result.seconds:.0f} s. Give it more time, or let it do less."
-            return ExecuteResponse(output, _TIMEOUT_EXIT_CODE, result.truncated)
-        return ExecuteResponse(output, result.exit_code, result.truncated)
+    def _seconds(self, timeout: int | None) -> int:
+        return self._timeout if timeout is None or timeout <= 0 else timeout
 
-    def _stage(self, content: bytes) -> str:
-        """Puts bytes into the sandbox under a unique name."""
-        return self._sandbox().put(content, name=staged_name()).path
+    def _staged_command(
+        self, content: bytes, argv: list[str], further: list[str], timeout: int, environment: Mapping[str, str]
+    ) -> CommandResult:
+        """Puts bytes into the sandbox under a unique name, and runs a command with that name, which removes the file."""
+        staged = self._sandbox().put(content, name=staged_name()).path
+        has_ended = False
+        try:
+            result = self._command([*argv, staged, *further], timeout, environment)
+            has_ended = result.state == "exited"
+            return result
+        finally:
+            if not has_ended:
+                with suppress(DrayageError):
+                    self._sandbox().remove(staged)
 
     def _upload(self, path: str, content: bytes) -> str | None:
         if not path.startswith("/") or path.endswith("/"):
             return "invalid_path"
         try:
-            staged = self._stage(content)
+            result = self._staged_command(content, ["sh", "-c", MOVE_SCRIPT, "sh"], [path], self._timeout, {})
+        except UnicodeEncodeError:
+            # A name in JSON can hold half of a surrogate pair.
+            return "invalid_path"
         except DrayageError as error:
-            return str(error)
-        try:
-            result = self._command(["sh", "-c", MOVE_SCRIPT, "sh", staged, path], self._timeout, {})
-        except DrayageError as error:
-            with suppress(DrayageError):
-                self._sandbox().remove(staged)
             return str(error)
         return None if result.exit_code == 0 else move_error(result.stdout, result.stderr)
 
@@ -122,3 +125,11 @@ class DrayageSandbox(BaseSandbox):
         except DrayageError as error:
             return FileDownloadResponse(path, error=_FILE_ERRORS.get(error.fault.detail, str(error)))
         return FileDownloadResponse(path, content=content)
+
+
+def _response_of(result: CommandResult) -> ExecuteResponse:
+    output = result.stdout.decode(errors="replace")
+    if result.state == "timed_out":
+        output += f"\nThe command was ended after {result.seconds:.0f} s. Give it more time, or let it do less."
+        return ExecuteResponse(output, _TIMEOUT_EXIT_CODE, result.truncated)
+    return ExecuteResponse(output, result.exit_code, result.truncated)

@@ -11,6 +11,8 @@ import io
 import shlex
 import tarfile
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -114,8 +116,9 @@ class DrayageSandboxSession(BaseSandboxSession):
     async def write(self, path: Path, data: io.IOBase, *, user: str | User | None = None) -> None:
         """Writes a file, and the directories above it."""
         target = await self._validate_path_access(path, for_write=True)
-        staged = await self._stage(coerce_write_payload(path=path, data=data).stream.read(), path)
-        moved = await self.exec("sh", "-c", MOVE_SCRIPT, "sh", staged, target.as_posix(), shell=False, user=user)
+        content = coerce_write_payload(path=path, data=data).stream.read()
+        async with self._staged(content, path) as staged:
+            moved = await self.exec("sh", "-c", MOVE_SCRIPT, "sh", staged, target.as_posix(), shell=False, user=user)
         if not moved.ok():
             raise WorkspaceArchiveWriteError(path=path, context={"reason": move_error(moved.stdout, moved.stderr)})
 
@@ -125,6 +128,17 @@ class DrayageSandboxSession(BaseSandboxSession):
             return (await self.sandbox().put(content, name=staged_name())).path
         except DrayageError as error:
             raise WorkspaceArchiveWriteError(path=path, context={"reason": str(error)}, cause=error) from error
+
+    @asynccontextmanager
+    async def _staged(self, content: bytes, path: Path) -> AsyncIterator[str]:
+        """A file of `_stage` that a command in the block removes; after an error or a cancellation it is removed here."""
+        staged = await self._stage(content, path)
+        try:
+            yield staged
+        except BaseException:
+            with suppress(DrayageError):
+                await self.sandbox().remove(staged)
+            raise
 
     async def running(self) -> bool:
         """Whether the sandbox can be reached."""
@@ -160,9 +174,9 @@ class DrayageSandboxSession(BaseSandboxSession):
                 validate_tarfile(members, allow_external_symlink_targets=False)
         except (UnsafeTarMemberError, tarfile.TarError, OSError) as error:
             raise WorkspaceArchiveWriteError(path=root, context={"reason": str(error)}, cause=error) from error
-        archive = await self._stage(content, root)
         line = 'tar -xf "$1" -C "$2"; code=$?; rm -f -- "$1"; exit "$code"'
-        unpacked = await self.exec("sh", "-c", line, "sh", archive, str(root), shell=False)
+        async with self._staged(content, root) as archive:
+            unpacked = await self.exec("sh", "-c", line, "sh", archive, str(root), shell=False)
         if not unpacked.ok():
             reason = unpacked.stderr.decode(errors="replace")
             raise WorkspaceArchiveWriteError(path=root, context={"reason": reason})
