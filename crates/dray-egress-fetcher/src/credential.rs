@@ -2,8 +2,8 @@
 //!
 //! A credential belongs to the URL of the caller's request. It is sent to exactly that host and port, in the first hop
 //! alone, so it is not sent to the target of a redirect. Audit events contain only its name, and no message, log or
-//! reply of this service contains its value. A server that echoes requests would show it to the caller; the operator
-//! has to consider that.
+//! reply of this service contains its value. The head of a response is passed on without it. A server
+//! that repeats it in a body would show it to the caller; the operator has to consider that.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use dray_guard::{CanonicalUrl, Host};
 use dray_types::Secret;
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+mod response;
 
 /// The part of a request that carries the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -226,7 +226,9 @@ impl Fetcher {
             host: &host,
             path_and_query: &path_and_query,
             user_agent: &context.settings.limits.user_agent,
-            credential: credential.and_then(|credential| credential.header()),
+            credential: credential
+                .as_ref()
+                .and_then(|credential| credential.header()),
             conditions: extra.cached.map(condition_fields).unwrap_or_default(),
             resume: extra.resume,
         };
@@ -244,7 +246,7 @@ impl Fetcher {
             .within(FetchPhase::Head, context.settings.limits.head, sending)
             .await;
         record.at(FetchPhase::Policy);
-        let (parts, wire) = sent?.map_err(|error| {
+        let (mut parts, wire) = sent?.map_err(|error| {
             if matches!(error, HopError::Http11Required(_)) {
                 // The next attempt of the same task reads it.
                 context.http11_only.store(true, Ordering::Relaxed);
@@ -252,6 +254,12 @@ impl Fetcher {
             FetchError::new(error.code(), FetchPhase::Head).because(error)
         })?;
         let delay = requested.elapsed();
+        if let Some(credential) = &credential {
+            // This comes before a redirect is followed: its target must not get the value with the query.
+            credential
+                .remove_from_response(&mut parts.headers)
+                .map_err(|code| FetchError::new(code, FetchPhase::Head))?;
+        }
         Ok((TimedHead { parts, delay }, wire, (slot, connected.address)))
     }
 

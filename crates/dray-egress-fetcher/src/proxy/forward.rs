@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_guard::{CanonicalUrl, Code, RuleDecision};
+use dray_guard::{CanonicalUrl, Code};
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
@@ -33,7 +33,7 @@ use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFr
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    BUFFER_BYTES, check_response, client_builder, remove_hop_fields, unify_length,
+    BUFFER_BYTES, ResponseRules, check_response, client_builder, remove_hop_fields, unify_length,
 };
 use super::serve::ForwardProxy;
 use super::websocket::{self, PendingUpgrade};
@@ -65,8 +65,8 @@ pub(super) struct ForwardedRequest<'a> {
     pub(super) form: Option<FormCheck>,
     /// The connection, whose bytes are counted.
     pub(super) target: Box<dyn Io>,
-    /// The decision that allowed the request; `None` without policy files.
-    pub(super) decision: Option<&'a RuleDecision>,
+    /// What the response has to meet.
+    pub(super) rules: ResponseRules<'a>,
     /// The instant at which the request ends at the latest.
     pub(super) ends_at: Instant,
 }
@@ -103,6 +103,7 @@ impl ForwardProxy {
             slots,
             decision,
             quota,
+            credential,
             ..
         } = opened;
         let target = TargetStream::new(io, limits, audited.counts.clone()).with_quota(quota);
@@ -110,7 +111,10 @@ impl ForwardProxy {
             head,
             form,
             target: Box::new(target),
-            decision: decision.as_ref(),
+            rules: ResponseRules {
+                decision: decision.as_ref(),
+                credential: credential.as_deref(),
+            },
             ends_at,
         };
         let end = self.run_forwarded(client, forwarded, &mut audited).await;
@@ -132,13 +136,13 @@ impl ForwardProxy {
             head,
             form,
             target,
-            decision,
+            rules,
             ends_at,
         } = forwarded;
         let status = OnceLock::new();
         let form_decision = form.as_ref().map(|form| form.decision().clone());
         let response = ResponseCheck {
-            decision,
+            rules,
             status: &status,
             refused: OnceLock::new(),
             wants_websocket: head.headers.contains_key(UPGRADE),
@@ -164,8 +168,8 @@ impl ForwardProxy {
 
 /// The conditions for a response, and the result of checking them.
 struct ResponseCheck<'a> {
-    /// The decision that allowed the request; `None` without policy files.
-    decision: Option<&'a RuleDecision>,
+    /// What the response has to meet.
+    rules: ResponseRules<'a>,
     /// Status of the target, once there is one.
     status: &'a OnceLock<u16>,
     /// The reason why the rule refused it.
@@ -313,7 +317,10 @@ async fn answer(
     };
     // It is set once: there is one request.
     let _ = check.status.set(parts.status.as_u16());
-    if let Err(code) = check_response(check.decision, &parts.headers, framing, &body) {
+    if let Err(refusal) = check.rules.remove_credential(&mut parts.headers) {
+        return refusal_response(refusal);
+    }
+    if let Err(code) = check_response(check.rules.decision, &parts.headers, framing, &body) {
         // It is set once, as above.
         let _ = check.refused.set(code);
         return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
@@ -326,8 +333,7 @@ async fn answer(
         let upgrade = PendingUpgrade { client, target };
         *check.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
-    let limit = check.decision.and_then(RuleDecision::max_bytes);
-    let body = LimitedBody::new(body, limit.unwrap_or(u64::MAX), check.counts.clone());
+    let body = LimitedBody::new(body, check.rules.max_bytes(), check.counts.clone());
     Response::from_parts(parts, Either::Left(body))
 }
 

@@ -12,7 +12,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dray_guard::RuleDecision;
 use dray_guard::ruleset::overrides::methods_in_query;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -32,7 +31,9 @@ use super::client::ClientStream;
 use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
-use super::response::{check_response, client_builder, remove_hop_fields, unify_length};
+use super::response::{
+    ResponseRules, check_response, client_builder, remove_hop_fields, unify_length,
+};
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::head::{BodyFraming, body_framing};
@@ -96,8 +97,8 @@ pub(super) struct PersistentRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
     pub(super) body: Bytes,
-    /// The decision that allowed it; `None` without policy files.
-    pub(super) decision: Option<&'a RuleDecision>,
+    /// What the response has to meet.
+    pub(super) rules: ResponseRules<'a>,
 }
 
 /// The outcome of a request in an intercepted tunnel.
@@ -264,11 +265,7 @@ impl KeptExchange<'_> {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let PersistentRequest {
-            head,
-            body,
-            decision,
-        } = self.request;
+        let PersistentRequest { head, body, rules } = self.request;
         let is_last_of_target = closes_connection(&head.headers);
         let is_idempotent = is_idempotent(&head);
         let request = Request::from_parts(head, Full::new(body));
@@ -295,7 +292,7 @@ impl KeptExchange<'_> {
                 return PersistentOutcome::Unanswered { is_repeatable };
             }
         };
-        let framed = match frame_response(response, decision, &self.counts, status) {
+        let framed = match frame_response(response, rules, &self.counts, status) {
             Ok(framed) => framed,
             Err(refusal) => return PersistentOutcome::Refused(refusal),
         };
@@ -370,7 +367,7 @@ struct FramedResponse {
 /// exceeds the limit of the rule.
 fn frame_response(
     response: Response<Incoming>,
-    decision: Option<&RuleDecision>,
+    rules: ResponseRules<'_>,
     counts: &ByteCounts,
     status: &mut Option<u16>,
 ) -> Result<FramedResponse, ProxyRefusal> {
@@ -382,7 +379,8 @@ fn frame_response(
         return Err(ProxyRefusal::Response);
     }
     *status = Some(parts.status.as_u16());
-    check_response(decision, &parts.headers, framing, &body)
+    rules.remove_credential(&mut parts.headers)?;
+    check_response(rules.decision, &parts.headers, framing, &body)
         .map_err(|code| ProxyRefusal::Guard(code, FetchPhase::Head))?;
     let has_end = framing != BodyFraming::Close || body.is_end_stream();
     let keeps_target =
@@ -398,10 +396,9 @@ fn frame_response(
     if is_chunked {
         fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    let limit = decision.and_then(RuleDecision::max_bytes);
     Ok(FramedResponse {
         head: head_text(parts.status, fields),
-        body: LimitedBody::new(body, limit.unwrap_or(u64::MAX), counts.clone()),
+        body: LimitedBody::new(body, rules.max_bytes(), counts.clone()),
         is_chunked,
         has_end,
         keeps_target,

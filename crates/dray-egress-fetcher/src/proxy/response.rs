@@ -9,6 +9,8 @@ use http::header::{
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use super::refusal::ProxyRefusal;
+use crate::credential::Credential;
 use crate::head::BodyFraming;
 
 /// Most header fields of a response.
@@ -40,6 +42,36 @@ pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
         .max_buf_size(BUFFER_BYTES)
         .title_case_headers(true);
     builder
+}
+
+/// What the response to a request has to meet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ResponseRules<'a> {
+    /// The decision that allowed the request; `None` without policy files.
+    pub(super) decision: Option<&'a RuleDecision>,
+    /// The credential that was added to the request, which the client must not get.
+    pub(super) credential: Option<&'a Credential>,
+}
+
+impl ResponseRules<'_> {
+    /// Most bytes of the content.
+    pub(super) fn max_bytes(&self) -> u64 {
+        let limit = self.decision.and_then(RuleDecision::max_bytes);
+        limit.unwrap_or(u64::MAX)
+    }
+
+    /// Removes the credential from a response head.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of a head that still contains it.
+    pub(super) fn remove_credential(&self, fields: &mut HeaderMap) -> Result<(), ProxyRefusal> {
+        let Some(credential) = self.credential else {
+            return Ok(());
+        };
+        let removed = credential.remove_from_response(fields);
+        removed.map_err(|_| ProxyRefusal::Response)
+    }
 }
 
 /// Checks a response head by the rule that allowed the request: its media type, and its size if the head declares it.

@@ -13,6 +13,7 @@ use super::super::head::ProxyRequest;
 use super::super::meter::LimitReached;
 use super::super::persistent::{PersistentOutcome, PersistentRequest};
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::super::response::ResponseRules;
 use super::super::serve::ForwardProxy;
 use super::{InnerClient, InterceptedTunnel};
 use crate::audit::{AuditedConnection, TunnelAuditor};
@@ -93,7 +94,10 @@ impl ForwardProxy {
         let request = PersistentRequest {
             head: request.head.clone(),
             body: request.body.clone(),
-            decision: opened.decision.as_ref(),
+            rules: ResponseRules {
+                decision: opened.decision.as_ref(),
+                credential: opened.credential.as_deref(),
+            },
         };
         let (mut status, mut outcome) = (None, PersistentOutcome::Broken);
         let exchanging = async {
