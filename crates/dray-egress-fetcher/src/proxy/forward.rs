@@ -33,7 +33,8 @@ use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFr
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    BUFFER_BYTES, ResponseRules, check_response, client_builder, remove_hop_fields, unify_length,
+    BUFFER_BYTES, ResponseContent, ResponseRules, client_builder, drop_content, remove_hop_fields,
+    unify_length,
 };
 use super::serve::ForwardProxy;
 use super::websocket::{self, PendingUpgrade};
@@ -320,14 +321,24 @@ async fn answer(
     if let Err(refusal) = check.rules.remove_credential(&mut parts.headers) {
         return refusal_response(refusal);
     }
-    if let Err(code) = check_response(check.rules.decision, &parts.headers, framing, &body) {
-        // It is set once, as above.
-        let _ = check.refused.set(code);
-        return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
-    }
+    let content = match check
+        .rules
+        .check(parts.status, &parts.headers, framing, &body)
+    {
+        Ok(content) => content,
+        Err(code) => {
+            // It is set once, as above.
+            let _ = check.refused.set(code);
+            return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
+        }
+    };
     remove_hop_fields(&mut parts.headers);
     unify_length(&mut parts.headers, framing);
     parts.version = http::Version::HTTP_11;
+    if content == ResponseContent::Dropped {
+        drop_content(parts.status, &mut parts.headers);
+        return Response::from_parts(parts, Either::Right(Full::default()));
+    }
     if is_upgrade {
         websocket::set_upgrade(&mut parts.headers);
         let upgrade = PendingUpgrade { client, target };

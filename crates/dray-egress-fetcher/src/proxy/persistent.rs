@@ -32,7 +32,7 @@ use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    ResponseRules, check_response, client_builder, remove_hop_fields, unify_length,
+    ResponseContent, ResponseRules, client_builder, drop_content, remove_hop_fields, unify_length,
 };
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -354,7 +354,8 @@ async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
 struct FramedResponse {
     /// The head for the client, without the empty line.
     head: Vec<u8>,
-    body: LimitedBody,
+    /// `None` if it is dropped.
+    body: Option<LimitedBody>,
     /// Whether its body goes to the client in chunks.
     is_chunked: bool,
     /// Whether its end is known before the connection ends.
@@ -380,11 +381,16 @@ fn frame_response(
     }
     *status = Some(parts.status.as_u16());
     rules.remove_credential(&mut parts.headers)?;
-    check_response(rules.decision, &parts.headers, framing, &body)
+    let content = rules
+        .check(parts.status, &parts.headers, framing, &body)
         .map_err(|code| ProxyRefusal::Guard(code, FetchPhase::Head))?;
-    let has_end = framing != BodyFraming::Close || body.is_end_stream();
-    let keeps_target =
-        has_end && parts.version == Version::HTTP_11 && !closes_connection(&parts.headers);
+    let is_dropped = content == ResponseContent::Dropped;
+    let has_end = framing != BodyFraming::Close || body.is_end_stream() || is_dropped;
+    // Content that is dropped is not read.
+    let keeps_target = has_end
+        && !is_dropped
+        && parts.version == Version::HTTP_11
+        && !closes_connection(&parts.headers);
     let fields = &mut parts.headers;
     remove_hop_fields(fields);
     unify_length(fields, framing);
@@ -392,13 +398,16 @@ fn frame_response(
         // A 204 has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);
     }
+    if is_dropped {
+        drop_content(parts.status, fields);
+    }
     let is_chunked = !fields.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
     if is_chunked {
         fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     Ok(FramedResponse {
         head: head_text(parts.status, fields),
-        body: LimitedBody::new(body, rules.max_bytes(), counts.clone()),
+        body: (!is_dropped).then(|| LimitedBody::new(body, rules.max_bytes(), counts.clone())),
         is_chunked,
         has_end,
         keeps_target,
@@ -439,7 +448,9 @@ impl FramedResponse {
         client.flush().await?;
         let mut is_quiet = true;
         // An early end is an error too, so the client never gets the end of a body that broke off.
-        while let Some(frame) = next_frame(client, &mut body).await? {
+        while let Some(body) = &mut body
+            && let Some(frame) = next_frame(client, body).await?
+        {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
