@@ -33,8 +33,8 @@ use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFr
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    BUFFER_BYTES, ResponseContent, ResponseRules, client_builder, drop_content, remove_hop_fields,
-    unify_length,
+    BUFFER_BYTES, ResponseContent, ResponseRules, client_builder, drop_content,
+    refusal_without_head, remove_hop_fields, unify_length,
 };
 use super::serve::ForwardProxy;
 use super::websocket::{self, PendingUpgrade};
@@ -201,10 +201,21 @@ impl ResponseCheck<'_> {
         // hyper reports a failed body of the client, a dropped task and some heads as user errors. The task is polled
         // here until the end, and this module does not make such heads, so the body is the cause.
         if error.is_user() {
-            ProxyRefusal::Head(HeadError::Body)
-        } else {
-            ProxyRefusal::Response
+            return ProxyRefusal::Head(HeadError::Body);
         }
+        let refusal = refusal_without_head(error);
+        if refusal == ProxyRefusal::Response {
+            // It is set once, as above.
+            let _ = self.refused.set(Code::MalformedResponse);
+        }
+        refusal
+    }
+
+    /// Records that the response is malformed, and makes the one that the client gets in its place.
+    fn refuse_malformed(&self) -> Response<ForwardBody> {
+        // It is set once: there is one request.
+        let _ = self.refused.set(Code::MalformedResponse);
+        refusal_response(ProxyRefusal::Response)
     }
 }
 
@@ -314,12 +325,12 @@ async fn answer(
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
     let framing = match framing {
         Ok(framing) if !is_upgrade || is_agreed => framing,
-        _ => return refusal_response(ProxyRefusal::Response),
+        _ => return check.refuse_malformed(),
     };
     // It is set once: there is one request.
     let _ = check.status.set(parts.status.as_u16());
-    if let Err(refusal) = check.rules.remove_credential(&mut parts.headers) {
-        return refusal_response(refusal);
+    if check.rules.remove_credential(&mut parts.headers).is_err() {
+        return check.refuse_malformed();
     }
     let content = match check
         .rules

@@ -32,7 +32,8 @@ use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    ResponseContent, ResponseRules, client_builder, drop_content, remove_hop_fields, unify_length,
+    ResponseContent, ResponseRules, client_builder, drop_content, refusal_without_head,
+    remove_hop_fields, unify_length,
 };
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -130,6 +131,7 @@ impl PersistentOutcome {
         match self {
             Self::Answered { .. } => ConnectionEnd::Closed,
             Self::Refused(ProxyRefusal::Guard(code, _)) => ConnectionEnd::of_response(code),
+            Self::Refused(ProxyRefusal::Response) => ConnectionEnd::Malformed,
             Self::Refused(_) | Self::Unanswered { .. } | Self::Broken => ConnectionEnd::Broken,
         }
     }
@@ -282,8 +284,9 @@ impl KeptExchange<'_> {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(%error, "a target sent no valid response");
-                if !self.was_used || error.is_parse() {
-                    return PersistentOutcome::Refused(ProxyRefusal::Response);
+                let refusal = refusal_without_head(&error);
+                if !self.was_used || refusal == ProxyRefusal::Response {
+                    return PersistentOutcome::Refused(refusal);
                 }
                 // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
                 // is closed.

@@ -16,6 +16,10 @@ use super::socks::{SocksError, SocksReply};
 use crate::error::FetchPhase;
 use crate::fetch::QuestionId;
 
+mod end;
+
+pub use end::ConnectionEnd;
+
 /// Seconds after which a client may try again while a person is asked.
 const APPROVAL_RETRY_SECONDS: u64 = 30;
 /// Seconds after which a client that found no free slot may try again.
@@ -406,81 +410,6 @@ const fn guard_proxy_error(code: Code, phase: FetchPhase) -> &'static str {
         (Code::Overloaded, _) => "connection_limit_reached",
         (Code::Internal, _) => "proxy_internal_error",
         _ => "http_request_denied",
-    }
-}
-
-/// The end of an open connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionEnd {
-    /// Both sides closed the connection.
-    Closed,
-    /// One side broke off.
-    Broken,
-    /// No byte for too long.
-    Idle,
-    /// The longest time of a connection, or its token, ran out.
-    Expired,
-    /// The policy does not allow the media type of the response.
-    MediaType,
-    /// The body of the request names a method that the policy does not allow.
-    Denied,
-    /// A quota of the policy files is used up.
-    QuotaExceeded,
-    /// More bytes than allowed.
-    TooLarge,
-    /// The process stops, and its drain time is over.
-    Stopped,
-    /// The task was dropped.
-    Cancelled,
-}
-
-impl ConnectionEnd {
-    /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 10] = [
-        Self::Closed,
-        Self::MediaType,
-        Self::Denied,
-        Self::QuotaExceeded,
-        Self::Broken,
-        Self::Idle,
-        Self::Expired,
-        Self::TooLarge,
-        Self::Stopped,
-        Self::Cancelled,
-    ];
-
-    /// The end of a connection whose response, or request body, a rule refused.
-    pub const fn of_response(code: Code) -> Self {
-        match code {
-            Code::MediaTypeNotAllowed => Self::MediaType,
-            Code::PolicyDenied => Self::Denied,
-            Code::TooLarge => Self::TooLarge,
-            _ => Self::Broken,
-        }
-    }
-
-    /// The code in the audit event; empty for an orderly end.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Closed => "",
-            Self::Broken => Code::ConnectionClosed.as_str(),
-            Self::Idle => "idle_timeout",
-            Self::Expired => Code::Timeout.as_str(),
-            Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
-            Self::Denied => Code::PolicyDenied.as_str(),
-            Self::QuotaExceeded => Code::QuotaExceeded.as_str(),
-            Self::TooLarge => Code::TooLarge.as_str(),
-            Self::Stopped => "stopping",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The value of the metric label `code`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Closed => "ok",
-            other => other.code(),
-        }
     }
 }
 

@@ -12,7 +12,9 @@ use hyper::body::Incoming;
 
 use super::refusal::ProxyRefusal;
 use crate::credential::Credential;
+use crate::error::FetchPhase;
 use crate::head::BodyFraming;
+use crate::hop::is_malformed_head;
 
 /// Most header fields of a response.
 const MAX_RESPONSE_FIELDS: usize = 128;
@@ -145,6 +147,15 @@ pub(super) fn drop_content(status: StatusCode, fields: &mut HeaderMap) {
     );
     if let Ok(reason) = HeaderValue::try_from(reason) {
         fields.append(HeaderName::from_static("proxy-status"), reason);
+    }
+}
+
+/// The refusal that a client gets when a target sent no response head.
+pub(super) fn refusal_without_head(error: &hyper::Error) -> ProxyRefusal {
+    if is_malformed_head(error) {
+        ProxyRefusal::Response
+    } else {
+        ProxyRefusal::Guard(Code::ConnectionClosed, FetchPhase::Head)
     }
 }
 

@@ -158,13 +158,19 @@ fn last_refusal(
 ) -> Option<ProxyRefusal> {
     match (outcome, limit) {
         (PersistentOutcome::Answered { .. }, _) => None,
-        (PersistentOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _)
-        | (PersistentOutcome::Refused(refusal), None) => Some(refusal),
         // A limit shows as a broken connection in the layers above.
-        (PersistentOutcome::Refused(_) | PersistentOutcome::Unanswered { .. }, Some(limit)) => {
-            Some(ProxyRefusal::of_limit(limit))
-        }
-        (PersistentOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
+        (
+            PersistentOutcome::Refused(
+                ProxyRefusal::Response | ProxyRefusal::Guard(Code::ConnectionClosed, _),
+            )
+            | PersistentOutcome::Unanswered { .. },
+            Some(limit),
+        ) => Some(ProxyRefusal::of_limit(limit)),
+        (PersistentOutcome::Refused(refusal), _) => Some(refusal),
+        (PersistentOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Guard(
+            Code::ConnectionClosed,
+            FetchPhase::Head,
+        )),
         // The head of the response is on its way to the client.
         (PersistentOutcome::Broken, _) if status.is_some() => None,
         (PersistentOutcome::Broken, Some(limit)) => Some(ProxyRefusal::of_limit(limit)),

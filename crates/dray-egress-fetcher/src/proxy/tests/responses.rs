@@ -203,3 +203,36 @@ async fn a_tunnel_goes_on_after_a_head_whose_content_is_dropped() {
     let numbers: Vec<_> = server.paths().iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, [1, 1, 2]);
 }
+
+#[tokio::test]
+async fn the_event_of_a_response_that_is_refused_has_the_code_that_the_client_gets() {
+    let mut proxy = ProxyFixture::start(&[]).await;
+    let (lengths, head) = (
+        "Content-Length: 3\r\nContent-Length: 4\r\n",
+        "HTTP/1.1 200 OK\r\n",
+    );
+    let long_field = format!("X: {}\r\n", "x".repeat(70_000));
+    for (response, code) in [
+        ("garbage\r\n\r\n".to_owned(), "malformed_response"),
+        (format!("{head}{lengths}\r\nabc"), "malformed_response"),
+        (format!("{head}{long_field}\r\n"), "malformed_response"),
+        (
+            "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(17),
+            "malformed_response",
+        ),
+        (
+            "HTTP/1.1 101 Switching\r\n\r\n".to_owned(),
+            "malformed_response",
+        ),
+        (String::new(), "connection_closed"),
+        (head.to_owned(), "connection_closed"),
+    ] {
+        let script = ResponseScript::raw(&response);
+        proxy.fake_network.serve(PUBLIC_ADDRESS, script);
+        let received = proxy.get(&format!("http://{TARGET_HOST}/")).await;
+        assert_eq!((status_of(&received), code_of(&received)), (502, code));
+        let (_, closed) = (proxy.event().await, proxy.event().await);
+        let shown = &response[..response.len().min(60)];
+        assert_eq!(closed.code, code, "{shown}");
+    }
+}
