@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::approval::AskScope;
 use super::hop::HopAdmission;
-use super::{FetchJob, Fetcher, breaker_key};
+use super::{FetchJob, Fetcher};
 use crate::credential::Credential;
 use crate::dial::{DialWinner, Io};
 use crate::error::{FetchError, FetchPhase};
@@ -233,7 +233,7 @@ impl Fetcher {
         }
         judge_overrides(request, &chain, false, record)?;
         let quota = self.admit_quota(chain.policy(), record)?;
-        self.check_breaker(&url)?;
+        self.check_connection_breaker(&url)?;
         let HopAdmission {
             slot,
             address,
@@ -241,9 +241,11 @@ impl Fetcher {
         } = self.admit(&chain, &url, &context, record).await?;
         chain.record_network(&pinned);
         let connected = self.connect(&pinned, address, &context, record).await;
-        let winner = connected.inspect_err(|failure| self.count_target_failure(&url, failure))?;
+        let winner = connected.inspect_err(|failure| {
+            self.count_target_failure(&url, &request.tenant, failure);
+        })?;
         self.check_peer(&winner, record)?;
-        self.limits.breaker().succeeded(&breaker_key(&url));
+        self.note_connection(&url);
         let credential = self.credential_for(request, &url);
         let DialWinner {
             stream,
