@@ -1,5 +1,5 @@
-//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the hosts that were refused
-//! or failed most, and the slowest lookups. It reads recorded events alone, and connects to no service.
+//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the hosts that were
+//! refused or failed most, and the slowest lookups. It reads recorded events alone, and connects to no service.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
