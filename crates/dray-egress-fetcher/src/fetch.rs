@@ -49,7 +49,9 @@ use retry::{PartialBody, RetryState};
 use robots::RobotsCache;
 use rules::{quota_failure, refill_time};
 
-pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
+pub use approval::{
+    HeldAnswer, HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId,
+};
 pub use cached::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;

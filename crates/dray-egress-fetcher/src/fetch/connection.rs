@@ -7,7 +7,7 @@ use dray_guard::{AllowedPorts, CanonicalUrl, Chain, Code, RequestKind, RequestVi
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use super::approval::AskScope;
+use super::approval::{AskScope, HeldAnswer};
 use super::hop::HopAdmission;
 use super::{FetchJob, Fetcher};
 use crate::credential::Credential;
@@ -30,6 +30,8 @@ pub struct OpenConnection {
     pub credential: Option<Arc<Credential>>,
     /// The end of the approval that allows the connection; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
+    /// The answer that allows the connection; `None` where no person was asked.
+    pub answer: Option<HeldAnswer>,
     /// Whether a request inside of it was judged already. Its tunnel was charged for the first one.
     pub is_charged: bool,
     /// Held as long as the connection lives.
@@ -150,6 +152,7 @@ impl Fetcher {
         // The tunnel may have needed an answer too; the earlier end counts.
         let ends = [opened.approval_ends, record.approval_ends];
         opened.approval_ends = ends.into_iter().flatten().min();
+        opened.answer = held_answer(request, record).or(opened.answer.take());
         opened.url = url;
         Ok(())
     }
@@ -259,10 +262,20 @@ impl Fetcher {
             quota,
             credential,
             approval_ends: record.approval_ends,
+            answer: held_answer(request, record),
             is_charged: false,
             slots: (slot, address),
         })
     }
+}
+
+/// The answer of a person that allowed the request in its judgement.
+fn held_answer(request: &FetchJob, record: &FetchRecord) -> Option<HeldAnswer> {
+    let id = record.approval_ends.and(record.question)?;
+    Some(HeldAnswer {
+        tenant: request.caller.tenant.clone(),
+        id,
+    })
 }
 
 /// Judges the methods that the request names in place of that of its request line, which was judged before.

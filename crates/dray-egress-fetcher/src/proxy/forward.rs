@@ -36,7 +36,7 @@ use super::response::{
     BUFFER_BYTES, ResponseContent, ResponseRules, client_builder, drop_content,
     refusal_without_head, remove_hop_fields, unify_length,
 };
-use super::serve::ForwardProxy;
+use super::serve::{EndConditions, ForwardProxy};
 use super::websocket::{self, PendingUpgrade};
 use crate::audit::AuditedConnection;
 use crate::credential::Credential;
@@ -68,8 +68,8 @@ pub(super) struct ForwardedRequest<'a> {
     pub(super) target: Box<dyn Io>,
     /// What the response has to meet.
     pub(super) rules: ResponseRules<'a>,
-    /// The instant at which the request ends at the latest.
-    pub(super) ends_at: Instant,
+    /// What ends the request from outside of it.
+    pub(super) ends: EndConditions<'a>,
 }
 
 impl ForwardProxy {
@@ -105,6 +105,7 @@ impl ForwardProxy {
             decision,
             quota,
             credential,
+            answer,
             ..
         } = opened;
         let target = TargetStream::new(io, limits, audited.counts.clone()).with_quota(quota);
@@ -116,7 +117,10 @@ impl ForwardProxy {
                 decision: decision.as_ref(),
                 credential: credential.as_deref(),
             },
-            ends_at,
+            ends: EndConditions {
+                ends_at,
+                answer: answer.as_ref(),
+            },
         };
         let end = self.run_forwarded(client, forwarded, &mut audited).await;
         drop(slots);
@@ -138,7 +142,7 @@ impl ForwardProxy {
             form,
             target,
             rules,
-            ends_at,
+            ends,
         } = forwarded;
         let status = OnceLock::new();
         let form_decision = form.as_ref().map(|form| form.decision().clone());
@@ -153,7 +157,7 @@ impl ForwardProxy {
             is_silent: OnceLock::new(),
         };
         let exchange = Box::pin(exchange(client, target, (head, form), &response));
-        let end = self.watch(exchange, &audited.counts, ends_at).await;
+        let end = self.watch(exchange, &audited.counts, ends).await;
         audited.record.hop().status = status.get().copied();
         let refused = response.refused.get();
         if let (Some(Code::PolicyDenied), Some(decision)) = (refused, form_decision) {

@@ -24,7 +24,7 @@ use super::meter::{ByteCounts, ByteLimits, TargetStream};
 use super::persistent::{PersistentTarget, is_keepable, read_body};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::ResponseRules;
-use super::serve::{ForwardProxy, TunnelTerms, read_head};
+use super::serve::{EndConditions, ForwardProxy, TunnelTerms, read_head};
 use crate::audit::{AuditedConnection, TunnelAuditor};
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -230,14 +230,19 @@ impl ForwardProxy {
             decision,
             credential,
             slots,
+            answer,
             ..
         } = opened;
+        let ends = EndConditions {
+            ends_at,
+            answer: answer.as_ref(),
+        };
         let rules = ResponseRules {
             decision: decision.as_ref(),
             credential: credential.as_deref(),
         };
         let end = self
-            .run_request(client, io, head, rules, &mut audited, ends_at)
+            .run_request(client, io, head, rules, &mut audited, ends)
             .await;
         // The slots are kept until the last byte: the connection counts against its tenant until then.
         drop(slots);
@@ -331,7 +336,7 @@ impl ForwardProxy {
         (head, form): LastHead,
         rules: ResponseRules<'_>,
         audited: &mut AuditedConnection,
-        ends_at: Instant,
+        ends: EndConditions<'_>,
     ) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -351,7 +356,7 @@ impl ForwardProxy {
             form,
             target: Box::new(TargetStream::new(io, limits, inner_counts.clone())),
             rules,
-            ends_at,
+            ends,
         };
         let end = self.run_forwarded(client, forwarded, audited).await;
         match inner_counts.limit_reached() {

@@ -14,7 +14,7 @@ use super::super::meter::LimitReached;
 use super::super::persistent::{PersistentOutcome, PersistentRequest};
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::super::response::ResponseRules;
-use super::super::serve::ForwardProxy;
+use super::super::serve::{EndConditions, ForwardProxy};
 use super::{InnerClient, InterceptedTunnel};
 use crate::audit::{AuditedConnection, TunnelAuditor};
 use crate::error::FetchPhase;
@@ -90,7 +90,10 @@ impl ForwardProxy {
                 is_repeatable: false,
             });
         };
-        let ends_at = opened.ends_at(tunnel.terms.ends_at);
+        let ends = EndConditions {
+            ends_at: opened.ends_at(tunnel.terms.ends_at),
+            answer: opened.answer.as_ref(),
+        };
         let request = PersistentRequest {
             head: request.head.clone(),
             body: request.body.clone(),
@@ -104,7 +107,7 @@ impl ForwardProxy {
             outcome = target.exchange(client, request, &mut status).await;
             outcome.end()
         };
-        let watching = self.watch(exchanging, &audited.counts, ends_at);
+        let watching = self.watch(exchanging, &audited.counts, ends);
         let end = Box::pin(watching).await;
         audited.record.hop().status = status;
         if let (

@@ -17,7 +17,8 @@ pub enum ConnectionEnd {
     Malformed,
     /// The policy does not allow the media type of the response.
     MediaType,
-    /// The body of the request names a method that the policy does not allow.
+    /// The body of the request names a method that the policy does not allow, or a person took back the answer that
+    /// allowed the connection.
     Denied,
     /// A quota of the policy files is used up.
     QuotaExceeded,
