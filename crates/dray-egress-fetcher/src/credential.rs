@@ -81,15 +81,23 @@ impl Credential {
         Some((name.clone(), value))
     }
 
-    /// Path and query for the target.
+    /// Path and query of a request for `url`, for the target.
     pub fn path_and_query<'a>(&self, url: &'a CanonicalUrl) -> Cow<'a, str> {
-        let path = url.path_and_query();
+        self.add_to_query(url.path_and_query())
+    }
+
+    /// This path and query with the parameter of the credential, if it is one.
+    pub fn add_to_query<'a>(&self, path_and_query: &'a str) -> Cow<'a, str> {
         let CredentialLocation::Query(name) = &self.place else {
-            return path.into();
+            return path_and_query.into();
         };
         let value = utf8_percent_encode(self.value.expose(), NON_ALPHANUMERIC);
-        let separator = if path.contains('?') { '&' } else { '?' };
-        format!("{path}{separator}{name}={value}").into()
+        let separator = if path_and_query.contains('?') {
+            '&'
+        } else {
+            '?'
+        };
+        format!("{path_and_query}{separator}{name}={value}").into()
     }
 }
 

@@ -184,7 +184,7 @@ impl Fetcher {
     }
 
     /// Ends when the answer that allows a connection is taken back. Never ends where no person was asked.
-    pub(crate) async fn answer_withdrawal(&self, answer: Option<&HeldAnswer>) {
+    pub async fn answer_withdrawal(&self, answer: Option<&HeldAnswer>) {
         match (&self.approvals, answer) {
             (Some(approvals), Some(answer)) => approvals.withdrawal(answer).await,
             _ => std::future::pending().await,

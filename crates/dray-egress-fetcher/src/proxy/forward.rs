@@ -1,7 +1,7 @@
 //! A plain HTTP request in absolute form: one request to one judged target.
 //!
 //! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies. The
-//! head for the target is built from the canonical URL and the accepted fields, never copied. After the response the
+//! head for the target is built from the judged URL and the accepted fields, never copied. After the response the
 //! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but
 //! WebSocket inside an intercepted tunnel, whose head for the target asks for it.
 
@@ -37,6 +37,7 @@ use super::response::{
     refusal_without_head, remove_hop_fields, unify_length,
 };
 use super::serve::{EndConditions, ForwardProxy};
+use super::target_path::request_target;
 use super::websocket::{self, PendingUpgrade};
 use crate::audit::AuditedConnection;
 use crate::credential::Credential;
@@ -393,19 +394,16 @@ fn remove_namesakes(fields: &mut HeaderMap, name: &HeaderName) {
     }
 }
 
-/// The head for the target, in origin form, from the canonical URL and the fields that travel on.
+/// The head for the target, from the judged URL and the fields that travel on.
 pub(super) fn target_head(
     request: &ProxyRequest,
     url: &CanonicalUrl,
     credential: Option<&Credential>,
 ) -> Result<http::request::Parts, http::Error> {
-    let path_and_query = credential.map_or_else(
-        || url.path_and_query().into(),
-        |credential| credential.path_and_query(url),
-    );
+    let target = request_target(request, url, credential);
     let mut head = Request::builder()
         .method(request.method.clone())
-        .uri(Uri::try_from(path_and_query.as_ref())?)
+        .uri(Uri::try_from(target.as_ref())?)
         .body(())?
         .into_parts()
         .0;
