@@ -111,6 +111,7 @@ fn checkov_finds_in_the_base_and_the_image_what_the_readme_leaves_to_the_operato
 #[test]
 fn checkov_finds_nothing_else_in_the_chart_with_all_its_parts() {
     let values = json!({
+        "egressProxy": { "enabled": true },
         "keda": { "enabled": true },
         "monitoring": { "enabled": true },
         "preview": { "enabled": true },

@@ -242,6 +242,42 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
 }
 
 #[test]
+fn the_chart_with_the_forward_proxy_is_the_base_with_its_component() {
+    let chart = rendered_chart(&json!({ "egressProxy": { "enabled": true } }));
+    let base = rendered_base(&["egress-proxy"]);
+    check_same_objects(&chart, &base);
+    let environment = &base["\"ConfigMap\" \"egress-fetcher\""]["data"];
+    let listen = environment["DRAY_EGRESS_FETCHER__PROXY__LISTEN"].as_str();
+    assert_eq!(listen, Some("0.0.0.0:3128"));
+    let service = &base["\"Service\" \"egress-fetcher\""]["spec"];
+    let port = json!({"name": "proxy", "port": 3128, "targetPort": "proxy"});
+    assert!(
+        service["ports"].as_array().unwrap().contains(&port),
+        "{service}"
+    );
+    let pod = &base["\"Deployment\" \"egress-fetcher\""]["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let port = json!({"name": "proxy", "containerPort": 3128});
+    assert!(
+        container["ports"].as_array().unwrap().contains(&port),
+        "{container}"
+    );
+    let policy = &base["\"NetworkPolicy\" \"egress-proxy\""]["spec"];
+    assert_eq!(policy["podSelector"]["matchLabels"], service["selector"]);
+    let pods = json!({"matchLabels": {"role": "sandbox"}});
+    let from = json!([{"namespaceSelector": {}, "podSelector": pods}]);
+    let ports = json!([{"protocol": "TCP", "port": 3128}]);
+    assert_eq!(policy["ingress"], json!([{"from": from, "ports": ports}]));
+    // Without the proxy, no object has the port.
+    let without_proxy = rendered_chart(&json!({}));
+    assert!(
+        !serde_json::to_string(&without_proxy)
+            .unwrap()
+            .contains("3128")
+    );
+}
+
+#[test]
 fn previews_of_a_cluster_have_a_valid_configuration() {
     let host = "*.look.example.org";
     let chart = rendered_chart(&json!({ "preview": { "enabled": true, "host": host } }));
@@ -375,7 +411,7 @@ fn an_empty_section_of_the_values_sets_nothing_or_is_refused_by_name() {
     // YAML reads a key whose lines are all comments as null, and Helm removes it.
     let defaults = rendered_chart(&json!({}));
     assert_eq!(rendered_chart(&json!({ "pods": null })), defaults);
-    for section in ["keda", "monitoring", "preview"] {
+    for section in ["egressProxy", "keda", "monitoring", "preview"] {
         assert_eq!(rendered_chart(&json!({ section: null })), defaults);
     }
     let without_autoscaler = rendered_chart(&json!({ "autoscaling": null }));

@@ -136,7 +136,8 @@ fn an_autoscaled_service_has_no_number_of_replicas() {
 #[test]
 fn no_network_policy_is_left_without_the_others() {
     let values = json!({
-        "networkPolicies": false, "keda": { "enabled": true }, "preview": { "enabled": true },
+        "networkPolicies": false, "egressProxy": { "enabled": true }, "keda": { "enabled": true },
+        "preview": { "enabled": true },
     });
     let chart = rendered_chart(&values);
     assert!(chart.contains_key("\"Ingress\" \"preview\""));

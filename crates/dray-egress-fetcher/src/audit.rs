@@ -30,6 +30,7 @@ use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
 pub use connection::{AuditedConnection, ProxyProtocol, TunnelAuditor};
+pub use event_result::EventResult;
 pub use policy::{PolicyReporter, PolicyStatus, ReadPolicy};
 pub use queue::AuditQueue;
 pub use replay::replay_event;

@@ -2,8 +2,8 @@
 //!
 //! A credential belongs to the URL of the caller's request. It is sent to exactly that host and port, in the first hop
 //! alone, so it is not sent to the target of a redirect. Audit events contain only its name, and no message, log or
-//! reply of this service contains its value. A server that echoes requests would show it to the caller; the operator
-//! has to consider that.
+//! reply of this service contains its value. The head of a response is passed on without it. A server
+//! that repeats it in a body would show it to the caller; the operator has to consider that.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use dray_guard::{CanonicalUrl, Host};
 use dray_types::Secret;
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+mod response;
 
 /// The part of a request that carries the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,15 +81,23 @@ impl Credential {
         Some((name.clone(), value))
     }
 
-    /// Path and query for the target.
+    /// Path and query of a request for `url`, for the target.
     pub fn path_and_query<'a>(&self, url: &'a CanonicalUrl) -> Cow<'a, str> {
-        let path = url.path_and_query();
+        self.add_to_query(url.path_and_query())
+    }
+
+    /// This path and query with the parameter of the credential, if it is one.
+    pub fn add_to_query<'a>(&self, path_and_query: &'a str) -> Cow<'a, str> {
         let CredentialLocation::Query(name) = &self.place else {
-            return path.into();
+            return path_and_query.into();
         };
         let value = utf8_percent_encode(self.value.expose(), NON_ALPHANUMERIC);
-        let separator = if path.contains('?') { '&' } else { '?' };
-        format!("{path}{separator}{name}={value}").into()
+        let separator = if path_and_query.contains('?') {
+            '&'
+        } else {
+            '?'
+        };
+        format!("{path_and_query}{separator}{name}={value}").into()
     }
 }
 

@@ -31,6 +31,7 @@ use crate::wire::WireBudget;
 
 pub(crate) mod approval;
 mod attempt;
+mod breaker;
 mod cached;
 mod connection;
 mod explain;
@@ -48,7 +49,9 @@ use retry::{PartialBody, RetryState};
 use robots::RobotsCache;
 use rules::{quota_failure, refill_time};
 
-pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
+pub use approval::{
+    HeldAnswer, HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId,
+};
 pub use cached::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
@@ -329,13 +332,14 @@ impl Fetcher {
             };
             let remaining = context.budget.left();
             let can_resume = partial.as_ref().is_some_and(PartialBody::can_resume);
-            let is_refused = self.limits.breaker().is_open(&breaker_key(chain.current()));
+            let (url, tenant) = (chain.current(), &context.request.tenant);
+            let is_refused = self.has_open_breaker(url, tenant);
             let Some(delay) = retries
                 .next(&failure, can_resume, remaining)
                 .filter(|_| !is_refused)
             else {
                 // The failure counts once for all attempts: the threshold of the circuit breaker counts fetches.
-                self.count_target_failure(chain.current(), &failure);
+                self.count_target_failure(url, tenant, &failure);
                 return Err(failure);
             };
             record.retry(failure.code);
@@ -349,34 +353,6 @@ impl Fetcher {
                 .await?;
         }
     }
-
-    /// Counts a failure of the target for its circuit breaker (section 15). The end of the fetch's own deadline does
-    /// not count: a caller with little time must not block others. The upstream proxy has a separate breaker.
-    fn count_target_failure(&self, url: &CanonicalUrl, failure: &FetchError) {
-        if is_upstream_failure(failure) {
-            return;
-        }
-        if matches!(
-            (failure.code, failure.phase),
-            (Code::ConnectFailed, FetchPhase::Connect)
-                | (
-                    Code::Timeout,
-                    FetchPhase::Connect | FetchPhase::Tls | FetchPhase::Head | FetchPhase::Body
-                )
-        ) {
-            self.limits.breaker().failed(&breaker_key(url));
-        }
-    }
-}
-
-/// Whether the upstream proxy failed, and not the target.
-fn is_upstream_failure(failure: &FetchError) -> bool {
-    std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure)
-}
-
-/// Key of the breaker, host and port.
-fn breaker_key(url: &CanonicalUrl) -> String {
-    format!("{}:{}", url.host(), url.port())
 }
 
 /// Records a URL or redirect target that was refused without DNS. `tried` describes a target that cannot be read.

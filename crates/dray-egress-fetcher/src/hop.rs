@@ -165,6 +165,20 @@ fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
     find_cause::<io::Error>(error).and_then(WireError::of)
 }
 
+/// Whether a server sent something that is not a response head of HTTP. Otherwise it closed before one, or the connection
+/// broke.
+pub(crate) fn is_malformed_head(error: &hyper::Error) -> bool {
+    caused_by_limit(error).map_or_else(
+        || error.is_parse(),
+        |limit| {
+            matches!(
+                limit,
+                WireError::TooManyInterimResponses | WireError::TooManyControlFrames
+            )
+        },
+    )
+}
+
 fn caused_by_tls(error: &hyper::Error) -> bool {
     find_cause::<rustls::Error>(error).is_some()
         // `io::Error::source` skips the error that it wraps, so the wrapped error is examined separately.

@@ -20,6 +20,7 @@
 //! | [`authority`] | makes the certificates for that |
 //! | `form` | finds the methods that a body names |
 //! | `forward` | sends a request and returns the response, one for each judged target |
+//! | `target_path` | the target that the server gets |
 //! | [`meter`] | counts and limits the bytes |
 //! | `body` | limits the content of a response |
 //! | [`refusal`] | what the client and the audit get when it is refused |
@@ -70,6 +71,8 @@ mod open;
 pub mod relay;
 #[cfg(feature = "service")]
 pub mod serve;
+#[cfg(feature = "service")]
+mod target_path;
 #[cfg(feature = "service")]
 mod tunnel;
 #[cfg(feature = "service")]

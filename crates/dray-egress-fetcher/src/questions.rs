@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::QuestionSettings;
 use crate::fetch::approval::SESSION_DIGEST_BYTES;
-use crate::fetch::{HostAnswer, HostApprovals, HostQuestion, QuestionId};
+use crate::fetch::{HeldAnswer, HostAnswer, HostApprovals, HostQuestion, QuestionId};
 use crate::metrics::EgressMetrics;
 
+mod held;
 mod list;
 
 use self::list::ListStarts;
@@ -467,6 +468,10 @@ impl HostApprovals for QuestionStore {
                 HostAnswer::NotAsked
             })
         })
+    }
+
+    fn withdrawal<'a>(&'a self, answer: &'a HeldAnswer) -> BoxFuture<'a, ()> {
+        Box::pin(self.await_withdrawal(answer))
     }
 }
 

@@ -76,6 +76,16 @@ impl TlsError {
             Self::Closed(_) => Code::ConnectionClosed,
         }
     }
+
+    /// Whether the certificate of the server is not valid for it.
+    pub fn is_about_certificate(&self) -> bool {
+        let Self::Handshake(error) = self else {
+            return false;
+        };
+        let inner = error.get_ref();
+        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+    }
 }
 
 impl TlsClient {

@@ -207,6 +207,29 @@ impl Code {
         )
     }
 
+    /// Whether the request failed: it was not refused, but did not end well. Every other code is the refusal by a
+    /// policy, the guard, a quota or a limit.
+    pub const fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::Timeout
+                | Self::DeadlineExpired
+                | Self::DnsNotFound
+                | Self::DnsFailure
+                | Self::ConnectFailed
+                | Self::TlsError
+                | Self::ConnectionClosed
+                | Self::MalformedResponse
+                | Self::HttpStatus(_)
+                | Self::UnexpectedPartial
+                | Self::Truncated
+                | Self::UnsupportedEncoding
+                | Self::DecodeError
+                | Self::SinkFailed
+                | Self::Internal
+        )
+    }
+
     /// The fetcher's sentence as a model reads it: with advice where a policy refuses fetching or the host (quickapps
     /// 34). `url` is shown, so it must contain no credential and no query.
     pub fn model_message(self, sentence: &str, url: &dyn fmt::Display) -> String {

@@ -1,5 +1,6 @@
 //! Audit events in the Open Cybersecurity Schema Framework (<https://schema.ocsf.io>, version 1.3.0, profile
-//! `security_control`): fetches and plain requests as HTTP Activity (4002), tunnels as Network Activity (4001).
+//! `security_control`): fetches and requests, also those inside of intercepted tunnels, as HTTP Activity (4002), tunnels
+//! as Network Activity (4001).
 //!
 //! Fields without an attribute in the schema are in `unmapped`, under their names in the event.
 
@@ -157,7 +158,9 @@ fn add_details(ocsf: &mut Map<String, Value>, event: &v1::EgressAudit, class: u3
 
 /// The class, and the activity within it.
 fn class_of(event: &v1::EgressAudit) -> (u32, u32) {
-    if matches!(event.proxy_protocol.as_str(), "connect" | "socks5") {
+    // A tunnel that was refused before a request inside of it has no method.
+    let is_request = event.intercepted && !event.method.is_empty();
+    if !is_request && matches!(event.proxy_protocol.as_str(), "connect" | "socks5") {
         // The numbers of Network Activity: open, close, refuse.
         let activity = match event.proxy_stage.as_str() {
             "opened" => 1,
@@ -244,6 +247,69 @@ mod tests {
             assert_eq!(ocsf["category_uid"], 4);
             // A class of HTTP has a request, which the schema demands.
             assert_eq!(ocsf.get("http_request").is_some(), class == 4002);
+        }
+    }
+
+    #[test]
+    fn a_request_in_an_intercepted_tunnel_is_http_activity() {
+        for (stage, method, class, activity) in [
+            ("opened", "GET", 4002, 3),
+            ("closed", "PUT", 4002, 7),
+            ("refused", "", 4001, 5),
+        ] {
+            let event = v1::EgressAudit {
+                intercepted: true,
+                method: method.to_owned(),
+                http_status: 413,
+                ..event("connect", stage, "allow")
+            };
+            let ocsf = ocsf_json(&event);
+            let placed = (&ocsf["class_uid"], &ocsf["activity_id"]);
+            assert_eq!(
+                placed,
+                (&json!(class), &json!(activity)),
+                "{stage} {method}"
+            );
+            if class == HTTP_ACTIVITY {
+                assert_eq!(ocsf["http_request"]["http_method"], method);
+                assert_eq!(ocsf["http_response"]["code"], 413);
+                assert_eq!(ocsf["tls"]["sni"], "files.example.org");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_failed_was_allowed_and_one_that_was_refused_is_blocked() {
+        for (code, rule, action) in [
+            ("dns_not_found", "", 1),
+            ("connect_failed", "", 1),
+            ("http_status", "", 1),
+            ("timeout", "", 1),
+            ("cancelled", "", 1),
+            ("ssrf_blocked", "", 2),
+            ("quota_exceeded", "", 2),
+            ("overloaded", "", 2),
+            ("token_expired", "identity", 2),
+            ("media_type_not_allowed", "", 2),
+            ("sink_failed", "", 1),
+            // Nothing was sent, because the event could not be stored.
+            ("sink_failed", "audit", 2),
+        ] {
+            let event = v1::EgressAudit {
+                code: code.to_owned(),
+                rule: rule.to_owned(),
+                ..event("http", "refused", "deny")
+            };
+            let ocsf = ocsf_json(&event);
+            assert_eq!(
+                (
+                    &ocsf["action_id"],
+                    &ocsf["disposition_id"],
+                    &ocsf["status_id"]
+                ),
+                (&json!(action), &json!(action), &json!(2)),
+                "{code} {rule}"
+            );
         }
     }
 

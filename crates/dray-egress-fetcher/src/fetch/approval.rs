@@ -111,10 +111,22 @@ pub enum HostAnswer {
     NotAsked,
 }
 
+/// The answer of a person that allows an open connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldAnswer {
+    /// The tenant of the session.
+    pub tenant: String,
+    /// The question.
+    pub id: QuestionId,
+}
+
 /// The questions and answers of all sessions.
 pub trait HostApprovals: Send + Sync + 'static {
     /// Finds the answer to a question, and asks it if it was not asked before.
     fn consult<'a>(&'a self, question: &'a HostQuestion) -> BoxFuture<'a, HostAnswer>;
+
+    /// Ends when the answer allows its host no longer. Records that cannot be read take nothing back.
+    fn withdrawal<'a>(&'a self, answer: &'a HeldAnswer) -> BoxFuture<'a, ()>;
 }
 
 /// Limits of the questions that a request may ask.
@@ -169,6 +181,14 @@ impl Fetcher {
         // The wait for the answer is part of the whole time.
         context.budget = TimeBudget::starting_at(started, context.settings.limits.total(request));
         Ok((chain, context))
+    }
+
+    /// Ends when the answer that allows a connection is taken back. Never ends where no person was asked.
+    pub async fn answer_withdrawal(&self, answer: Option<&HeldAnswer>) {
+        match (&self.approvals, answer) {
+            (Some(approvals), Some(answer)) => approvals.withdrawal(answer).await,
+            _ => std::future::pending().await,
+        }
     }
 
     /// The grant of a person for `url`, about which the rules ask.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::cached::{CacheLookup, CachedResponse, HopSource, StorageTerms};
 use super::hop::{HopOutcome, HopResponse};
 use super::retry::PartialBody;
-use super::{FetchContext, FetchedFile, Fetcher, breaker_key};
+use super::{FetchContext, FetchedFile, Fetcher};
 use crate::body::BodyLimits;
 use crate::budget::TimeBudget;
 use crate::error::{FetchError, FetchPhase};
@@ -115,9 +115,7 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         drop(slots);
         let (sniffed, stored) = received?;
-        self.limits
-            .breaker()
-            .succeeded(&breaker_key(chain.current()));
+        self.note_response(chain.current(), &context.request.tenant);
         // With TLS a clean end needs a `close_notify` alert, so a connection that breaks is detected (B-3).
         record.length_verified = partial.framing != BodyFraming::Close
             || plan.whole.is_some()

@@ -7,9 +7,9 @@ use dray_guard::{AllowedPorts, CanonicalUrl, Chain, Code, RequestKind, RequestVi
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use super::approval::AskScope;
+use super::approval::{AskScope, HeldAnswer};
 use super::hop::HopAdmission;
-use super::{FetchJob, Fetcher, breaker_key};
+use super::{FetchJob, Fetcher};
 use crate::credential::Credential;
 use crate::dial::{DialWinner, Io};
 use crate::error::{FetchError, FetchPhase};
@@ -30,6 +30,8 @@ pub struct OpenConnection {
     pub credential: Option<Arc<Credential>>,
     /// The end of the approval that allows the connection; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
+    /// The answer that allows the connection; `None` where no person was asked.
+    pub answer: Option<HeldAnswer>,
     /// Whether a request inside of it was judged already. Its tunnel was charged for the first one.
     pub is_charged: bool,
     /// Held as long as the connection lives.
@@ -150,6 +152,7 @@ impl Fetcher {
         // The tunnel may have needed an answer too; the earlier end counts.
         let ends = [opened.approval_ends, record.approval_ends];
         opened.approval_ends = ends.into_iter().flatten().min();
+        opened.answer = held_answer(request, record).or(opened.answer.take());
         opened.url = url;
         Ok(())
     }
@@ -233,7 +236,7 @@ impl Fetcher {
         }
         judge_overrides(request, &chain, false, record)?;
         let quota = self.admit_quota(chain.policy(), record)?;
-        self.check_breaker(&url)?;
+        self.check_connection_breaker(&url)?;
         let HopAdmission {
             slot,
             address,
@@ -241,9 +244,11 @@ impl Fetcher {
         } = self.admit(&chain, &url, &context, record).await?;
         chain.record_network(&pinned);
         let connected = self.connect(&pinned, address, &context, record).await;
-        let winner = connected.inspect_err(|failure| self.count_target_failure(&url, failure))?;
+        let winner = connected.inspect_err(|failure| {
+            self.count_target_failure(&url, &request.tenant, failure);
+        })?;
         self.check_peer(&winner, record)?;
-        self.limits.breaker().succeeded(&breaker_key(&url));
+        self.note_connection(&url);
         let credential = self.credential_for(request, &url);
         let DialWinner {
             stream,
@@ -257,10 +262,20 @@ impl Fetcher {
             quota,
             credential,
             approval_ends: record.approval_ends,
+            answer: held_answer(request, record),
             is_charged: false,
             slots: (slot, address),
         })
     }
+}
+
+/// The answer of a person that allowed the request in its judgement.
+fn held_answer(request: &FetchJob, record: &FetchRecord) -> Option<HeldAnswer> {
+    let id = record.approval_ends.and(record.question)?;
+    Some(HeldAnswer {
+        tenant: request.caller.tenant.clone(),
+        id,
+    })
 }
 
 /// Judges the methods that the request names in place of that of its request line, which was judged before.

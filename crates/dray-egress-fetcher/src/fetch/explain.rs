@@ -104,7 +104,7 @@ impl Fetcher {
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
     ) -> Result<FetchSlot, FetchError> {
-        self.check_breaker(url)?;
+        self.check_breaker(url, &context.request.tenant)?;
         let request = Self::slot_request(url, context, false);
         let slot = context
             .budget

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::cached::{CachedResponse, HopSource, condition_fields};
 use super::rules::{check_media_type, rule_limit};
-use super::{FetchContext, Fetcher, breaker_key};
+use super::{FetchContext, Fetcher};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
 use crate::freshness::{ReuseTerms, is_confirmed};
@@ -132,7 +132,7 @@ impl Fetcher {
         record.note_head(parts);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
-            self.limits.breaker().succeeded(&breaker_key(&url));
+            self.note_response(&url, &context.request.tenant);
             if !is_confirmed(&parts.headers, &cached.terms) {
                 return Ok(HopOutcome::NotStored);
             }
@@ -140,7 +140,8 @@ impl Fetcher {
                 .await?;
             return Ok(HopOutcome::Stored);
         }
-        match self.judge_response(parts, &url, limit, resume.as_ref())? {
+        let tenant = context.request.tenant.as_str();
+        match self.judge_response(parts, (&url, tenant), limit, resume.as_ref())? {
             // The rest would come from another server than the first part.
             HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
@@ -171,7 +172,7 @@ impl Fetcher {
     fn judge_response(
         &self,
         parts: &Parts,
-        url: &CanonicalUrl,
+        (url, tenant): (&CanonicalUrl, &str),
         limit: u64,
         resume: Option<&BodyResumption>,
     ) -> Result<HeadDecision, FetchError> {
@@ -181,7 +182,7 @@ impl Fetcher {
         };
         // If a body follows, the breaker is informed after the body was read.
         if !matches!(judged, Ok(HeadDecision::Body(_))) {
-            self.limits.breaker().succeeded(&breaker_key(url));
+            self.note_response(url, tenant);
         }
         judged.map_err(|code| {
             let has_delay = matches!(code, Code::HttpStatus(429 | 503));
@@ -201,7 +202,7 @@ impl Fetcher {
     ) -> Result<(TimedHead, WireBody, (FetchSlot, AddressSlot)), FetchError> {
         // The circuit breaker is checked before a slot is taken: requests to a dead host must not delay others (section
         // 15).
-        self.check_breaker(url)?;
+        self.check_breaker(url, &context.request.tenant)?;
         let HopAdmission {
             slot,
             address,
@@ -211,6 +212,7 @@ impl Fetcher {
         chain.record_network(&pinned);
         let winner = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(winner, url, context, record).await?;
+        self.note_connection(url);
         let host = url.host_header();
         // Only the URL of the caller gets a credential: the target of a redirect gets none, even at the same host.
         let tenant = &context.request.caller.tenant;
@@ -226,7 +228,9 @@ impl Fetcher {
             host: &host,
             path_and_query: &path_and_query,
             user_agent: &context.settings.limits.user_agent,
-            credential: credential.and_then(|credential| credential.header()),
+            credential: credential
+                .as_ref()
+                .and_then(|credential| credential.header()),
             conditions: extra.cached.map(condition_fields).unwrap_or_default(),
             resume: extra.resume,
         };
@@ -244,7 +248,7 @@ impl Fetcher {
             .within(FetchPhase::Head, context.settings.limits.head, sending)
             .await;
         record.at(FetchPhase::Policy);
-        let (parts, wire) = sent?.map_err(|error| {
+        let (mut parts, wire) = sent?.map_err(|error| {
             if matches!(error, HopError::Http11Required(_)) {
                 // The next attempt of the same task reads it.
                 context.http11_only.store(true, Ordering::Relaxed);
@@ -252,16 +256,13 @@ impl Fetcher {
             FetchError::new(error.code(), FetchPhase::Head).because(error)
         })?;
         let delay = requested.elapsed();
-        Ok((TimedHead { parts, delay }, wire, (slot, connected.address)))
-    }
-
-    /// Refuses a target whose breaker is open.
-    pub(super) fn check_breaker(&self, url: &CanonicalUrl) -> Result<(), FetchError> {
-        if self.limits.breaker().is_open(&breaker_key(url)) {
-            let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
-            return Err(overloaded.because("the breaker of this target is open"));
+        if let Some(credential) = &credential {
+            // This comes before a redirect is followed: its target must not get the value with the query.
+            credential
+                .remove_from_response(&mut parts.headers)
+                .map_err(|code| FetchError::new(code, FetchPhase::Head))?;
         }
-        Ok(())
+        Ok((TimedHead { parts, delay }, wire, (slot, connected.address)))
     }
 
     /// The slot that a hop to `url` needs.

@@ -16,8 +16,9 @@ use dray_guard::{
 use http::StatusCode;
 use tokio::time::Instant;
 
+use super::breaker::is_upstream_failure;
 use super::hop::{RequestExtra, TimedHead};
-use super::{FetchContext, Fetcher, is_upstream_failure, record_refusal};
+use super::{FetchContext, Fetcher, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};

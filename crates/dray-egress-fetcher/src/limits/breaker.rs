@@ -1,7 +1,8 @@
 //! A circuit breaker: refuses a host for a while after failures in a row (egress-security 15).
 //!
-//! It counts per host and port, so that a closed port does not block the rest of a host. Only failures of allowed
-//! targets are reported to it, so it reveals nothing about refused ones (I-8).
+//! A target is a host and port, so that a closed port does not block the rest of a host, and for responses that do not
+//! arrive also a tenant. Only failures of allowed targets are reported to it, so it reveals nothing about refused ones
+//! (I-8).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ const OPEN_DURATION: Duration = Duration::from_secs(30);
 /// Most entries that are stored. When there are more, expired entries are removed first, then the oldest ones.
 const MAX_ENTRIES: usize = 4096;
 
-/// Consecutive failures, by host and port. Clones share them.
+/// Consecutive failures, by target. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct CircuitBreaker {
     hosts: Arc<Mutex<HashMap<String, HostFailures>>>,

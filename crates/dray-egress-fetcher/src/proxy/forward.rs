@@ -1,7 +1,7 @@
 //! A plain HTTP request in absolute form: one request to one judged target.
 //!
 //! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies. The
-//! head for the target is built from the canonical URL and the accepted fields, never copied. After the response the
+//! head for the target is built from the judged URL and the accepted fields, never copied. After the response the
 //! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but
 //! WebSocket inside an intercepted tunnel, whose head for the target asks for it.
 
@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_guard::{CanonicalUrl, Code, RuleDecision};
+use dray_guard::{CanonicalUrl, Code};
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
@@ -33,9 +33,11 @@ use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFr
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::response::{
-    BUFFER_BYTES, check_response, client_builder, remove_hop_fields, unify_length,
+    BUFFER_BYTES, ResponseContent, ResponseRules, client_builder, drop_content,
+    refusal_without_head, remove_hop_fields, unify_length,
 };
-use super::serve::ForwardProxy;
+use super::serve::{EndConditions, ForwardProxy};
+use super::target_path::request_target;
 use super::websocket::{self, PendingUpgrade};
 use crate::audit::AuditedConnection;
 use crate::credential::Credential;
@@ -65,10 +67,10 @@ pub(super) struct ForwardedRequest<'a> {
     pub(super) form: Option<FormCheck>,
     /// The connection, whose bytes are counted.
     pub(super) target: Box<dyn Io>,
-    /// The decision that allowed the request; `None` without policy files.
-    pub(super) decision: Option<&'a RuleDecision>,
-    /// The instant at which the request ends at the latest.
-    pub(super) ends_at: Instant,
+    /// What the response has to meet.
+    pub(super) rules: ResponseRules<'a>,
+    /// What ends the request from outside of it.
+    pub(super) ends: EndConditions<'a>,
 }
 
 impl ForwardProxy {
@@ -103,6 +105,8 @@ impl ForwardProxy {
             slots,
             decision,
             quota,
+            credential,
+            answer,
             ..
         } = opened;
         let target = TargetStream::new(io, limits, audited.counts.clone()).with_quota(quota);
@@ -110,8 +114,14 @@ impl ForwardProxy {
             head,
             form,
             target: Box::new(target),
-            decision: decision.as_ref(),
-            ends_at,
+            rules: ResponseRules {
+                decision: decision.as_ref(),
+                credential: credential.as_deref(),
+            },
+            ends: EndConditions {
+                ends_at,
+                answer: answer.as_ref(),
+            },
         };
         let end = self.run_forwarded(client, forwarded, &mut audited).await;
         drop(slots);
@@ -132,13 +142,13 @@ impl ForwardProxy {
             head,
             form,
             target,
-            decision,
-            ends_at,
+            rules,
+            ends,
         } = forwarded;
         let status = OnceLock::new();
         let form_decision = form.as_ref().map(|form| form.decision().clone());
         let response = ResponseCheck {
-            decision,
+            rules,
             status: &status,
             refused: OnceLock::new(),
             wants_websocket: head.headers.contains_key(UPGRADE),
@@ -148,7 +158,7 @@ impl ForwardProxy {
             is_silent: OnceLock::new(),
         };
         let exchange = Box::pin(exchange(client, target, (head, form), &response));
-        let end = self.watch(exchange, &audited.counts, ends_at).await;
+        let end = self.watch(exchange, &audited.counts, ends).await;
         audited.record.hop().status = status.get().copied();
         let refused = response.refused.get();
         if let (Some(Code::PolicyDenied), Some(decision)) = (refused, form_decision) {
@@ -164,8 +174,8 @@ impl ForwardProxy {
 
 /// The conditions for a response, and the result of checking them.
 struct ResponseCheck<'a> {
-    /// The decision that allowed the request; `None` without policy files.
-    decision: Option<&'a RuleDecision>,
+    /// What the response has to meet.
+    rules: ResponseRules<'a>,
     /// Status of the target, once there is one.
     status: &'a OnceLock<u16>,
     /// The reason why the rule refused it.
@@ -196,10 +206,21 @@ impl ResponseCheck<'_> {
         // hyper reports a failed body of the client, a dropped task and some heads as user errors. The task is polled
         // here until the end, and this module does not make such heads, so the body is the cause.
         if error.is_user() {
-            ProxyRefusal::Head(HeadError::Body)
-        } else {
-            ProxyRefusal::Response
+            return ProxyRefusal::Head(HeadError::Body);
         }
+        let refusal = refusal_without_head(error);
+        if refusal == ProxyRefusal::Response {
+            // It is set once, as above.
+            let _ = self.refused.set(Code::MalformedResponse);
+        }
+        refusal
+    }
+
+    /// Records that the response is malformed, and makes the one that the client gets in its place.
+    fn refuse_malformed(&self) -> Response<ForwardBody> {
+        // It is set once: there is one request.
+        let _ = self.refused.set(Code::MalformedResponse);
+        refusal_response(ProxyRefusal::Response)
     }
 }
 
@@ -309,25 +330,37 @@ async fn answer(
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
     let framing = match framing {
         Ok(framing) if !is_upgrade || is_agreed => framing,
-        _ => return refusal_response(ProxyRefusal::Response),
+        _ => return check.refuse_malformed(),
     };
     // It is set once: there is one request.
     let _ = check.status.set(parts.status.as_u16());
-    if let Err(code) = check_response(check.decision, &parts.headers, framing, &body) {
-        // It is set once, as above.
-        let _ = check.refused.set(code);
-        return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
+    if check.rules.remove_credential(&mut parts.headers).is_err() {
+        return check.refuse_malformed();
     }
+    let content = match check
+        .rules
+        .check(parts.status, &parts.headers, framing, &body)
+    {
+        Ok(content) => content,
+        Err(code) => {
+            // It is set once, as above.
+            let _ = check.refused.set(code);
+            return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
+        }
+    };
     remove_hop_fields(&mut parts.headers);
     unify_length(&mut parts.headers, framing);
     parts.version = http::Version::HTTP_11;
+    if content == ResponseContent::Dropped {
+        drop_content(parts.status, &mut parts.headers);
+        return Response::from_parts(parts, Either::Right(Full::default()));
+    }
     if is_upgrade {
         websocket::set_upgrade(&mut parts.headers);
         let upgrade = PendingUpgrade { client, target };
         *check.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
-    let limit = check.decision.and_then(RuleDecision::max_bytes);
-    let body = LimitedBody::new(body, limit.unwrap_or(u64::MAX), check.counts.clone());
+    let body = LimitedBody::new(body, check.rules.max_bytes(), check.counts.clone());
     Response::from_parts(parts, Either::Left(body))
 }
 
@@ -361,19 +394,16 @@ fn remove_namesakes(fields: &mut HeaderMap, name: &HeaderName) {
     }
 }
 
-/// The head for the target, in origin form, from the canonical URL and the fields that travel on.
+/// The head for the target, from the judged URL and the fields that travel on.
 pub(super) fn target_head(
     request: &ProxyRequest,
     url: &CanonicalUrl,
     credential: Option<&Credential>,
 ) -> Result<http::request::Parts, http::Error> {
-    let path_and_query = credential.map_or_else(
-        || url.path_and_query().into(),
-        |credential| credential.path_and_query(url),
-    );
+    let target = request_target(request, url, credential);
     let mut head = Request::builder()
         .method(request.method.clone())
-        .uri(Uri::try_from(path_and_query.as_ref())?)
+        .uri(Uri::try_from(target.as_ref())?)
         .body(())?
         .into_parts()
         .0;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, Code, RuleDecision};
+use dray_guard::{CanonicalUrl, Code};
 use dray_types::Deadline;
 use http::header::UPGRADE;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,7 +23,8 @@ use super::head::{RequestRecipient, head_length};
 use super::meter::{ByteCounts, ByteLimits, TargetStream};
 use super::persistent::{PersistentTarget, is_keepable, read_body};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
-use super::serve::{ForwardProxy, TunnelTerms, read_head};
+use super::response::ResponseRules;
+use super::serve::{EndConditions, ForwardProxy, TunnelTerms, read_head};
 use crate::audit::{AuditedConnection, TunnelAuditor};
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -226,10 +227,22 @@ impl ForwardProxy {
         };
         let ends_at = opened.ends_at(tunnel.terms.ends_at);
         let OpenConnection {
-            decision, slots, ..
+            decision,
+            credential,
+            slots,
+            answer,
+            ..
         } = opened;
+        let ends = EndConditions {
+            ends_at,
+            answer: answer.as_ref(),
+        };
+        let rules = ResponseRules {
+            decision: decision.as_ref(),
+            credential: credential.as_deref(),
+        };
         let end = self
-            .run_request(client, io, head, decision.as_ref(), &mut audited, ends_at)
+            .run_request(client, io, head, rules, &mut audited, ends)
             .await;
         // The slots are kept until the last byte: the connection counts against its tenant until then.
         drop(slots);
@@ -321,27 +334,29 @@ impl ForwardProxy {
         client: InnerClient<S>,
         io: Box<dyn Io>,
         (head, form): LastHead,
-        decision: Option<&RuleDecision>,
+        rules: ResponseRules<'_>,
         audited: &mut AuditedConnection,
-        ends_at: Instant,
+        ends: EndConditions<'_>,
     ) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let limit = decision
-            .and_then(RuleDecision::max_bytes)
-            .filter(|_| head.headers.contains_key(UPGRADE));
+        let is_upgrade = head.headers.contains_key(UPGRADE);
         let limits = ByteLimits {
             up: u64::MAX,
-            down: limit.unwrap_or(u64::MAX),
+            down: if is_upgrade {
+                rules.max_bytes()
+            } else {
+                u64::MAX
+            },
         };
         let inner_counts = ByteCounts::default();
         let forwarded = ForwardedRequest {
             head,
             form,
             target: Box::new(TargetStream::new(io, limits, inner_counts.clone())),
-            decision,
-            ends_at,
+            rules,
+            ends,
         };
         let end = self.run_forwarded(client, forwarded, audited).await;
         match inner_counts.limit_reached() {

@@ -15,6 +15,7 @@ use crate::audit::AuditedConnection;
 use crate::error::{FetchError, FetchPhase};
 use crate::fetch::{FetchJob, MethodOverrides, OpenConnection};
 use crate::record::{FetchRecord, RequestedOrigin};
+use crate::tls::TlsError;
 
 impl ForwardProxy {
     /// Judges, connects and checks the peer.
@@ -141,6 +142,13 @@ pub(super) fn refusal_of(failure: &FetchError, record: &FetchRecord) -> ProxyRef
     match (failure.code, record.question) {
         (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),
         (Code::QuotaExceeded, _) => ProxyRefusal::quota(failure.retry_after),
+        (Code::TlsError, _) if is_about_certificate(failure) => ProxyRefusal::TargetCertificate,
         (code, _) => ProxyRefusal::Guard(code, failure.phase),
     }
+}
+
+fn is_about_certificate(failure: &FetchError) -> bool {
+    let cause = std::error::Error::source(failure);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<TlsError>());
+    cause.is_some_and(TlsError::is_about_certificate)
 }

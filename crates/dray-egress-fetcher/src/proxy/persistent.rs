@@ -12,7 +12,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dray_guard::RuleDecision;
 use dray_guard::ruleset::overrides::methods_in_query;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -32,7 +31,10 @@ use super::client::ClientStream;
 use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
-use super::response::{check_response, client_builder, remove_hop_fields, unify_length};
+use super::response::{
+    ResponseContent, ResponseRules, client_builder, drop_content, refusal_without_head,
+    remove_hop_fields, unify_length,
+};
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::head::{BodyFraming, body_framing};
@@ -96,8 +98,8 @@ pub(super) struct PersistentRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
     pub(super) body: Bytes,
-    /// The decision that allowed it; `None` without policy files.
-    pub(super) decision: Option<&'a RuleDecision>,
+    /// What the response has to meet.
+    pub(super) rules: ResponseRules<'a>,
 }
 
 /// The outcome of a request in an intercepted tunnel.
@@ -129,6 +131,7 @@ impl PersistentOutcome {
         match self {
             Self::Answered { .. } => ConnectionEnd::Closed,
             Self::Refused(ProxyRefusal::Guard(code, _)) => ConnectionEnd::of_response(code),
+            Self::Refused(ProxyRefusal::Response) => ConnectionEnd::Malformed,
             Self::Refused(_) | Self::Unanswered { .. } | Self::Broken => ConnectionEnd::Broken,
         }
     }
@@ -264,11 +267,7 @@ impl KeptExchange<'_> {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let PersistentRequest {
-            head,
-            body,
-            decision,
-        } = self.request;
+        let PersistentRequest { head, body, rules } = self.request;
         let is_last_of_target = closes_connection(&head.headers);
         let is_idempotent = is_idempotent(&head);
         let request = Request::from_parts(head, Full::new(body));
@@ -285,8 +284,9 @@ impl KeptExchange<'_> {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(%error, "a target sent no valid response");
-                if !self.was_used || error.is_parse() {
-                    return PersistentOutcome::Refused(ProxyRefusal::Response);
+                let refusal = refusal_without_head(&error);
+                if !self.was_used || refusal == ProxyRefusal::Response {
+                    return PersistentOutcome::Refused(refusal);
                 }
                 // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
                 // is closed.
@@ -295,7 +295,7 @@ impl KeptExchange<'_> {
                 return PersistentOutcome::Unanswered { is_repeatable };
             }
         };
-        let framed = match frame_response(response, decision, &self.counts, status) {
+        let framed = match frame_response(response, rules, &self.counts, status) {
             Ok(framed) => framed,
             Err(refusal) => return PersistentOutcome::Refused(refusal),
         };
@@ -357,7 +357,8 @@ async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
 struct FramedResponse {
     /// The head for the client, without the empty line.
     head: Vec<u8>,
-    body: LimitedBody,
+    /// `None` if it is dropped.
+    body: Option<LimitedBody>,
     /// Whether its body goes to the client in chunks.
     is_chunked: bool,
     /// Whether its end is known before the connection ends.
@@ -370,7 +371,7 @@ struct FramedResponse {
 /// exceeds the limit of the rule.
 fn frame_response(
     response: Response<Incoming>,
-    decision: Option<&RuleDecision>,
+    rules: ResponseRules<'_>,
     counts: &ByteCounts,
     status: &mut Option<u16>,
 ) -> Result<FramedResponse, ProxyRefusal> {
@@ -382,11 +383,17 @@ fn frame_response(
         return Err(ProxyRefusal::Response);
     }
     *status = Some(parts.status.as_u16());
-    check_response(decision, &parts.headers, framing, &body)
+    rules.remove_credential(&mut parts.headers)?;
+    let content = rules
+        .check(parts.status, &parts.headers, framing, &body)
         .map_err(|code| ProxyRefusal::Guard(code, FetchPhase::Head))?;
-    let has_end = framing != BodyFraming::Close || body.is_end_stream();
-    let keeps_target =
-        has_end && parts.version == Version::HTTP_11 && !closes_connection(&parts.headers);
+    let is_dropped = content == ResponseContent::Dropped;
+    let has_end = framing != BodyFraming::Close || body.is_end_stream() || is_dropped;
+    // Content that is dropped is not read.
+    let keeps_target = has_end
+        && !is_dropped
+        && parts.version == Version::HTTP_11
+        && !closes_connection(&parts.headers);
     let fields = &mut parts.headers;
     remove_hop_fields(fields);
     unify_length(fields, framing);
@@ -394,14 +401,16 @@ fn frame_response(
         // A 204 has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);
     }
+    if is_dropped {
+        drop_content(parts.status, fields);
+    }
     let is_chunked = !fields.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
     if is_chunked {
         fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    let limit = decision.and_then(RuleDecision::max_bytes);
     Ok(FramedResponse {
         head: head_text(parts.status, fields),
-        body: LimitedBody::new(body, limit.unwrap_or(u64::MAX), counts.clone()),
+        body: (!is_dropped).then(|| LimitedBody::new(body, rules.max_bytes(), counts.clone())),
         is_chunked,
         has_end,
         keeps_target,
@@ -442,7 +451,9 @@ impl FramedResponse {
         client.flush().await?;
         let mut is_quiet = true;
         // An early end is an error too, so the client never gets the end of a body that broke off.
-        while let Some(frame) = next_frame(client, &mut body).await? {
+        while let Some(body) = &mut body
+            && let Some(frame) = next_frame(client, body).await?
+        {
             let Ok(data) = frame.into_data() else {
                 continue;
             };

@@ -16,6 +16,10 @@ use super::socks::{SocksError, SocksReply};
 use crate::error::FetchPhase;
 use crate::fetch::QuestionId;
 
+mod end;
+
+pub use end::ConnectionEnd;
+
 /// Seconds after which a client may try again while a person is asked.
 const APPROVAL_RETRY_SECONDS: u64 = 30;
 /// Seconds after which a client that found no free slot may try again.
@@ -87,6 +91,9 @@ pub enum ProxyRefusal {
     /// The audit event could not be published, and the operator requires it.
     #[error("the connection could not be audited")]
     Unaudited,
+    /// The certificate of the target is not valid for it.
+    #[error("the certificate of the target is not valid for it")]
+    TargetCertificate,
     /// The response of the target has no single reading.
     #[error("the response of the target was refused")]
     Response,
@@ -103,7 +110,8 @@ impl ProxyRefusal {
     pub fn of_limit(limit: LimitReached) -> Self {
         match limit {
             LimitReached::Quota(delay) => Self::quota(delay),
-            LimitReached::Up | LimitReached::Down => Self::Guard(Code::TooLarge, FetchPhase::Head),
+            LimitReached::Up => Self::Guard(Code::TooLarge, FetchPhase::Body),
+            LimitReached::Down => Self::Guard(Code::TooLarge, FetchPhase::Head),
         }
     }
 
@@ -164,6 +172,7 @@ impl ProxyRefusal {
             Self::NoHttp1 => "http1_not_offered",
             Self::WebSocket => "websocket_refused",
             Self::Unaudited => Code::SinkFailed.as_str(),
+            Self::TargetCertificate => Code::TlsError.as_str(),
             Self::Response => Code::MalformedResponse.as_str(),
         }
     }
@@ -185,7 +194,7 @@ impl ProxyRefusal {
             Self::Quota(_) => "quota",
             Self::Unaudited => "audit",
             Self::Approval(_) => "policy_rules",
-            Self::Guard(..) | Self::Response => "",
+            Self::Guard(..) | Self::TargetCertificate | Self::Response => "",
         }
     }
 
@@ -199,7 +208,8 @@ impl ProxyRefusal {
             | Self::ServerNameMismatch
             | Self::EncryptedName
             | Self::ClientTls
-            | Self::NoHttp1 => FetchPhase::Tls.as_str(),
+            | Self::NoHttp1
+            | Self::TargetCertificate => FetchPhase::Tls.as_str(),
             Self::Response => FetchPhase::Head.as_str(),
             Self::Unaudited => FetchPhase::Sink.as_str(),
             Self::Quota(_)
@@ -241,14 +251,15 @@ impl ProxyRefusal {
             | Self::EncryptedName
             | Self::ClientTls
             | Self::NoHttp1 => StatusCode::FORBIDDEN,
-            Self::Response => StatusCode::BAD_GATEWAY,
+            Self::TargetCertificate | Self::Response => StatusCode::BAD_GATEWAY,
         }
     }
 
-    /// The error type of `Proxy-Status` (RFC 9209, section 2.3).
-    const fn proxy_error(self) -> &'static str {
-        match self {
-            Self::Guard(code, phase) => guard_proxy_error(code, phase),
+    /// The error type of `Proxy-Status` (RFC 9209, section 2.3); `None` where no type fits.
+    const fn proxy_error(self) -> Option<&'static str> {
+        let error = match self {
+            Self::Guard(code, phase) => return guard_proxy_error(code, phase),
+            Self::TargetCertificate => "tls_certificate_error",
             Self::Response => "http_protocol_error",
             Self::Head(_) | Self::Socks(_) | Self::SlowRequest | Self::HostMismatch => {
                 "http_request_error"
@@ -269,16 +280,17 @@ impl ProxyRefusal {
             }
             Self::Unaudited => "proxy_internal_error",
             Self::NoAuthority => "proxy_configuration_error",
-        }
+        };
+        Some(error)
     }
 
-    /// The value of `Proxy-Status`: the error type and the code.
+    /// The value of `Proxy-Status`: the error type, where there is one, and the code.
     pub fn proxy_status(self) -> String {
-        format!(
-            "dray; error={}; details=\"{}\"",
-            self.proxy_error(),
-            self.code()
-        )
+        let code = self.code();
+        match self.proxy_error() {
+            Some(error) => format!("dray; error={error}; details=\"{code}\""),
+            None => format!("dray; details=\"{code}\""),
+        }
     }
 
     /// The whole response over HTTP/1.1, after which the connection closes. The scheme of the challenge is `Basic`, for
@@ -393,95 +405,29 @@ const fn guard_status(code: Code) -> StatusCode {
     }
 }
 
-const fn guard_proxy_error(code: Code, phase: FetchPhase) -> &'static str {
-    match (code, phase) {
+/// The error type of a code. `http_request_denied` says that the request was not forwarded, so that a client may send it
+/// again: it does not fit what happened after that.
+const fn guard_proxy_error(code: Code, phase: FetchPhase) -> Option<&'static str> {
+    let error = match (code, phase) {
         (Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost, _) => "http_request_error",
         (Code::SsrfBlocked, _) => "destination_ip_prohibited",
         (Code::DnsNotFound, _) => "destination_not_found",
         (Code::DnsFailure, _) => "dns_error",
         (Code::Timeout, FetchPhase::Dns) => "dns_timeout",
+        (Code::Timeout, FetchPhase::Head | FetchPhase::Body) => "http_response_timeout",
         (Code::Timeout | Code::DeadlineExpired, _) => "connection_timeout",
         (Code::ConnectFailed, _) => "connection_refused",
         (Code::ConnectionClosed, _) => "connection_terminated",
+        (Code::TlsError, _) => "tls_protocol_error",
+        (Code::MalformedResponse, _) => "http_protocol_error",
+        (Code::TooLarge, FetchPhase::Head) => "http_response_body_size",
+        (Code::TooLarge, _) => "http_request_error",
         (Code::Overloaded, _) => "connection_limit_reached",
-        (Code::Internal, _) => "proxy_internal_error",
+        (Code::Internal | Code::SinkFailed, _) => "proxy_internal_error",
+        (Code::MediaTypeNotAllowed, _) => return None,
         _ => "http_request_denied",
-    }
-}
-
-/// The end of an open connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionEnd {
-    /// Both sides closed the connection.
-    Closed,
-    /// One side broke off.
-    Broken,
-    /// No byte for too long.
-    Idle,
-    /// The longest time of a connection, or its token, ran out.
-    Expired,
-    /// The policy does not allow the media type of the response.
-    MediaType,
-    /// The body of the request names a method that the policy does not allow.
-    Denied,
-    /// A quota of the policy files is used up.
-    QuotaExceeded,
-    /// More bytes than allowed.
-    TooLarge,
-    /// The process stops, and its drain time is over.
-    Stopped,
-    /// The task was dropped.
-    Cancelled,
-}
-
-impl ConnectionEnd {
-    /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 10] = [
-        Self::Closed,
-        Self::MediaType,
-        Self::Denied,
-        Self::QuotaExceeded,
-        Self::Broken,
-        Self::Idle,
-        Self::Expired,
-        Self::TooLarge,
-        Self::Stopped,
-        Self::Cancelled,
-    ];
-
-    /// The end of a connection whose response, or request body, a rule refused.
-    pub const fn of_response(code: Code) -> Self {
-        match code {
-            Code::MediaTypeNotAllowed => Self::MediaType,
-            Code::PolicyDenied => Self::Denied,
-            Code::TooLarge => Self::TooLarge,
-            _ => Self::Broken,
-        }
-    }
-
-    /// The code in the audit event; empty for an orderly end.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Closed => "",
-            Self::Broken => Code::ConnectionClosed.as_str(),
-            Self::Idle => "idle_timeout",
-            Self::Expired => Code::Timeout.as_str(),
-            Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
-            Self::Denied => Code::PolicyDenied.as_str(),
-            Self::QuotaExceeded => Code::QuotaExceeded.as_str(),
-            Self::TooLarge => Code::TooLarge.as_str(),
-            Self::Stopped => "stopping",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The value of the metric label `code`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Closed => "ok",
-            other => other.code(),
-        }
-    }
+    };
+    Some(error)
 }
 
 #[cfg(test)]

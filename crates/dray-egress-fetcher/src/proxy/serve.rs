@@ -31,7 +31,7 @@ use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::SocksReply;
 use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
 use crate::config::ProxySettings;
-use crate::fetch::{Fetcher, MethodOverrides, OpenConnection};
+use crate::fetch::{Fetcher, HeldAnswer, MethodOverrides, OpenConnection};
 use crate::limits::FetchAdmission;
 use crate::metrics::{ProxyMetrics, UNKNOWN_PROTOCOL};
 use crate::record::RequestedOrigin;
@@ -67,6 +67,15 @@ pub(super) struct TunnelTerms<'a> {
     pub(super) grant: &'a [u8],
     /// The instant at which the connection ends at the latest.
     pub(super) ends_at: Instant,
+}
+
+/// What ends an open connection from outside of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndConditions<'a> {
+    /// The instant at which it ends at the latest.
+    pub(super) ends_at: Instant,
+    /// The answer of a person that allows it; `None` where no person was asked.
+    pub(super) answer: Option<&'a HeldAnswer>,
 }
 
 impl ForwardProxy {
@@ -360,7 +369,7 @@ impl ForwardProxy {
         &self,
         work: impl Future<Output = ConnectionEnd>,
         counts: &ByteCounts,
-        ends_at: Instant,
+        ends: EndConditions<'_>,
     ) -> ConnectionEnd {
         tokio::select! {
             biased;
@@ -372,7 +381,8 @@ impl ForwardProxy {
             },
             () = self.cut.cancelled() => ConnectionEnd::Stopped,
             () = counts.idle(self.settings().idle_timeout) => ConnectionEnd::Idle,
-            () = tokio::time::sleep_until(ends_at) => ConnectionEnd::Expired,
+            () = tokio::time::sleep_until(ends.ends_at) => ConnectionEnd::Expired,
+            () = self.fetcher.answer_withdrawal(ends.answer) => ConnectionEnd::Denied,
         }
     }
 }

@@ -18,6 +18,7 @@ mod persistent;
 mod reloaded;
 mod repeated;
 mod requests;
+mod responses;
 mod ruled;
 mod socks;
 mod tunnels;

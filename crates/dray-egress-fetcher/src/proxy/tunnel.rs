@@ -9,7 +9,7 @@ use super::hello::{ClientHello, read_client_hello};
 use super::meter::TargetStream;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::relay::relay;
-use super::serve::{ForwardProxy, TunnelTerms};
+use super::serve::{EndConditions, ForwardProxy, TunnelTerms};
 use crate::audit::AuditedConnection;
 use crate::fetch::OpenConnection;
 
@@ -55,8 +55,16 @@ impl ForwardProxy {
         let limits = self.limits_of(&opened);
         let ends_at = opened.ends_at(terms.ends_at);
         let OpenConnection {
-            io, slots, quota, ..
+            io,
+            slots,
+            quota,
+            answer,
+            ..
         } = opened;
+        let ends = EndConditions {
+            ends_at,
+            answer: answer.as_ref(),
+        };
         let counts = audited.counts.clone();
         let mut target = TargetStream::new(io, limits, counts.clone()).with_quota(quota);
         let relaying = async {
@@ -68,7 +76,7 @@ impl ForwardProxy {
                 }
             }
         };
-        let end = self.watch(relaying, &counts, ends_at).await;
+        let end = self.watch(relaying, &counts, ends).await;
         // Both sides close, and the slot of the connection is free, before the event is published.
         drop((client, target, slots));
         audited.closed(end).await;

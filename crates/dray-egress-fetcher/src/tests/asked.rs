@@ -9,7 +9,9 @@ use dray_testkit::http::ResponseScript;
 use futures_util::future::BoxFuture;
 
 use super::fake_network::*;
-use crate::fetch::{FetchJob, Fetcher, HostAnswer, HostApprovals, HostQuestion, QuestionId};
+use crate::fetch::{
+    FetchJob, Fetcher, HeldAnswer, HostAnswer, HostApprovals, HostQuestion, QuestionId,
+};
 use crate::record::FetchRecord;
 
 const POLICY_TEXT: &str = r#"
@@ -51,6 +53,10 @@ impl HostApprovals for FakeApprovals {
             self.asked.lock().unwrap().push(target);
         }
         Box::pin(std::future::ready(answer))
+    }
+
+    fn withdrawal<'a>(&'a self, _answer: &'a HeldAnswer) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::pending())
     }
 }
 

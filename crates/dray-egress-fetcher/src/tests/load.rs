@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dray_guard::{AllowedPorts, RequestKind};
 use dray_testkit::http::{ResponseScript, ResponseStep};
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::limits::AdmissionLimits;
+use crate::record::FetchRecord;
 
 /// Adds a server that takes ten seconds for every response.
 fn slow(fixture: &FetcherFixture) {
@@ -260,4 +262,38 @@ async fn section_15_a_host_that_is_silent_is_refused_for_a_while() {
     }
     assert_eq!(run(&fetcher, &request).await.code(), "overloaded");
     assert_eq!(fixture.fake_network.dialled().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_slow_responses_to_one_tenant_refuse_no_other_tenant_and_no_connection() {
+    let fixture = FetcherFixture::default();
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if request.target() == "/slow" {
+            ResponseScript(vec![ResponseStep::Hold])
+        } else {
+            ResponseScript::ok("hello")
+        }
+    });
+    let fetcher = fixture.fetcher();
+    let job_of = |tenant: &str, path: &str| FetchJob {
+        tenant: tenant.to_owned(),
+        ..request(&format!("http://files.example.org{path}"))
+    };
+    for _ in 0..5 {
+        let outcome = run(&fetcher, &job_of("acme", "/slow")).await;
+        assert_eq!(outcome.end(), ("timeout", "head"));
+    }
+    for (tenant, code) in [("acme", "overloaded"), ("umbrella", "ok")] {
+        let outcome = run(&fetcher, &job_of(tenant, "/quick")).await;
+        assert_eq!(outcome.code(), code, "{tenant}");
+        let tunnel = FetchJob {
+            kind: RequestKind::Tunnel,
+            ..job_of(tenant, "/")
+        };
+        let (ports, mut record) = (AllowedPorts::any(), FetchRecord::default());
+        let opened = fetcher
+            .open_connection(&tunnel, &ports, fetcher.limits(), &mut record)
+            .await;
+        assert!(opened.is_ok(), "{tenant}: {opened:?}");
+    }
 }

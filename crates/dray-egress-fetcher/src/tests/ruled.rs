@@ -347,6 +347,48 @@ async fn i_6_a_credential_is_sent_in_the_first_hop_to_its_host_and_after_no_redi
 }
 
 #[tokio::test(start_paused = true)]
+async fn i_6_a_redirect_that_keeps_the_query_does_not_carry_the_credential() {
+    let fixture = FetcherFixture::default();
+    fixture
+        .fake_network
+        .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        let target = request.target();
+        match target.split('?').next() {
+            Some("/login") => {
+                let location = format!(
+                    "http://other.example.org/?to={}",
+                    target.replace('=', "%3D")
+                );
+                ResponseScript::redirect(302, &location)
+            }
+            _ => ResponseScript::redirect(301, &format!("http://other.example.org{target}")),
+        }
+    });
+    let other = fixture
+        .fake_network
+        .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let fetcher = with_credential(&fixture, CredentialLocation::Query("key".to_owned()));
+    let outcome = run(
+        &fetcher,
+        &job_of("acme", "http://files.example.org/dir?a=b"),
+    )
+    .await;
+    assert_eq!(outcome.code(), "ok");
+    let targets: Vec<String> = other
+        .received_requests()
+        .iter()
+        .map(|request| request.target().to_owned())
+        .collect();
+    assert_eq!(targets, ["/dir?a=b"]);
+    // The value within another parameter cannot be removed, so nothing is requested.
+    let outcome = run(&fetcher, &job_of("acme", "http://files.example.org/login")).await;
+    assert_eq!(outcome.end(), ("malformed_response", "head"));
+    assert_eq!(other.received_requests().len(), 1);
+    assert!(!format!("{:?}", outcome.record).contains("hunter2"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tenant_without_the_credential_sends_none() {
     let fixture = FetcherFixture::default();
     let server = fixture

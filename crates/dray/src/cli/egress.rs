@@ -21,7 +21,7 @@ pub(crate) enum EgressCommand {
     ///
     /// For example: `dray egress purge https://files.example.org/table.csv`
     Purge(EgressPurgeArgs),
-    /// Count requests by tenant and verdict, with the most refused hosts and the slowest lookups.
+    /// Count requests by tenant and verdict, with refused and failed hosts and slow lookups.
     ///
     /// Reads the audit stream of all tenants, which keeps events only up to its limits. Bytes of a connection count
     /// when it closes, even when it opened before `--since`. A request in a tunnel that is granted and then refused
@@ -37,7 +37,7 @@ pub(crate) struct EgressReportArgs {
     /// How far back the audit stream is read.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) since: Period,
-    /// Most refused hosts, and most slow names, to list.
+    /// Most refused hosts, failed hosts and slow names to list.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
 }

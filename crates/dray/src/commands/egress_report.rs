@@ -1,9 +1,10 @@
-//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the most refused hosts
-//! and the slowest lookups. It reads recorded events alone, and connects to no service.
+//! `dray egress report`: what the audit stream says about egress, by tenant and verdict, with the hosts that were
+//! refused or failed most, and the slowest lookups. It reads recorded events alone, and connects to no service.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use dray_egress_fetcher::audit::EventResult;
 use dray_proto::v1;
 use dray_types::Clock;
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ use crate::cli::{EgressReportArgs, GlobalOptions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 
-/// Most different refusals and names that are counted: agents choose the hosts, and the memory of the command is
-/// bounded.
+/// Most different refusals, failures and names that are counted: agents choose the hosts, and the memory of the command
+/// is bounded.
 const MAX_COUNTED: usize = 100_000;
 
 /// Runs the command.
@@ -50,26 +51,76 @@ struct VerdictCounts {
     down_bytes: u64,
 }
 
-/// A host that was refused, and why.
+/// A host that was refused or failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Refusal {
+struct HostOutcome {
     tenant: String,
     target: String,
     code: String,
+    /// The rule that refused; empty for a failure.
     decided_by: String,
+}
+
+/// How often each host was refused, or failed.
+#[derive(Debug, Default)]
+struct OutcomeCounts {
+    counts: HashMap<HostOutcome, u64>,
+    /// Outcomes that are not counted, because there were too many different ones.
+    not_listed: u64,
+}
+
+impl OutcomeCounts {
+    fn add(&mut self, tenant: &str, event: &v1::EgressAudit, decided_by: &str) {
+        let outcome = HostOutcome {
+            tenant: tenant.to_owned(),
+            target: format!("{}:{}", event.url_host, event.url_port),
+            code: event.code.clone(),
+            decided_by: decided_by.to_owned(),
+        };
+        if self.counts.len() < MAX_COUNTED || self.counts.contains_key(&outcome) {
+            *self.counts.entry(outcome).or_default() += 1;
+        } else {
+            self.not_listed += 1;
+        }
+    }
+
+    /// The most frequent ones, the most frequent one first.
+    fn top(&self, limit: usize) -> Vec<(&HostOutcome, u64)> {
+        let counts = self.counts.iter();
+        let mut rows: Vec<_> = counts.map(|(key, count)| (key, *count)).collect();
+        rows.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+        rows.truncate(limit);
+        rows
+    }
+
+    /// Adds the lines of the most frequent ones, each with `name`.
+    fn write_to(&self, text: &mut String, name: &str, limit: usize) {
+        for (outcome, count) in self.top(limit) {
+            let line = format!(
+                "{name:<7} {count:>6}  {}  {}  {}  {}",
+                outcome.tenant,
+                outside_line(&outcome.target),
+                outcome.code,
+                outcome.decided_by
+            );
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        if self.not_listed > 0 {
+            let _ = writeln!(text, "{} further {name} are not listed", self.not_listed);
+        }
+    }
 }
 
 /// Counts of the events that were read.
 #[derive(Debug, Default)]
 struct EgressSummary {
     verdicts: BTreeMap<(String, String), VerdictCounts>,
-    refusals: HashMap<Refusal, u64>,
+    refused: OutcomeCounts,
+    failed: OutcomeCounts,
     /// Number of lookups by their duration in milliseconds.
     lookups: BTreeMap<u64, u64>,
     /// The longest lookup of each name.
     slowest: HashMap<String, u64>,
-    /// Refusals that are not listed, because there were too many.
-    not_listed: u64,
 }
 
 impl EgressSummary {
@@ -91,12 +142,12 @@ impl EgressSummary {
         counts.up_bytes = counts.up_bytes.saturating_add(event.up_bytes);
         let down_bytes = event.down_bytes.max(event.wire_bytes);
         counts.down_bytes = counts.down_bytes.saturating_add(down_bytes);
+        if !is_end {
+            counts.requests += 1;
+        }
+        self.add_outcome(tenant, event);
         if is_end {
             return;
-        }
-        counts.requests += 1;
-        if event.verdict != "allow" {
-            self.add_refusal(tenant, event);
         }
         if event.dns_ms > 0 {
             *self.lookups.entry(event.dns_ms).or_default() += 1;
@@ -108,34 +159,22 @@ impl EgressSummary {
         }
     }
 
-    fn add_refusal(&mut self, tenant: &str, event: &v1::EgressAudit) {
-        let decided_by = match event.decided_by.as_str() {
-            "" => event.rule.clone(),
-            decided_by => decided_by.to_owned(),
-        };
-        let refusal = Refusal {
-            tenant: tenant.to_owned(),
-            target: format!("{}:{}", event.url_host, event.url_port),
-            code: event.code.clone(),
-            decided_by,
-        };
-        if self.refusals.len() < MAX_COUNTED || self.refusals.contains_key(&refusal) {
-            *self.refusals.entry(refusal).or_default() += 1;
-        } else {
-            self.not_listed += 1;
+    /// Adds the refusal or failure that the event reports. An open connection that breaks off counts as neither.
+    fn add_outcome(&mut self, tenant: &str, event: &v1::EgressAudit) {
+        match EventResult::of(event) {
+            EventResult::Refused => {
+                let decided_by = match event.decided_by.as_str() {
+                    "" => event.rule.as_str(),
+                    decided_by => decided_by,
+                };
+                self.refused.add(tenant, event, decided_by);
+            }
+            // The rule that decided allowed the request.
+            EventResult::Failed if event.proxy_stage != "closed" => {
+                self.failed.add(tenant, event, "");
+            }
+            EventResult::Failed | EventResult::Success => {}
         }
-    }
-
-    /// The most frequent refusals, the most frequent one first.
-    fn top_refusals(&self, limit: usize) -> Vec<(&Refusal, u64)> {
-        let mut rows: Vec<_> = self
-            .refusals
-            .iter()
-            .map(|(key, count)| (key, *count))
-            .collect();
-        rows.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
-        rows.truncate(limit);
-        rows
     }
 
     fn slowest_names(&self, limit: usize) -> Vec<(&str, u64)> {
@@ -166,21 +205,28 @@ impl EgressSummary {
                 "up_bytes": counts.up_bytes, "down_bytes": counts.down_bytes,
             })
         });
-        let refusals = self
-            .top_refusals(limit)
-            .into_iter()
-            .map(|(refusal, count)| {
-                json!({
-                    "tenant": refusal.tenant, "target": refusal.target, "code": refusal.code,
-                    "decided_by": refusal.decided_by, "count": count,
-                })
-            });
+        let refusals = self.refused.top(limit).into_iter();
+        let refusals = refusals.map(|(refusal, count)| {
+            json!({
+                "tenant": refusal.tenant, "target": refusal.target, "code": refusal.code,
+                "decided_by": refusal.decided_by, "count": count,
+            })
+        });
+        let failures = self.failed.top(limit).into_iter();
+        let failures = failures.map(|(failure, count)| {
+            json!({
+                "tenant": failure.tenant, "target": failure.target, "code": failure.code,
+                "count": count,
+            })
+        });
         let slowest = self.slowest_names(limit).into_iter();
         let slowest = slowest.map(|(name, ms)| json!({"host": name, "dns_ms": ms}));
         json!({
             "verdicts": verdicts.collect::<Vec<_>>(),
             "refused": refusals.collect::<Vec<_>>(),
-            "not_listed": self.not_listed,
+            "not_listed": self.refused.not_listed,
+            "failed": failures.collect::<Vec<_>>(),
+            "failed_not_listed": self.failed.not_listed,
             "lookups": self.lookups.values().sum::<u64>(),
             "lookup_ms": {
                 "p50": self.lookup_percentile(50),
@@ -200,19 +246,8 @@ impl EgressSummary {
                 counts.requests, counts.up_bytes, counts.down_bytes
             );
         }
-        for (refusal, count) in self.top_refusals(limit) {
-            let _ = writeln!(
-                text,
-                "refused {count:>6}  {}  {}  {}  {}",
-                refusal.tenant,
-                outside_line(&refusal.target),
-                refusal.code,
-                refusal.decided_by
-            );
-        }
-        if self.not_listed > 0 {
-            let _ = writeln!(text, "{} further refusals are not listed", self.not_listed);
-        }
+        self.refused.write_to(&mut text, "refused", limit);
+        self.failed.write_to(&mut text, "failed", limit);
         for (name, ms) in self.slowest_names(limit) {
             let _ = writeln!(text, "lookup {ms:>7} ms  {}", outside_line(name));
         }
@@ -306,6 +341,61 @@ mod tests {
         assert!(text.contains("refused      3  acme  b.example.org:443  policy_denied  default"));
         assert!(
             text.ends_with("4 lookups: half within 10 ms, 95 % within 900 ms, all within 900 ms")
+        );
+    }
+
+    #[test]
+    fn failures_are_listed_apart_from_refusals_and_refused_responses_count_as_refusals() {
+        let mut summary = EgressSummary::default();
+        let by_rule = |code: &str, event: v1::EgressAudit| v1::EgressAudit {
+            code: code.to_owned(),
+            decided_by: "all/ok".to_owned(),
+            ..event
+        };
+        for event in [
+            by_rule("dns_not_found", event("nx.example.org", "deny", "refused")),
+            by_rule("http_status", event("a.example.org", "deny", "")),
+            by_rule("", event("b.example.org", "allow", "opened")),
+            by_rule(
+                "media_type_not_allowed",
+                event("b.example.org", "allow", "closed"),
+            ),
+            by_rule(
+                "connection_closed",
+                event("c.example.org", "allow", "closed"),
+            ),
+        ] {
+            summary.add("", &event);
+        }
+        let json = summary.to_json(10);
+        assert_eq!(
+            json["refused"],
+            json!([{
+                "tenant": "acme", "target": "b.example.org:443", "code": "media_type_not_allowed",
+                "decided_by": "all/ok", "count": 1,
+            }])
+        );
+        let failed = |host: &str, code: &str| {
+            let target = format!("{host}:443");
+            json!({"tenant": "acme", "target": target, "code": code, "count": 1})
+        };
+        assert_eq!(
+            json["failed"],
+            json!([
+                failed("a.example.org", "http_status"),
+                failed("nx.example.org", "dns_not_found"),
+            ])
+        );
+        let requests: u64 = summary
+            .verdicts
+            .values()
+            .map(|counts| counts.requests)
+            .sum();
+        assert_eq!(requests, 3, "a response is not another request");
+        let text = summary.to_text(10);
+        assert!(
+            text.contains("failed       1  acme  nx.example.org:443  dns_not_found\n"),
+            "{text}"
         );
     }
 

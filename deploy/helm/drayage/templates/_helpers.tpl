@@ -84,13 +84,16 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Variables of a service: its own, and where previews are served when they are on. */}}
+{{/* Variables of a service: its own, and the addresses of previews and of the forward proxy when they are on. */}}
 {{- define "drayage.serviceEnvironment" -}}
 {{- $preview := .root.Values.preview -}}
 {{- $own := .service.environment -}}
 {{- if and ($preview).enabled (eq .name "sandbox-transfer") -}}
 {{- $served := dict "DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN" "0.0.0.0:7350" "DRAY_SANDBOX_TRANSFER__PREVIEW__URL" (printf "https://%s" $preview.host) -}}
 {{- $own = merge (dict) $own $served -}}
+{{- end -}}
+{{- if and (.root.Values.egressProxy).enabled (eq .name "egress-fetcher") -}}
+{{- $own = merge (dict) $own (dict "DRAY_EGRESS_FETCHER__PROXY__LISTEN" "0.0.0.0:3128") -}}
 {{- end -}}
 {{- toYaml $own -}}
 {{- end }}

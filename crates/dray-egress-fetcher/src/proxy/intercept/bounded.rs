@@ -13,7 +13,8 @@ use super::super::head::ProxyRequest;
 use super::super::meter::LimitReached;
 use super::super::persistent::{PersistentOutcome, PersistentRequest};
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
-use super::super::serve::ForwardProxy;
+use super::super::response::ResponseRules;
+use super::super::serve::{EndConditions, ForwardProxy};
 use super::{InnerClient, InterceptedTunnel};
 use crate::audit::{AuditedConnection, TunnelAuditor};
 use crate::error::FetchPhase;
@@ -89,18 +90,24 @@ impl ForwardProxy {
                 is_repeatable: false,
             });
         };
-        let ends_at = opened.ends_at(tunnel.terms.ends_at);
+        let ends = EndConditions {
+            ends_at: opened.ends_at(tunnel.terms.ends_at),
+            answer: opened.answer.as_ref(),
+        };
         let request = PersistentRequest {
             head: request.head.clone(),
             body: request.body.clone(),
-            decision: opened.decision.as_ref(),
+            rules: ResponseRules {
+                decision: opened.decision.as_ref(),
+                credential: opened.credential.as_deref(),
+            },
         };
         let (mut status, mut outcome) = (None, PersistentOutcome::Broken);
         let exchanging = async {
             outcome = target.exchange(client, request, &mut status).await;
             outcome.end()
         };
-        let watching = self.watch(exchanging, &audited.counts, ends_at);
+        let watching = self.watch(exchanging, &audited.counts, ends);
         let end = Box::pin(watching).await;
         audited.record.hop().status = status;
         if let (
@@ -154,13 +161,19 @@ fn last_refusal(
 ) -> Option<ProxyRefusal> {
     match (outcome, limit) {
         (PersistentOutcome::Answered { .. }, _) => None,
-        (PersistentOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _)
-        | (PersistentOutcome::Refused(refusal), None) => Some(refusal),
         // A limit shows as a broken connection in the layers above.
-        (PersistentOutcome::Refused(_) | PersistentOutcome::Unanswered { .. }, Some(limit)) => {
-            Some(ProxyRefusal::of_limit(limit))
-        }
-        (PersistentOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
+        (
+            PersistentOutcome::Refused(
+                ProxyRefusal::Response | ProxyRefusal::Guard(Code::ConnectionClosed, _),
+            )
+            | PersistentOutcome::Unanswered { .. },
+            Some(limit),
+        ) => Some(ProxyRefusal::of_limit(limit)),
+        (PersistentOutcome::Refused(refusal), _) => Some(refusal),
+        (PersistentOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Guard(
+            Code::ConnectionClosed,
+            FetchPhase::Head,
+        )),
         // The head of the response is on its way to the client.
         (PersistentOutcome::Broken, _) if status.is_some() => None,
         (PersistentOutcome::Broken, Some(limit)) => Some(ProxyRefusal::of_limit(limit)),

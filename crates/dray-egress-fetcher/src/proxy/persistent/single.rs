@@ -9,6 +9,7 @@ use super::{PersistentOutcome, PersistentRequest, PersistentTarget};
 use crate::dial::Io;
 use crate::proxy::client::ClientStream;
 use crate::proxy::meter::{ByteCounts, ByteLimits, TargetStream};
+use crate::proxy::response::ResponseRules;
 
 /// How the exchange ended for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ where
     let request = PersistentRequest {
         head: Request::new(()).into_parts().0,
         body: Bytes::new(),
-        decision: None,
+        rules: ResponseRules::default(),
     };
     let mut client = ClientStream::new(client);
     match target.exchange(&mut client, request, &mut None).await {

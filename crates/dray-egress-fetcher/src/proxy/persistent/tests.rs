@@ -68,7 +68,7 @@ fn new_request() -> PersistentRequest<'static> {
     PersistentRequest {
         head: request.body(()).unwrap().into_parts().0,
         body: Bytes::new(),
-        decision: None,
+        rules: ResponseRules::default(),
     }
 }
 

@@ -33,6 +33,54 @@ fn every_code_of_the_guard_has_a_reply_in_both_protocols() {
 }
 
 #[test]
+fn the_error_type_says_whether_the_request_was_forwarded() {
+    let guard = ProxyRefusal::Guard;
+    for (refusal, error) in [
+        (
+            guard(Code::PolicyDenied, FetchPhase::Policy),
+            "http_request_denied",
+        ),
+        (
+            guard(Code::Timeout, FetchPhase::Connect),
+            "connection_timeout",
+        ),
+        (
+            guard(Code::Timeout, FetchPhase::Head),
+            "http_response_timeout",
+        ),
+        (guard(Code::TlsError, FetchPhase::Tls), "tls_protocol_error"),
+        (ProxyRefusal::TargetCertificate, "tls_certificate_error"),
+        (
+            ProxyRefusal::of_limit(LimitReached::Down),
+            "http_response_body_size",
+        ),
+        (
+            ProxyRefusal::of_limit(LimitReached::Up),
+            "http_request_error",
+        ),
+        (
+            guard(Code::TooLarge, FetchPhase::Head),
+            "http_response_body_size",
+        ),
+        (
+            guard(Code::ConnectionClosed, FetchPhase::Head),
+            "connection_terminated",
+        ),
+        (ProxyRefusal::Response, "http_protocol_error"),
+    ] {
+        let code = refusal.code();
+        let expected = format!("dray; error={error}; details=\"{code}\"");
+        assert_eq!(refusal.proxy_status(), expected);
+    }
+    // No type fits a response that is not passed on.
+    let refused = guard(Code::MediaTypeNotAllowed, FetchPhase::Head);
+    assert_eq!(
+        refused.proxy_status(),
+        "dray; details=\"media_type_not_allowed\""
+    );
+}
+
+#[test]
 fn own_codes_are_listed() {
     for refusal in [
         ProxyRefusal::Head(HeadError::TooLarge),

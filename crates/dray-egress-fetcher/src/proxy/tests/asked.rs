@@ -157,6 +157,34 @@ async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_taken_back_ends_its_tunnel() {
+    let mut fixture = AskedProxy::start().await;
+    let authority = format!("{TARGET_HOST}:443");
+    let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
+    let (mut client, _) = fixture.proxy.tunnel(&authority).await;
+    let refused = read_all(&mut client).await;
+    let id = question_in(&refused);
+    assert_eq!(fixture.proxy.event().await.code, "approval_required");
+    fixture
+        .answer(id, v1::EgressAnswer::Allow, 0)
+        .await
+        .unwrap();
+    let (mut client, head) = fixture.proxy.tunnel(&authority).await;
+    assert_eq!(status_of(&head), 200);
+    let _server = ends.recv().await.unwrap();
+    assert_eq!(fixture.proxy.event().await.proxy_stage, "opened");
+    fixture.answer(id, v1::EgressAnswer::Deny, 0).await.unwrap();
+    // Neither end closes the tunnel itself.
+    assert_eq!(read_all(&mut client).await, "");
+    let closed = fixture.proxy.event().await;
+    assert_eq!(
+        (closed.proxy_stage.as_str(), closed.code.as_str()),
+        ("closed", "policy_denied")
+    );
+    assert_eq!(closed.question_id, id);
+}
+
+#[tokio::test]
 async fn a_port_that_the_proxy_never_opens_causes_no_question() {
     let fixture = AskedProxy::start().await;
     let (_, head) = fixture.proxy.tunnel(&format!("{TARGET_HOST}:80")).await;

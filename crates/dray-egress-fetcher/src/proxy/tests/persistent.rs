@@ -415,9 +415,9 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
     });
     for (path, status, code) in [
         ("/tables/short/quiet", 200, "connection_closed"),
-        ("/tables/interim", 502, "connection_closed"),
-        ("/tables/switch", 502, "connection_closed"),
-        ("/tables/two", 502, "connection_closed"),
+        ("/tables/interim", 502, "malformed_response"),
+        ("/tables/switch", 502, "malformed_response"),
+        ("/tables/two", 502, "malformed_response"),
         ("/tables/large", 403, "too_large"),
     ] {
         let mut client = fixture.client().await;

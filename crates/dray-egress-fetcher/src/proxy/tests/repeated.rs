@@ -37,7 +37,7 @@ async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_me
             let (head, _) = ask(&mut client, "GET /tables/next", "").await;
             assert_eq!(status_of(&head), 200);
         } else {
-            assert_eq!(body, "malformed_response\n");
+            assert_eq!(body, "connection_closed\n");
             assert_eq!(rest_of(&mut client).await, "");
         }
         let mut operations = Vec::new();

@@ -1,6 +1,6 @@
 //! Tests of requests in absolute form, and of who may make them.
 
-use dray_testkit::http::{ResponseScript, ResponseStep};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep};
 
 use super::*;
 
@@ -91,6 +91,28 @@ async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
     );
     assert_eq!(closed.up_bytes, requests[0].head.len() as u64);
     assert_eq!(closed.http_status, 200);
+}
+
+#[tokio::test]
+async fn the_target_gets_path_and_query_as_the_client_wrote_them() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let server = proxy
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let auth = proxy.auth();
+    for (line, target) in [
+        ("GET", "/x?q=it's{a}|b^"),
+        ("GET", "/a{b}/c%27d"),
+        ("OPTIONS", ""),
+    ] {
+        let request = format!(
+            "{line} http://{TARGET_HOST}{target} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}\r\n"
+        );
+        assert_eq!(status_of(&proxy.exchange(request).await), 200, "{target}");
+    }
+    let requests = server.received_requests();
+    let targets: Vec<_> = requests.iter().map(ReceivedRequest::target).collect();
+    assert_eq!(targets, ["/x?q=it's{a}|b^", "/a{b}/c%27d", "*"]);
 }
 
 #[tokio::test]
