@@ -751,7 +751,9 @@ class GetSandboxFileRequest(Message):
     """The file, written as in `StatSandboxRequest`."""
     max_bytes: _int
     """Most bytes; 0 means the operator's limit, which is also the most."""
-    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., max_bytes: _int | None = ...) -> None: ...
+    for_reading: _bool
+    """Whether only an agent reads the file. Then a private key in its text is reported, not refused, where `content` of the policy is `block_keys`."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., max_bytes: _int | None = ..., for_reading: _bool | None = ...) -> None: ...
 
 class SandboxFile(Message):
     """A file that was copied out."""
@@ -805,7 +807,9 @@ class TransferReceipt(Message):
     """Kind of the failure; empty after a success."""
     path: _bytes
     """Final path in the sandbox; puts only."""
-    def __init__(self, *, operation_id: _str | None = ..., handle: SandboxHandle | None = ..., operation: _str | None = ..., transport: _str | None = ..., attempts: _int | None = ..., skipped: Iterable[_str] | None = ..., bytes: _int | None = ..., sha256: _bytes | None = ..., integrity: _str | None = ..., atomic: _bool | None = ..., resumed: _bool | None = ..., milliseconds: _int | None = ..., error: _str | None = ..., path: _bytes | None = ...) -> None: ...
+    content_warning: _str
+    """What the scan of text that left the sandbox found, where policy lets it pass with a warning: `private_key`, or `token:` with the issuer, as in `token:GitHub`; of a directory the first finding. Empty for none."""
+    def __init__(self, *, operation_id: _str | None = ..., handle: SandboxHandle | None = ..., operation: _str | None = ..., transport: _str | None = ..., attempts: _int | None = ..., skipped: Iterable[_str] | None = ..., bytes: _int | None = ..., sha256: _bytes | None = ..., integrity: _str | None = ..., atomic: _bool | None = ..., resumed: _bool | None = ..., milliseconds: _int | None = ..., error: _str | None = ..., path: _bytes | None = ..., content_warning: _str | None = ...) -> None: ...
 
 class PutSandboxFileRequest(Message):
     """A request to copy a file into a sandbox."""
@@ -2119,7 +2123,9 @@ class DeliveryAudit(Message):
     """The rule of `platform-delivery.web_files` that refused the file; empty for none."""
     reported_by: _str
     """The first rule with the outcome `report` that would have refused it; empty for none."""
-    def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ...) -> None: ...
+    content_warning: _str
+    """Outbound, what was found in the file's text, as `TransferReceipt.content_warning`; empty for none."""
+    def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ..., content_warning: _str | None = ...) -> None: ...
 
 class CheckAccountsRequest(Message):
     """A request to check accounts."""
