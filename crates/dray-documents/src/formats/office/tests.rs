@@ -8,6 +8,7 @@ mod hostile;
 mod odf;
 mod pptx;
 mod random;
+mod symbols;
 
 use std::fmt::Write as _;
 use std::io::{Cursor, Write as _};

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod codepage;
+mod fonts;
 mod html;
 mod reader;
 #[cfg(test)]

@@ -7,8 +7,11 @@ use super::numbering::Numbering;
 use super::styles::{ListMembership, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::package::Relations;
+use crate::formats::office::xml::Element;
+use crate::hex::parse_hex;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
+use crate::symbol_font::SymbolFont;
 
 /// The role of an open element.
 #[derive(Debug)]
@@ -51,6 +54,8 @@ pub(super) enum Tag {
 pub(super) struct Run {
     pub(super) style: Style,
     pub(super) hidden: bool,
+    /// The font of its text, if its codes are not those of letters.
+    pub(super) symbols: Option<SymbolFont>,
 }
 
 /// A paragraph whose end was not reached yet.
@@ -150,6 +155,8 @@ pub(super) struct Walker {
     pub(super) collected: Vec<Note>,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
+    /// Whether a character of a symbol font was met that is not known.
+    pub(super) unknown_symbols: bool,
     /// Whether hidden text is shown.
     pub(super) show_hidden: bool,
 }
@@ -173,6 +180,7 @@ impl Walker {
             notes: References::default(),
             collected: Vec::new(),
             hidden_characters: 0,
+            unknown_symbols: false,
             show_hidden: false,
         }
     }
@@ -207,7 +215,14 @@ impl Walker {
                 } else {
                     text
                 };
-                self.show(text);
+                match self.run.symbols {
+                    Some(font) => {
+                        for character in text.chars() {
+                            self.show_symbol(font.translate(character));
+                        }
+                    }
+                    None => self.show(text),
+                }
             }
             Some(Tag::Instruction) => {
                 if let Some(field) = self.fields.last_mut() {
@@ -250,6 +265,33 @@ impl Walker {
         let style = self.run.style;
         if let Some(para) = self.paras.last_mut() {
             para.text.text(text, style);
+        }
+    }
+
+    /// Appends a character of a symbol font, which is U+FFFD if it is not known.
+    pub(super) fn show_symbol(&mut self, symbol: char) {
+        self.unknown_symbols |= symbol == char::REPLACEMENT_CHARACTER && !self.omits_text();
+        self.show(symbol.encode_utf8(&mut [0; 4]));
+    }
+
+    /// Handles `w:sym`: a code and its font.
+    pub(super) fn symbol(&mut self, element: &Element<'_>) {
+        let code = element
+            .attr("char")
+            .and_then(|digits| parse_hex(digits.trim()));
+        let Some(character) = code.and_then(char::from_u32) else {
+            return;
+        };
+        let is_private = ('\u{F000}'..='\u{F0FF}').contains(&character);
+        let symbol = match SymbolFont::of_name(&element.attr("font").unwrap_or_default()) {
+            Some(font) => font.translate(character),
+            // A bullet in nearly all fonts of symbols.
+            None if character == '\u{F0B7}' => '•',
+            None if is_private => char::REPLACEMENT_CHARACTER,
+            None => character,
+        };
+        if !symbol.is_control() {
+            self.show_symbol(symbol);
         }
     }
 
