@@ -1,6 +1,7 @@
 //! Tests of worksheets, for each rule of read-attachment 7.7.
 
 mod binary;
+mod drawing;
 mod hostile;
 mod ods;
 
