@@ -3,6 +3,7 @@
 mod blocks;
 mod codepage;
 mod fonts;
+mod form_field;
 mod html;
 mod reader;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::blocks::{Blocks, Paragraph};
 use super::codepage::CodePage;
 use super::fonts::Fonts;
+use super::form_field::FormField;
 use super::token::{Token, Tokens};
 use super::words::{
     Destination, character_of, destination_of, field_target, heading_level, list_marker,
@@ -54,6 +55,8 @@ pub(super) struct Reader<'o> {
     /// Code page of the document.
     page: CodePage,
     fonts: Fonts,
+    /// Data of the field that began last.
+    form_field: FormField,
     headings: HashMap<i32, u8>,
     style: i32,
     paragraph: Paragraph,
@@ -93,6 +96,7 @@ impl<'o> Reader<'o> {
             dropped_untracked: None,
             page,
             fonts: Fonts::default(),
+            form_field: FormField::default(),
             headings: HashMap::new(),
             style: 0,
             paragraph: Paragraph::default(),
@@ -228,9 +232,12 @@ impl<'o> Reader<'o> {
         }
         self.state.owns_destination = true;
         match destination {
-            Destination::Instruction | Destination::Marker | Destination::Author => {
+            Destination::Instruction => {
                 self.short.clear();
+                self.form_field = FormField::default();
             }
+            Destination::Marker | Destination::Author => self.short.clear(),
+            Destination::FormEntry => self.form_field.begin_entry(),
             Destination::Result => {
                 if let Some(url) = field_target(&self.short) {
                     self.blocks.begin_link(url);
@@ -267,11 +274,11 @@ impl<'o> Reader<'o> {
                 self.blocks.out().warn("images are left out");
             }
             if destination == Destination::Result
-                && let Some(symbol) = symbol_of_field(&self.short)
+                && let Some(value) = self.value_of_field()
             {
-                // Word leaves the result of these fields empty, and other programs write the symbol a second time.
+                // Word leaves the result of these fields empty, and other programs write the value a second time.
                 self.short.clear();
-                self.show_symbols(symbol.encode_utf8(&mut [0; 4]))?;
+                self.show_symbols(&value)?;
                 self.enter(Destination::Dropped);
                 return Ok(());
             }
@@ -281,6 +288,10 @@ impl<'o> Reader<'o> {
         if self.is_dropped() {
             return Ok(());
         }
+        if self.state.destination == Destination::FormField {
+            self.form_field.apply(word, number.unwrap_or(0));
+            return Ok(());
+        }
         if let Some(text) = character_of(word) {
             return self.show(text);
         }
@@ -288,6 +299,15 @@ impl<'o> Reader<'o> {
             return Ok(());
         }
         self.apply_block_word(word, number)
+    }
+
+    /// What a field shows that has no text of its own: the state of a form field, or a symbol.
+    fn value_of_field(&mut self) -> Option<String> {
+        let form_field = std::mem::take(&mut self.form_field);
+        form_field
+            .shown_state()
+            .map(str::to_owned)
+            .or_else(|| symbol_of_field(&self.short).map(String::from))
     }
 
     /// Applies a control word of character formatting. Returns whether `word` is one.

@@ -79,6 +79,31 @@ fn symbols_are_the_characters_that_their_font_shows() {
 }
 
 #[test]
+fn check_boxes_and_lists_show_their_state() {
+    let field = |instruction: &str, data: &str, result: &str| {
+        format!(
+            "{{\\field{{\\*\\fldinst {instruction} {{\\*\\formfield{{{data}{{\\*\\ffname n}}}}}}}}{{\\fldrslt {result}}}}}"
+        )
+    };
+    let entries = "{\\*\\ffl Approved}{\\*\\ffl Rejected}";
+    let source = [
+        "FORM ".to_owned(),
+        field("FORMCHECKBOX", "\\fftype1\\ffres1\\ffdefres0", ""),
+        " yes ".to_owned(),
+        field("FORMCHECKBOX", "\\fftype1\\ffres25\\ffdefres0", ""),
+        " no ".to_owned(),
+        field(
+            "FORMDROPDOWN",
+            &format!("\\fftype2\\ffres1{entries}"),
+            "Rejected",
+        ),
+        " ".to_owned(),
+        field("FORMTEXT", "\\fftype0\\ffres0", "Ann"),
+    ];
+    assert_eq!(body(&source.concat()), "FORM ☒ yes ☐ no Rejected Ann\n");
+}
+
+#[test]
 fn groups_without_text_are_dropped() {
     assert_eq!(
         body(

@@ -138,6 +138,11 @@ impl Walker {
     fn properties(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let parent = self.tags.last();
         match (parent, element.name()) {
+            (Some(Tag::FormField), _) => {
+                self.form_property(element);
+                return Some(Tag::FormField);
+            }
+            (_, "ffData") => return Some(Tag::FormField),
             (Some(Tag::ParaProps), "rPr") => return Some(Tag::MarkProps),
             (Some(Tag::MarkProps), name) => {
                 if matches!(name, "del" | "moveFrom")
@@ -323,7 +328,10 @@ impl Walker {
             "begin" if self.fields.len() >= MAX_FIELD_DEPTH => self.untracked_fields += 1,
             "end" if self.untracked_fields > 0 => self.untracked_fields -= 1,
             "separate" if self.untracked_fields > 0 => {}
-            "begin" => self.fields.push(Field::Instruction(String::new())),
+            "begin" => {
+                self.form_field = None;
+                self.fields.push(Field::Instruction(String::new()));
+            }
             "separate" => {
                 if let Some(Field::Instruction(text)) = self.fields.pop() {
                     let link = field::hyperlink_target(&text);
@@ -341,8 +349,9 @@ impl Walker {
                     if let Some(symbol) = symbol_of_field(&text) {
                         self.show_symbol(symbol);
                     }
+                    self.end_form_field();
                 }
-                _ => {}
+                _ => self.end_form_field(),
             },
             _ => {}
         }

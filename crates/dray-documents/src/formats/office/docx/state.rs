@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::field::Field;
+use super::form_field::FormField;
 use super::numbering::Numbering;
 use super::styles::{ListMembership, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
@@ -30,6 +31,8 @@ pub(super) enum Tag {
     Text,
     /// Characters of a field's instruction.
     Instruction,
+    /// Data of a form field.
+    FormField,
     /// A link, when it opened one.
     Link(bool),
     Table,
@@ -144,6 +147,8 @@ pub(super) struct Walker {
     pub(super) fields: Vec<Field>,
     /// Number of open fields beyond the limit, which are not tracked.
     pub(super) untracked_fields: usize,
+    /// Data of the field that began last, if it is a form field.
+    pub(super) form_field: Option<FormField>,
     pub(super) run: Run,
     /// Whether the open drawing is hidden.
     pub(super) hidden_drawing: bool,
@@ -173,6 +178,7 @@ impl Walker {
             tables: Vec::new(),
             fields: Vec::new(),
             untracked_fields: 0,
+            form_field: None,
             run: Run::default(),
             hidden_drawing: false,
             alt: String::new(),
@@ -193,6 +199,7 @@ impl Walker {
         self.tables.clear();
         self.fields.clear();
         self.untracked_fields = 0;
+        self.form_field = None;
         self.run = Run::default();
         self.hidden_drawing = false;
         self.carried = None;
@@ -262,6 +269,7 @@ impl Walker {
         if self.omits_text() {
             return;
         }
+        self.note_form_result(text);
         let style = self.run.style;
         if let Some(para) = self.paras.last_mut() {
             para.text.text(text, style);

@@ -104,7 +104,11 @@ impl Reader<'_> {
                 self.fonts.set_name(text);
                 Ok(())
             }
-            Destination::Dropped => Ok(()),
+            Destination::FormEntry => {
+                self.form_field.append_to_entry(text);
+                Ok(())
+            }
+            Destination::FormField | Destination::Dropped => Ok(()),
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) enum Kind {
     Rule,
     /// `img`, shown by its alternative text and name.
     Image,
-    /// `input`, shown when it is a checkbox of an item.
+    /// `input`, shown by its state.
     Input,
     /// `title`, shown if the page has no other text.
     Title,

@@ -299,6 +299,31 @@ fn elements_that_nest_wrongly_keep_all_text_in_order() {
 }
 
 #[test]
+fn fields_of_forms_show_their_state() {
+    for (source, text) in [
+        (
+            "<p><input type=checkbox checked> yes <input type=CHECKBOX> no <input type=radio checked>maybe",
+            "☒ yes ☐ no ☒ maybe",
+        ),
+        ("<select><option>a<option selected>b</select>", "a\n\n☒ b"),
+        (
+            "<p>Name:<input value='Ann  Lee'>Age: <input type=number value=7> <input type=hidden value=x><input type=submit value=Send>",
+            "Name: Ann Lee Age: 7",
+        ),
+        (
+            "<ul><li><input type=checkbox checked> done</ul>",
+            "- [x] done",
+        ),
+    ] {
+        assert_eq!(markdown_of(source).trim_end(), text, "{source}");
+    }
+    check_hidden(&[
+        ("<p>a<input style='font-size:0' value=bc>", "a", 2),
+        ("<p>a<input hidden value=bc>", "a", 0),
+    ]);
+}
+
+#[test]
 fn xhtml_closes_its_elements_and_has_cdata() {
     let text = markdown_of(
         "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/><script src='x'/></head>\
