@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use pdfboss_core::content::{ContentOps, Op};
 use pdfboss_core::{
-    Dict, Name, ObjRef, Object, OcState, Page, Stream, block_on, page_content_with,
+    Dict, Matrix, Name, ObjRef, Object, OcState, Page, Stream, block_on, page_content_with,
 };
 
 use super::color::Space;
@@ -123,6 +123,8 @@ struct Walker<'a> {
 struct Frame<'f> {
     chain: &'f [Rc<Resources>],
     state: State,
+    /// `Tm`, without its position.
+    text_matrix: Matrix,
     saved: Vec<State>,
     path: Path,
     /// Marked sequences that are open, and whether each is in a layer that is switched off.
@@ -142,6 +144,7 @@ impl Walker<'_> {
         let mut frame = Frame {
             chain,
             state,
+            text_matrix: Matrix::identity(),
             saved: Vec::new(),
             path: Path::default(),
             sequences: Vec::new(),
@@ -190,7 +193,8 @@ impl Walker<'_> {
         if number >= mark::MAX_MARKS || frame.is_off() {
             return None;
         }
-        let shown = frame.state.text_state(self.painted.paints.len());
+        let paints_before = self.painted.paints.len();
+        let shown = frame.state.text_state(frame.text_matrix, paints_before);
         self.painted.shown.push(shown);
         Some(mark::write(number))
     }
@@ -235,7 +239,6 @@ impl Walker<'_> {
                 frame.state.stroke_space = self.space(frame, name);
                 frame.state.stroke = frame.state.stroke_space.initial();
             }
-            Op::SetFont(name, _) => frame.state.glyph_scale = self.glyph_scale(frame, name),
             Op::BeginMarkedContent(_) => frame.sequences.push(false),
             Op::BeginMarkedContentProps(tag, properties) => {
                 let off = tag.0 == "OC" && self.is_switched_off(frame, properties);
@@ -264,6 +267,19 @@ impl Walker<'_> {
                     self.paint(Some(paint).filter(|_| !off));
                 }
             }
+            _ => self.set_text(op, frame),
+        }
+    }
+
+    /// Applies an operator that sets the font or the matrix of text, and no other operator.
+    fn set_text(&self, op: &Op, frame: &mut Frame<'_>) {
+        match op {
+            Op::SetFont(name, size) => {
+                frame.state.glyph_scale = self.glyph_scale(frame, name);
+                frame.state.font_size = Some(*size);
+            }
+            Op::BeginText => frame.text_matrix = Matrix::identity(),
+            Op::SetTextMatrix(matrix) => frame.text_matrix = *matrix,
             _ => {}
         }
     }
