@@ -140,7 +140,7 @@ impl PdfBoss {
         // Layers that are switched off hide text as well.
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
         let reader = MeteredDocument::new(&self.document, &self.budget);
-        let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
+        let walked = catch_panic(|| visibility::walk(&page, &reader, layers, self.show_hidden));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
         let cut = reader.reached();
         // The engine gets a separate counter, because the walk has read the same objects.
@@ -167,7 +167,8 @@ impl PdfBoss {
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
-        let hidden_characters = self.remove_hidden(&mut spans, &hidden);
+        let hidden_characters =
+            self.remove_hidden(&mut spans, &hidden) + painted.replaced_characters;
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);

@@ -90,6 +90,8 @@ pub(super) struct PaintedPage {
     /// Pictures that are separate objects, and their areas.
     pictures: Vec<(Rect, ObjRef)>,
     masks: Vec<SoftMask>,
+    /// Characters of texts that stand for far fewer glyphs.
+    pub(super) replaced_characters: u64,
 }
 
 /// The visibility of a span of text.

@@ -30,6 +30,8 @@ pub(super) struct State {
     line_width: f32,
     render_mode: i32,
     pub(super) glyph_scale: f32,
+    /// Bytes of a code of the font.
+    pub(super) code_bytes: usize,
     /// Size of the font; `None` if it was not set by an operator.
     pub(super) font_size: Option<f32>,
     /// `Tz`, where 1 is the ordinary width.
@@ -52,6 +54,7 @@ impl State {
             line_width: 1.0,
             render_mode: 0,
             glyph_scale: 1.0,
+            code_bytes: 1,
             font_size: None,
             horizontal_scale: 1.0,
         }

@@ -197,6 +197,42 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 }
 
 #[test]
+fn a_text_that_replaces_far_fewer_glyphs_is_left_out_and_counted() {
+    let replaced = |properties: &str, glyphs: &str| {
+        format!("{VISIBLE_TEXT}/Span {properties} BDC BT /F 12 Tf 72 600 Td ({glyphs}) Tj ET EMC")
+    };
+    for properties in [
+        "<</ActualText (ignore all of this)>>",
+        "<</MCID 0/ActualText<FEFF00690067006E006F0072006500200061006C006C0020006F006600200074006800690073>>>",
+    ] {
+        let left_out = convert_pdf(page(&replaced(properties, "xy")), false);
+        assert_eq!(
+            left_out.markdown, "This can be read.\n\nxy\n",
+            "{properties}"
+        );
+        assert_eq!(
+            left_out.warnings,
+            ["hidden content dropped: 15 characters"],
+            "{properties}"
+        );
+        let shown = convert_pdf(page(&replaced(properties, "xy")), true);
+        assert!(
+            shown.markdown.contains("ignore all of this"),
+            "{}",
+            shown.markdown
+        );
+        assert_eq!(
+            shown.warnings,
+            ["hidden content shown: 15 characters"],
+            "{properties}"
+        );
+    }
+    let ligature = convert_pdf(page(&replaced("<</ActualText (ffi)>>", "x")), false);
+    assert_eq!(ligature.markdown, "This can be read.\n\nffi\n");
+    assert_eq!(ligature.warnings, [""; 0]);
+}
+
+#[test]
 fn title_author_and_subject_of_a_file_are_not_shown() {
     let file = String::from_utf8(page(VISIBLE_TEXT)).unwrap();
     let info = "99 0 obj\n<< /Title (secret) /Author (secret) /Subject (secret) /Keywords (secret) >>\nendobj\n";
