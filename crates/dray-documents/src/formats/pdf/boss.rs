@@ -8,6 +8,7 @@ use pdfboss_core::{Document, ObjRef, Object, OcState, StructureTree, block_on, f
 use pdfboss_output::{
     FontCache, ReadingOrder, Ruling, SkippedText, SkippedTextKind, TextSpan, retain_rulings_on_page,
 };
+use pdfboss_text::ExtractReport;
 
 use super::annotations::Annotations;
 use super::characters;
@@ -30,6 +31,9 @@ const LOOKAHEAD_PAGES: u32 = 200;
 const MAX_LOOKAHEAD_SPANS: usize = 40_000;
 /// Most lines drawn on one page among which tables are searched.
 const MAX_RULINGS: usize = 6_000;
+
+/// What the engine reads of a page: text, lines, and what it left out.
+type PageContent = (Vec<TextSpan>, Vec<Ruling>, ExtractReport);
 
 /// An open document and data about its first pages.
 pub(super) struct PdfBoss {
@@ -142,33 +146,28 @@ impl PdfBoss {
         let reader = MeteredDocument::new(&self.document, &self.budget);
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers, self.show_hidden));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
+        let has_layer_text = self.layers.is_some() && (self.show_hidden || painted.has_layer_text);
+        let streams_of_layers = has_layer_text.then(|| streams.clone());
         let cut = reader.reached();
         // The engine gets a separate counter, because the walk has read the same objects.
         let source =
             MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
-        let extracted = catch_panic(|| {
-            block_on(
-                pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
-                    &source,
-                    &marked_page,
-                    &self.fonts,
-                    layers,
-                    self.tree.as_ref(),
-                    ReadingOrder::StructureTree,
-                ),
-            )
-        });
+        let extracted = self.read_content(&source, &marked_page, layers);
         // The limit that the walk reached is the reason for content that the engine does not return.
         let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
+        let layer_characters = streams_of_layers.map_or(0, |streams| {
+            self.count_layer_text(&marked_page, streams, &spans)
+        });
         // This comes before spans are added or removed, because hidden spans are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
-        let hidden_characters =
-            self.remove_hidden(&mut spans, &hidden) + painted.replaced_characters;
+        let hidden_characters = self.remove_hidden(&mut spans, &hidden)
+            + painted.replaced_characters
+            + layer_characters;
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);
@@ -200,6 +199,50 @@ impl PdfBoss {
             watermarks,
             annotations,
         })
+    }
+
+    /// Runs the engine over the content of a page; `None` if it panics.
+    fn read_content(
+        &self,
+        source: &MeteredDocument<'_>,
+        page: &pdfboss_core::Page,
+        layers: Option<&OcState>,
+    ) -> Option<pdfboss_core::Result<PageContent>> {
+        catch_panic(|| {
+            block_on(
+                pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
+                    source,
+                    page,
+                    &self.fonts,
+                    layers,
+                    self.tree.as_ref(),
+                    ReadingOrder::StructureTree,
+                ),
+            )
+        })
+    }
+
+    /// Characters in layers that are switched off: the difference between the text with them and without them.
+    fn count_layer_text(
+        &self,
+        page: &pdfboss_core::Page,
+        streams: visibility::MarkedStreams,
+        spans: &[TextSpan],
+    ) -> u64 {
+        // `spans` has the text of all layers if hidden content is shown, otherwise only that of the others.
+        let layers = self.layers.as_ref().filter(|_| self.show_hidden);
+        let source =
+            MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
+        let Some(Ok((compared, ..))) = self.read_content(&source, page, layers) else {
+            return 0;
+        };
+        let count = |spans: &[TextSpan]| -> u64 {
+            spans
+                .iter()
+                .map(|span| visible_characters(&span.text))
+                .sum()
+        };
+        count(&compared).abs_diff(count(spans))
     }
 
     /// The form of the document.

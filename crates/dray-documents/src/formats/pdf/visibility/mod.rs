@@ -92,6 +92,8 @@ pub(super) struct PaintedPage {
     masks: Vec<SoftMask>,
     /// Characters of texts that stand for far fewer glyphs.
     pub(super) replaced_characters: u64,
+    /// Whether a layer that is switched off may have text.
+    pub(super) has_layer_text: bool,
 }
 
 /// The visibility of a span of text.

@@ -33,7 +33,7 @@ const MAX_MARKED_BYTES: usize = 64 << 20;
 const OPERATORS_PER_CHECK: usize = 4096;
 
 /// Content streams with their marks, for the engine to read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::formats::pdf) struct MarkedStreams {
     streams: VecDeque<(u64, Vec<u8>)>,
 }
@@ -205,7 +205,9 @@ impl Walker<'_> {
     /// Records the state of the text that is shown now. Returns the mark to write before its operator.
     fn mark(&mut self, frame: &mut Frame<'_>) -> Option<String> {
         let number = self.painted.shown.len();
-        if number >= mark::MAX_MARKS || frame.is_off() {
+        let is_off = frame.is_off();
+        self.painted.has_layer_text |= is_off;
+        if number >= mark::MAX_MARKS || is_off {
             return None;
         }
         let paints_before = self.painted.paints.len();
@@ -268,6 +270,7 @@ impl Walker<'_> {
                 self.paint(frame.state.picture(&picture));
             }
             Op::XObject(name) if !frame.is_off() => self.draw(name, frame),
+            Op::XObject(_) => self.painted.has_layer_text = true,
             Op::Stroke
             | Op::CloseStroke
             | Op::Fill
@@ -373,6 +376,7 @@ impl Walker<'_> {
         if let (Some(layers), Some(layer)) = (self.layers, stream.dict.get("OC"))
             && !block_on(layers.visible_with(&self.source, layer))
         {
+            self.painted.has_layer_text = true;
             return;
         }
         match subtype.map(|name| name.0.as_str()) {
