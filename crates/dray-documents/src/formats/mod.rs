@@ -1,6 +1,7 @@
 //! One converter for each family of formats, chosen by media type alone (read-attachment 7).
 
 mod archive;
+mod attachment;
 mod book;
 mod mail;
 mod office;
@@ -28,7 +29,7 @@ fn collapse_white_space(text: &str) -> String {
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "6";
+pub const VERSION: &str = "7";
 
 /// Information for a converter in addition to the bytes of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use pdfboss_core::{Document, ObjRef, Object, OcState, StructureTree, block_on, form_fields_with};
+use pdfboss_core::object::decode_text_string;
+use pdfboss_core::{
+    Document, EmbeddedFile, ObjRef, Object, OcState, StructureTree, block_on, embedded_files_with,
+    form_fields_with,
+};
 use pdfboss_output::{
     FontCache, ReadingOrder, Ruling, SkippedText, SkippedTextKind, TextSpan, retain_rulings_on_page,
 };
@@ -22,6 +26,7 @@ use super::sizes::FontSizeCounts;
 use super::spans;
 use super::visibility;
 use super::watermark::{self, Watermarks};
+use crate::formats::attachment::Attachment;
 use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 
@@ -29,6 +34,8 @@ use crate::markdown::visible_characters;
 const LOOKAHEAD_PAGES: u32 = 200;
 /// Most text spans that are read ahead; each uses about half a kilobyte.
 const MAX_LOOKAHEAD_SPANS: usize = 40_000;
+/// Most attachments that are listed.
+const MAX_ATTACHMENTS: usize = 1000;
 /// Most lines drawn on one page among which tables are searched.
 const MAX_RULINGS: usize = 6_000;
 
@@ -347,6 +354,25 @@ impl Engine for PdfBoss {
 
     fn fields(&mut self) -> Vec<Field> {
         self.form().unwritten_fields()
+    }
+
+    fn attachments(&mut self) -> Vec<Attachment> {
+        let source = MeteredDocument::new(&self.document, &self.budget);
+        let trailer = &self.document.xref().trailer;
+        let found = catch_panic(|| block_on(embedded_files_with(&source, trailer)));
+        let found = found.unwrap_or_default().into_iter();
+        found.take(MAX_ATTACHMENTS).map(attachment_of).collect()
+    }
+}
+
+/// An attachment by the name that viewers show: of its file, otherwise the one under which it is listed.
+fn attachment_of(file: EmbeddedFile) -> Attachment {
+    let plain_name = || file.spec.file.as_deref().map(decode_text_string);
+    let name = file.spec.unicode_file.clone().or_else(plain_name);
+    Attachment {
+        name: name.unwrap_or(file.name),
+        mime: file.mime.unwrap_or_default(),
+        size: file.size,
     }
 }
 

@@ -65,6 +65,22 @@ fn text_of_a_layer_that_is_off_is_left_out_and_counted() {
     assert_eq!(on.warnings, [""; 0]);
 }
 
+#[test]
+fn files_that_a_document_carries_are_listed() {
+    let catalog = "/Names << /EmbeddedFiles << /Names [(key) 3 0 R (other) 5 0 R] >> >>";
+    let objects = [
+        "<< /Type /Filespec /F (old) /UF (terms.txt) /EF << /F 4 0 R >> >>",
+        "<< /Type /EmbeddedFile /Subtype /text#2Fplain /Params << /Size 5 >> /Length 5 >>\nstream\nhello\nendstream",
+        "<< /Type /Filespec /F (plan.dwg) >>",
+    ];
+    let content = "BT /F 12 Tf 72 700 Td (seen) Tj ET";
+    let found = convert_pdf(file(&[(content, "")], catalog, &objects), false);
+    assert_eq!(
+        found.markdown,
+        "seen\n\n### Attachments\n\n- terms.txt (text/plain, 5 bytes)\n- plan.dwg\n"
+    );
+}
+
 /// Lines of one font below each other.
 fn lines(texts: &[&str], x: i32, top: i32) -> String {
     let mut content = format!("BT /F 10 Tf 12 TL {x} {top} Td ");
