@@ -1,7 +1,8 @@
 //! Tests of characters in the fonts Symbol and Wingdings (read-attachment 7.6).
 
 use super::docx::{docx, p, r};
-use super::{DOCX, converted};
+use super::pptx::{NO_PARTS, deck, shape, slide};
+use super::{DOCX, PPTX, converted};
 
 fn symbol(font: &str, code: &str) -> String {
     format!("<w:r><w:sym w:font=\"{font}\" w:char=\"{code}\"/></w:r>")
@@ -72,4 +73,19 @@ fn an_unknown_symbol_is_marked_and_reported_once() {
         found.warnings,
         ["characters of a symbol font are not shown"]
     );
+}
+
+#[test]
+fn symbols_on_slides_are_the_characters_that_their_font_shows() {
+    let run = |font: &str, text: &str| format!("<a:r><a:rPr>{font}</a:rPr><a:t>{text}</a:t></a:r>");
+    let paragraph = [
+        run("<a:latin typeface=\"Symbol\"/>", "m\u{F0A3}"),
+        run("<a:sym typeface=\"Wingdings\"/>", "m\u{F0E0}"),
+        run("", "m"),
+    ]
+    .concat();
+    let content = slide("", &shape("", 1, 1, &format!("<a:p>{paragraph}</a:p>")));
+    let text = converted(PPTX, &deck(&[(content, NO_PARTS)]));
+    assert_eq!(text.markdown, "## Slide 1\n\nµ≤m→m\n");
+    assert!(text.warnings.is_empty(), "{:?}", text.warnings);
 }
