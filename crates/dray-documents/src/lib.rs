@@ -33,3 +33,4 @@ pub mod formats;
 mod hex;
 pub mod limits;
 pub mod markdown;
+mod symbol_font;

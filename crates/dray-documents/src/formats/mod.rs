@@ -1,6 +1,7 @@
 //! One converter for each family of formats, chosen by media type alone (read-attachment 7).
 
 mod archive;
+mod attachment;
 mod book;
 mod mail;
 mod office;

@@ -1,5 +1,7 @@
 //! The common parts of mails and their output: a list of headers, the body, a list of attachments.
 
+pub(super) use crate::formats::attachment::Attachment;
+use crate::formats::attachment::write_attachments;
 use crate::formats::{collapse_white_space, rtf, web};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
@@ -12,15 +14,6 @@ const MAX_QUOTE_DEPTH: usize = 8;
 pub(super) struct Address {
     pub(super) name: String,
     pub(super) address: String,
-}
-
-/// An attached file, which is never opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Attachment {
-    pub(super) name: String,
-    pub(super) mime: String,
-    /// Bytes, decoded; `None` if it is not a file.
-    pub(super) size: Option<u64>,
 }
 
 /// A body in one of the formats of mail.
@@ -86,13 +79,7 @@ impl MailMessage {
                 Body::Rtf(bytes) => rtf::write_rtf(bytes, out)?,
             }
         }
-        if !self.attachments.is_empty() {
-            out.heading(3, &Inline::plain("Attachments"))?;
-        }
-        for attachment in &self.attachments {
-            out.item(0, Marker::Bullet, &attachment.line())?;
-        }
-        Ok(())
+        Ok(write_attachments(&self.attachments, out)?)
     }
 }
 
@@ -116,24 +103,6 @@ impl Address {
             (false, true) => line.raw(&format!(" <{address}>")),
             (false, false) => line.text(&format!(" <{address}>"), Style::default()),
         }
-    }
-}
-
-impl Attachment {
-    fn line(&self) -> Inline {
-        let name = collapse_white_space(&self.name);
-        // Attachments are listed and not read: each is a separate file for the caller.
-        let name = if name.is_empty() { "(no name)" } else { &name };
-        let mut details = vec![collapse_white_space(&self.mime)];
-        if let Some(size) = self.size {
-            details.push(format!("{size} bytes"));
-        }
-        details.retain(|detail| !detail.is_empty());
-        Inline::plain(&if details.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{name} ({})", details.join(", "))
-        })
     }
 }
 

@@ -240,7 +240,7 @@ pub(in crate::formats) fn read_diagram(
 
 /// The name of the part to which an element of a chart (`chart`) or of a diagram (`relIds`) refers. `None` without a
 /// relationship, and for a relationship that leads out of the package.
-pub(super) fn figure_part(
+pub(in crate::formats) fn figure_part(
     element: &Element<'_>,
     xml: &Xml<'_>,
     relations: &Relations,
@@ -255,7 +255,7 @@ pub(super) fn figure_part(
 }
 
 /// The lines of a chart or a diagram; empty if its part is missing.
-pub(super) fn figure_lines(
+pub(in crate::formats) fn figure_lines(
     part: &str,
     is_chart: bool,
     package: &mut Package<'_>,

@@ -6,7 +6,7 @@ pub(super) mod blocks;
 mod deck;
 mod doc;
 mod docx;
-mod figure;
+pub(super) mod figure;
 pub(super) mod label;
 pub(super) mod odf;
 pub(super) mod package;

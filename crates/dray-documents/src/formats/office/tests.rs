@@ -3,12 +3,14 @@
 mod alt_chunk;
 mod corpus;
 mod docx;
+mod form_fields;
 mod hidden;
 mod hostile;
 mod lists;
 mod odf;
 mod pptx;
 mod random;
+mod symbols;
 
 use std::fmt::Write as _;
 use std::io::{Cursor, Write as _};

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use pdfboss_core::{Document, ObjRef, Object, OcState, StructureTree, block_on, form_fields_with};
+use pdfboss_core::object::decode_text_string;
+use pdfboss_core::{
+    Document, EmbeddedFile, ObjRef, Object, OcState, StructureTree, block_on, embedded_files_with,
+    form_fields_with,
+};
 use pdfboss_output::{
     FontCache, ReadingOrder, Ruling, SkippedText, SkippedTextKind, TextSpan, retain_rulings_on_page,
 };
+use pdfboss_text::ExtractReport;
 
 use super::annotations::Annotations;
 use super::characters;
@@ -21,6 +26,7 @@ use super::sizes::FontSizeCounts;
 use super::spans;
 use super::visibility;
 use super::watermark::{self, Watermarks};
+use crate::formats::attachment::Attachment;
 use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 
@@ -28,8 +34,13 @@ use crate::markdown::visible_characters;
 const LOOKAHEAD_PAGES: u32 = 200;
 /// Most text spans that are read ahead; each uses about half a kilobyte.
 const MAX_LOOKAHEAD_SPANS: usize = 40_000;
+/// Most attachments that are listed.
+const MAX_ATTACHMENTS: usize = 1000;
 /// Most lines drawn on one page among which tables are searched.
 const MAX_RULINGS: usize = 6_000;
+
+/// What the engine reads of a page: text, lines, and what it left out.
+type PageContent = (Vec<TextSpan>, Vec<Ruling>, ExtractReport);
 
 /// An open document and data about its first pages.
 pub(super) struct PdfBoss {
@@ -140,34 +151,30 @@ impl PdfBoss {
         // Layers that are switched off hide text as well.
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
         let reader = MeteredDocument::new(&self.document, &self.budget);
-        let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
+        let walked = catch_panic(|| visibility::walk(&page, &reader, layers, self.show_hidden));
         let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
+        let has_layer_text = self.layers.is_some() && (self.show_hidden || painted.has_layer_text);
+        let streams_of_layers = has_layer_text.then(|| streams.clone());
         let cut = reader.reached();
         // The engine gets a separate counter, because the walk has read the same objects.
         let source =
             MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
-        let extracted = catch_panic(|| {
-            block_on(
-                pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
-                    &source,
-                    &marked_page,
-                    &self.fonts,
-                    layers,
-                    self.tree.as_ref(),
-                    ReadingOrder::StructureTree,
-                ),
-            )
-        });
+        let extracted = self.read_content(&source, &marked_page, layers);
         // The limit that the walk reached is the reason for content that the engine does not return.
         let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
+        let layer_characters = streams_of_layers.map_or(0, |streams| {
+            self.count_layer_text(&marked_page, streams, &spans)
+        });
         // This comes before spans are added or removed, because hidden spans are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
-        let hidden_characters = self.remove_hidden(&mut spans, &hidden);
+        let hidden_characters = self.remove_hidden(&mut spans, &hidden)
+            + painted.replaced_characters
+            + layer_characters;
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);
@@ -199,6 +206,50 @@ impl PdfBoss {
             watermarks,
             annotations,
         })
+    }
+
+    /// Runs the engine over the content of a page; `None` if it panics.
+    fn read_content(
+        &self,
+        source: &MeteredDocument<'_>,
+        page: &pdfboss_core::Page,
+        layers: Option<&OcState>,
+    ) -> Option<pdfboss_core::Result<PageContent>> {
+        catch_panic(|| {
+            block_on(
+                pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
+                    source,
+                    page,
+                    &self.fonts,
+                    layers,
+                    self.tree.as_ref(),
+                    ReadingOrder::StructureTree,
+                ),
+            )
+        })
+    }
+
+    /// Characters in layers that are switched off: the difference between the text with them and without them.
+    fn count_layer_text(
+        &self,
+        page: &pdfboss_core::Page,
+        streams: visibility::MarkedStreams,
+        spans: &[TextSpan],
+    ) -> u64 {
+        // `spans` has the text of all layers if hidden content is shown, otherwise only that of the others.
+        let layers = self.layers.as_ref().filter(|_| self.show_hidden);
+        let source =
+            MeteredDocument::new(&self.document, &self.budget).with_marked_streams(streams);
+        let Some(Ok((compared, ..))) = self.read_content(&source, page, layers) else {
+            return 0;
+        };
+        let count = |spans: &[TextSpan]| -> u64 {
+            spans
+                .iter()
+                .map(|span| visible_characters(&span.text))
+                .sum()
+        };
+        count(&compared).abs_diff(count(spans))
     }
 
     /// The form of the document.
@@ -303,6 +354,25 @@ impl Engine for PdfBoss {
 
     fn fields(&mut self) -> Vec<Field> {
         self.form().unwritten_fields()
+    }
+
+    fn attachments(&mut self) -> Vec<Attachment> {
+        let source = MeteredDocument::new(&self.document, &self.budget);
+        let trailer = &self.document.xref().trailer;
+        let found = catch_panic(|| block_on(embedded_files_with(&source, trailer)));
+        let found = found.unwrap_or_default().into_iter();
+        found.take(MAX_ATTACHMENTS).map(attachment_of).collect()
+    }
+}
+
+/// An attachment by the name that viewers show: of its file, otherwise the one under which it is listed.
+fn attachment_of(file: EmbeddedFile) -> Attachment {
+    let plain_name = || file.spec.file.as_deref().map(decode_text_string);
+    let name = file.spec.unicode_file.clone().or_else(plain_name);
+    Attachment {
+        name: name.unwrap_or(file.name),
+        mime: file.mime.unwrap_or_default(),
+        size: file.size,
     }
 }
 

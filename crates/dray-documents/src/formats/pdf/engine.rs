@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::markup::PageComment;
+use crate::formats::attachment::Attachment;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 
@@ -22,6 +23,9 @@ pub(super) trait Engine {
 
     /// The filled form fields that are on none of the pages that were read, in order.
     fn fields(&mut self) -> Vec<Field>;
+
+    /// The files that the document carries.
+    fn attachments(&mut self) -> Vec<Attachment>;
 }
 
 /// The problem of one page.

@@ -30,6 +30,7 @@ use std::io::Read;
 
 use self::engine::{Block, Engine, Line, Page, PageError, Run};
 use self::markup::PageComment;
+use super::attachment::write_attachments;
 use super::office::write_plain_comments;
 use super::{ConversionHint, Converter};
 use crate::container::Input;
@@ -112,7 +113,13 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     // Without any text, the result depends on whether the document has none or none could be read.
     match tally.error {
         Some(PageError::Limit(limit)) => Err(Failure::Stopped(limit)),
-        _ if !out.is_empty() => Ok(()),
+        _ if !out.is_empty() => {
+            // They belong to no page.
+            if matches!(out.selection(), Selection::All) {
+                write_attachments(&engine.attachments(), out)?;
+            }
+            Ok(())
+        }
         None => Err(Failure::NoText),
         Some(PageError::Damaged) => Err(Failure::Corrupt(engine.damage())),
     }

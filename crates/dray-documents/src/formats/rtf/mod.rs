@@ -2,6 +2,8 @@
 
 mod blocks;
 mod codepage;
+mod fonts;
+mod form_field;
 mod html;
 mod reader;
 #[cfg(test)]

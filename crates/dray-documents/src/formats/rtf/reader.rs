@@ -1,19 +1,24 @@
 //! The walk over the groups of an RTF text.
 
+mod characters;
+
 use std::collections::HashMap;
 
 use super::blocks::{Blocks, Paragraph};
 use super::codepage::CodePage;
+use super::fonts::Fonts;
+use super::form_field::FormField;
 use super::token::{Token, Tokens};
 use super::words::{
     Destination, character_of, destination_of, field_target, heading_level, list_marker,
 };
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Markdown, Style, visible_characters};
+use crate::markdown::{Markdown, Style};
+use crate::symbol_font::{SymbolFont, symbol_of_field};
 
 /// Tokens between two checks of the clock.
 const TOKENS_PER_CLOCK_CHECK: u32 = 1024;
-/// Most fonts, and most styles, that are stored.
+/// Most styles that are stored.
 const MAX_NAMES: usize = 4096;
 /// Most bytes of a field's instruction, a marker or a style's name that are kept.
 const MAX_SHORT_BYTES: usize = 8 * 1024;
@@ -30,6 +35,8 @@ struct Group {
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
     page: CodePage,
+    /// The font of the text, if it shows symbols.
+    symbols: Option<SymbolFont>,
     /// Whether the destination began in this group, and so ends with it.
     owns_destination: bool,
 }
@@ -47,8 +54,9 @@ pub(super) struct Reader<'o> {
     dropped_untracked: Option<u32>,
     /// Code page of the document.
     page: CodePage,
-    fonts: HashMap<i32, CodePage>,
-    font: i32,
+    fonts: Fonts,
+    /// Data of the field that began last.
+    form_field: FormField,
     headings: HashMap<i32, u8>,
     style: i32,
     paragraph: Paragraph,
@@ -80,14 +88,15 @@ impl<'o> Reader<'o> {
                 deleted: false,
                 fallback: 1,
                 page,
+                symbols: None,
                 owns_destination: false,
             },
             depth,
             untracked_groups: 0,
             dropped_untracked: None,
             page,
-            fonts: HashMap::new(),
-            font: 0,
+            fonts: Fonts::default(),
+            form_field: FormField::default(),
             headings: HashMap::new(),
             style: 0,
             paragraph: Paragraph::default(),
@@ -223,9 +232,12 @@ impl<'o> Reader<'o> {
         }
         self.state.owns_destination = true;
         match destination {
-            Destination::Instruction | Destination::Marker | Destination::Author => {
+            Destination::Instruction => {
                 self.short.clear();
+                self.form_field = FormField::default();
             }
+            Destination::Marker | Destination::Author => self.short.clear(),
+            Destination::FormEntry => self.form_field.begin_entry(),
             Destination::Result => {
                 if let Some(url) = field_target(&self.short) {
                     self.blocks.begin_link(url);
@@ -261,10 +273,23 @@ impl<'o> Reader<'o> {
             if word == "pict" {
                 self.blocks.out().warn("images are left out");
             }
+            if destination == Destination::Result
+                && let Some(value) = self.value_of_field()
+            {
+                // Word leaves the result of these fields empty, and other programs write the value a second time.
+                self.short.clear();
+                self.show_symbols(&value)?;
+                self.enter(Destination::Dropped);
+                return Ok(());
+            }
             self.enter(destination);
             return Ok(());
         }
         if self.is_dropped() {
+            return Ok(());
+        }
+        if self.state.destination == Destination::FormField {
+            self.form_field.apply(word, number.unwrap_or(0));
             return Ok(());
         }
         if let Some(text) = character_of(word) {
@@ -274,6 +299,15 @@ impl<'o> Reader<'o> {
             return Ok(());
         }
         self.apply_block_word(word, number)
+    }
+
+    /// What a field shows that has no text of its own: the state of a form field, or a symbol.
+    fn value_of_field(&mut self) -> Option<String> {
+        let form_field = std::mem::take(&mut self.form_field);
+        form_field
+            .shown_state()
+            .map(str::to_owned)
+            .or_else(|| symbol_of_field(&self.short).map(String::from))
     }
 
     /// Applies a control word of character formatting. Returns whether `word` is one.
@@ -288,6 +322,7 @@ impl<'o> Reader<'o> {
             "deleted" => self.state.deleted = on,
             "plain" => {
                 self.state.style = Style::default();
+                self.state.symbols = None;
                 self.state.hidden = false;
                 self.state.deleted = false;
             }
@@ -298,19 +333,18 @@ impl<'o> Reader<'o> {
             "pc" => self.set_page(CodePage::of_number(437)),
             "pca" => self.set_page(CodePage::of_number(850)),
             "f" => {
-                self.font = value;
-                self.state.page = self.fonts.get(&value).copied().unwrap_or(self.page);
-            }
-            "fcharset" | "cpg" if self.state.destination == Destination::Fonts => {
-                let page = match word {
-                    "cpg" => Some(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
-                    _ => CodePage::of_charset(value),
-                };
-                if let Some(page) = page
-                    && self.fonts.len() < MAX_NAMES
-                {
-                    self.fonts.insert(self.font, page);
+                if self.state.destination == Destination::Fonts {
+                    self.fonts.begin(value);
                 }
+                self.state.page = self.fonts.page(value).unwrap_or(self.page);
+                self.state.symbols = self.fonts.symbols(value);
+            }
+            "fcharset" if self.state.destination == Destination::Fonts => {
+                self.fonts.set_charset(value);
+            }
+            "cpg" if self.state.destination == Destination::Fonts => {
+                let number = u32::try_from(value).unwrap_or(0);
+                self.fonts.set_page(CodePage::of_number(number));
             }
             _ => return false,
         }
@@ -375,82 +409,6 @@ impl<'o> Reader<'o> {
             _ => {}
         }
         Ok(())
-    }
-
-    /// A code unit of UTF-16; the replacement text for older readers is skipped.
-    fn handle_unicode(&mut self, number: i32) -> Result<(), Limit> {
-        self.flush()?;
-        self.skip = self.state.fallback;
-        // Negative numbers are the upper half of the range.
-        let code = u32::try_from(if number < 0 {
-            number.saturating_add(0x1_0000)
-        } else {
-            number
-        });
-        let code = code.unwrap_or(0xFFFD);
-        let high_surrogate = self.high_surrogate.take();
-        let character = match (u16::try_from(code), high_surrogate) {
-            (Ok(unit @ 0xD800..=0xDBFF), _) => {
-                self.high_surrogate = Some(unit);
-                return Ok(());
-            }
-            (Ok(unit @ 0xDC00..=0xDFFF), Some(first)) => char::decode_utf16([first, unit])
-                .next()
-                .and_then(Result::ok),
-            _ => char::from_u32(code),
-        };
-        let character = character.unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.show(character.encode_utf8(&mut [0; 4]))
-    }
-
-    /// Decodes the bytes that were collected.
-    fn flush(&mut self) -> Result<(), Limit> {
-        if self.bytes.is_empty() {
-            return Ok(());
-        }
-        let bytes = std::mem::take(&mut self.bytes);
-        self.high_surrogate = None;
-        let text = self.state.page.decode(&bytes).into_owned();
-        self.show(&text)
-    }
-
-    /// Adds text to the current destination.
-    fn show(&mut self, text: &str) -> Result<(), Limit> {
-        if self.is_dropped() {
-            return Ok(());
-        }
-        match self.state.destination {
-            Destination::Text | Destination::Result | Destination::Note | Destination::Comment => {
-                if self.state.hidden {
-                    let count = visible_characters(text);
-                    self.blocks.out().count_hidden("character", count);
-                }
-                if self.is_unseen() {
-                    return Ok(());
-                }
-                self.blocks.text(text, self.state.style)
-            }
-            Destination::Instruction
-            | Destination::Marker
-            | Destination::Author
-            | Destination::Styles => {
-                if self.short.len() < MAX_SHORT_BYTES {
-                    let end = text.floor_char_boundary(MAX_SHORT_BYTES);
-                    self.short.push_str(text.get(..end).unwrap_or_default());
-                }
-                Ok(())
-            }
-            Destination::Fonts | Destination::Dropped => Ok(()),
-        }
-    }
-
-    /// Whether text is left out here: deleted, or hidden unless that was requested.
-    fn is_unseen(&mut self) -> bool {
-        self.state.deleted || (self.state.hidden && !self.blocks.out().shows_hidden())
-    }
-
-    fn is_dropped(&self) -> bool {
-        self.state.destination == Destination::Dropped || self.dropped_untracked.is_some()
     }
 
     /// Ends a style. A style without a level is a heading if its name is that of a heading.

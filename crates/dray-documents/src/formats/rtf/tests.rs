@@ -49,6 +49,61 @@ fn characters_by_code_page_name_and_number() {
 }
 
 #[test]
+fn symbols_are_the_characters_that_their_font_shows() {
+    let fonts = "{\\fonttbl{\\f0\\fcharset0 Arial;}{\\f3\\froman\\fcharset2 Symbol;}\
+        {\\f4\\fcharset2{\\*\\panose 0500}Wingdings;}{\\f5\\fcharset2 Webdings;}{\\f6\\fcharset0 Symbol;}}";
+    assert_eq!(
+        body(&format!(
+            "{fonts}dose {{\\f3 \\'a3}} 5 {{\\f3 m}}g \
+             {{\\field{{\\*\\fldinst SYMBOL 179 \\\\f \"Symbol\"}}{{\\fldrslt\\f3 \\'b3}}}} 18 \
+             {{\\f4 \\'fc}} {{\\f3 \\u-3919?}}1 {{\\f6 m}} \\f3 a\\plain a"
+        )),
+        "dose ≤ 5 µg ≥ 18 ✓ ±1 m αa\n"
+    );
+    let unknown = |content: &str| {
+        let source = format!("{{\\rtf1\\ansi {fonts}{content}}}");
+        convert_bytes(
+            &test_hint("application/rtf", "rtf"),
+            source.as_bytes(),
+            Limits::default(),
+        )
+    };
+    let shown = unknown("a {\\f5 a}");
+    assert_eq!(shown.markdown, "a \u{FFFD}\n");
+    assert_eq!(
+        shown.warnings,
+        ["characters of a symbol font are not shown"]
+    );
+    // The sign before an item only makes it an item.
+    assert!(unknown("{\\listtext\\f5 a}item").warnings.is_empty());
+}
+
+#[test]
+fn check_boxes_and_lists_show_their_state() {
+    let field = |instruction: &str, data: &str, result: &str| {
+        format!(
+            "{{\\field{{\\*\\fldinst {instruction} {{\\*\\formfield{{{data}{{\\*\\ffname n}}}}}}}}{{\\fldrslt {result}}}}}"
+        )
+    };
+    let entries = "{\\*\\ffl Approved}{\\*\\ffl Rejected}";
+    let source = [
+        "FORM ".to_owned(),
+        field("FORMCHECKBOX", "\\fftype1\\ffres1\\ffdefres0", ""),
+        " yes ".to_owned(),
+        field("FORMCHECKBOX", "\\fftype1\\ffres25\\ffdefres0", ""),
+        " no ".to_owned(),
+        field(
+            "FORMDROPDOWN",
+            &format!("\\fftype2\\ffres1{entries}"),
+            "Rejected",
+        ),
+        " ".to_owned(),
+        field("FORMTEXT", "\\fftype0\\ffres0", "Ann"),
+    ];
+    assert_eq!(body(&source.concat()), "FORM ☒ yes ☐ no Rejected Ann\n");
+}
+
+#[test]
 fn groups_without_text_are_dropped() {
     assert_eq!(
         body(

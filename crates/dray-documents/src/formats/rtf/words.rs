@@ -26,6 +26,10 @@ pub(super) enum Destination {
     Comment,
     /// The author of the next comment.
     Author,
+    /// Data of a form field.
+    FormField,
+    /// An entry of a list in a form.
+    FormEntry,
 }
 
 /// The destination that a control word begins; `None` if it begins none. Unknown `starred` ones are dropped, as the
@@ -40,6 +44,8 @@ pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
         "footnote" => Destination::Note,
         "annotation" => Destination::Comment,
         "atnauthor" => Destination::Author,
+        "formfield" => Destination::FormField,
+        "ffl" => Destination::FormEntry,
         // The Unicode half of `\upr`, the replacement of an object, the text of shapes and formulas, and the properties
         // of tables within cells.
         "ud" | "result" | "shpinst" | "shptxt" | "moMath" | "moMathPara" | "nesttableprops" => {
@@ -52,11 +58,9 @@ pub(super) fn destination_of(word: &str, starred: bool) -> Option<Destination> {
         | "listoverridetable" | "rsidtbl" | "revtbl" | "filetbl" | "xmlnstbl" | "mmathPr"
         | "bkmkstart" | "bkmkend" | "nonshppict" | "nonesttables" | "shprslt" | "sp" | "upr"
         | "xe" | "tc" | "rxe" | "template" | "private" | "pn" | "pnseclvl" | "atnid" | "atnref"
-        | "atntime" | "atrfstart" | "atrfend" | "datafield" | "docvar" | "formfield"
-        | "fontemb" | "falt" | "panose" | "picprop" | "blipuid" | "background" | "mctrlPr"
-        | "mrPr" | "mfPr" | "mnaryPr" | "mradPr" | "msSupPr" | "msSubPr" | "mdPr" => {
-            Destination::Dropped
-        }
+        | "atntime" | "atrfstart" | "atrfend" | "datafield" | "docvar" | "fontemb" | "falt"
+        | "panose" | "picprop" | "blipuid" | "background" | "mctrlPr" | "mrPr" | "mfPr"
+        | "mnaryPr" | "mradPr" | "msSupPr" | "msSubPr" | "mdPr" => Destination::Dropped,
         _ if starred => Destination::Dropped,
         _ => return None,
     })

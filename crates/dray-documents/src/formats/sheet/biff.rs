@@ -28,6 +28,11 @@ const MAX_HIDDEN_RANGES: usize = 1000;
 /// Most cells whose formats are stored.
 const MAX_STYLED_CELLS: usize = 1 << 20;
 
+/// Height of a row in twentieths of a point below which no text is seen in it.
+pub(super) const MIN_ROW_TWIPS: u16 = 10;
+/// Width of a column, in 256ths of a digit, below which no text is seen in it.
+pub(super) const MIN_COLUMN_WIDTH: u16 = 26;
+
 /// Sizes, positions and formats from the records.
 #[derive(Debug, Default)]
 pub(super) struct RecordFormats {
@@ -68,14 +73,11 @@ impl RecordFormats {
     /// Notes a record about a row or about columns (MS-XLS 2.4.221, 2.4.53).
     fn note_hidden(&mut self, sheet: usize, kind: u16, data: &[u8]) {
         match (kind, u16_at(data, 0), u16_at(data, 2)) {
-            (ROW_RECORD, Some(row), _)
-                if u16_at(data, 12).is_some_and(|flags| flags & 0x20 != 0) =>
-            {
+            (ROW_RECORD, Some(row), _) if is_hidden_row(data) => {
                 self.hidden_rows.insert((sheet, u32::from(row)));
             }
             (COLINFO_RECORD, Some(first), Some(last))
-                if u16_at(data, 8).is_some_and(|flags| flags & 1 != 0)
-                    && self.hidden_columns.len() < MAX_HIDDEN_RANGES =>
+                if are_hidden_columns(data) && self.hidden_columns.len() < MAX_HIDDEN_RANGES =>
             {
                 self.hidden_columns
                     .push((sheet, u32::from(first), u32::from(last)));
@@ -266,9 +268,57 @@ fn widen_range(range: &mut Option<(u16, u16)>, first: u16, last: u16) {
     });
 }
 
+/// Whether a row is hidden, or has no height that a person chose.
+fn is_hidden_row(data: &[u8]) -> bool {
+    let flags = u16_at(data, 12).unwrap_or(0);
+    let is_flat = u16_at(data, 6).is_some_and(|twips| twips < MIN_ROW_TWIPS);
+    flags & 0x20 != 0 || (flags & 0x40 != 0 && is_flat)
+}
+
+/// Whether columns are hidden, or have no width that a person chose.
+fn are_hidden_columns(data: &[u8]) -> bool {
+    let flags = u16_at(data, 8).unwrap_or(0);
+    let is_narrow = u16_at(data, 4).is_some_and(|width| width < MIN_COLUMN_WIDTH);
+    flags & 1 != 0 || (flags & 2 != 0 && is_narrow)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_and_columns_without_a_size_are_hidden() {
+        let row = |twips: u16, flags: u16| {
+            let words = [7, 0, 1, twips, 0, 0, flags, 0];
+            words.map(u16::to_le_bytes).concat()
+        };
+        for (twips, flags, is_hidden) in [
+            (0, 0x40, true),
+            (0, 0, false),
+            (300, 0x20, true),
+            (300, 0x40, false),
+        ] {
+            assert_eq!(
+                is_hidden_row(&row(twips, flags)),
+                is_hidden,
+                "{twips} {flags}"
+            );
+        }
+        let columns =
+            |width: u16, flags: u16| [1, 1, width, 0, flags].map(u16::to_le_bytes).concat();
+        for (width, flags, is_hidden) in [
+            (0, 2, true),
+            (0, 0, false),
+            (2048, 3, true),
+            (2048, 2, false),
+        ] {
+            assert_eq!(
+                are_hidden_columns(&columns(width, flags)),
+                is_hidden,
+                "{width} {flags}"
+            );
+        }
+    }
 
     fn put(stream: &mut Vec<u8>, kind: u16, data: &[u8]) {
         stream.extend(kind.to_le_bytes());

@@ -48,6 +48,17 @@ pub(super) type Links = Vec<((u64, u32), String)>;
 /// Most links that are read of one worksheet.
 const MAX_LINKS: usize = 10_000;
 
+/// Height of a row in points below which no text is seen in it.
+const MIN_ROW_POINTS: f64 = 0.5;
+/// Width of a column, in digits of the standard font, below which no text is seen in it.
+const MIN_COLUMN_WIDTH: f64 = 0.1;
+
+/// Whether a row or column is hidden, or has no size.
+fn is_hidden(element: &Element<'_>, size: &str, min: f64) -> bool {
+    let is_declared = element.attr("hidden").is_some() && element.on("hidden");
+    is_declared || element.number::<f64>(size).is_some_and(|size| size < min)
+}
+
 /// Reads the cells and merged areas of a worksheet; returns its links.
 pub(super) fn read_cells(
     xml: &mut Xml<'_>,
@@ -65,13 +76,13 @@ pub(super) fn read_cells(
                     if let Some(number) = element.number::<u64>("r").and_then(row_index) {
                         row = number;
                     }
-                    if element.attr("hidden").is_some() && element.on("hidden") {
+                    if is_hidden(&element, "ht", MIN_ROW_POINTS) {
                         used.hide_row(row);
                     }
                     read_row(xml, context, used, out, &mut row)?;
                     row += 1;
                 }
-                "col" if element.attr("hidden").is_some() && element.on("hidden") => {
+                "col" if is_hidden(&element, "width", MIN_COLUMN_WIDTH) => {
                     if let (Some(first), Some(last)) =
                         (element.number::<u32>("min"), element.number::<u32>("max"))
                         && first > 0

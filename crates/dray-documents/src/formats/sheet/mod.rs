@@ -6,6 +6,7 @@ mod cells;
 mod code;
 mod color;
 mod distant_cells;
+mod drawing;
 mod format;
 mod ods;
 mod ods_styles;

@@ -104,14 +104,16 @@ struct Sheet<'a> {
     row_style: Option<String>,
 }
 
-/// Whether a row or column is collapsed or filtered away.
-fn is_hidden(element: &Element<'_>) -> bool {
-    element
-        .attr("visibility")
-        .is_some_and(|visibility| matches!(visibility.as_str(), "collapse" | "filter"))
-}
-
 impl Sheet<'_> {
+    /// Whether a row or column is collapsed or filtered away, or has no size.
+    fn is_hidden(&self, element: &Element<'_>) -> bool {
+        let visibility = element.attr("visibility").unwrap_or_default();
+        matches!(visibility.as_str(), "collapse" | "filter")
+            || element
+                .attr("style-name")
+                .is_some_and(|style| self.styles.is_sizeless(&style))
+    }
+
     fn read(&mut self, xml: &mut Xml<'_>, out: &Markdown) -> Result<(), Failure> {
         let depth = xml.depth();
         loop {
@@ -122,7 +124,7 @@ impl Sheet<'_> {
                         // sheet.
                         let repeat = element.number("number-rows-repeated").unwrap_or(1);
                         let repeat = repeat.clamp(1, MAX_ROWS);
-                        if is_hidden(&element) {
+                        if self.is_hidden(&element) {
                             self.used.hide_row(self.row);
                             self.hidden = true;
                         }
@@ -141,7 +143,7 @@ impl Sheet<'_> {
                         if let Some(style) = element.attr("default-cell-style-name") {
                             self.column_styles.push((first, self.column - 1, style));
                         }
-                        if is_hidden(&element) {
+                        if self.is_hidden(&element) {
                             self.used.hide_columns(first, self.column - 1);
                         }
                     }

@@ -15,12 +15,17 @@ const MAX_STYLE_CHAIN: usize = 32;
 /// Most areas under conditional formats of one workbook; further ones are ignored.
 const MAX_CONDITIONAL_AREAS: usize = 10_000;
 
+/// Height of a row and width of a column in points below which no text is seen.
+const MIN_SIZE_POINTS: f64 = 0.5;
+
 /// The styles of a workbook, by name.
 #[derive(Debug, Default)]
 pub(super) struct OdsStyles {
     cells: HashMap<String, CellStyle>,
     formats: HashMap<String, DataFormat>,
     hidden_tables: HashSet<String>,
+    /// Styles of rows and columns without a size.
+    sizeless: HashSet<String>,
 }
 
 /// A cell style. `None` means that the parent style decides.
@@ -119,6 +124,11 @@ impl OdsStyles {
                     self.hidden_tables.insert(name);
                 }
             }
+            Some("table-row" | "table-column") => {
+                if is_sizeless(xml)? {
+                    self.sizeless.insert(name);
+                }
+            }
             _ => xml.skip()?,
         }
         Ok(())
@@ -127,6 +137,11 @@ impl OdsStyles {
     /// Whether the tables of a style are not displayed.
     pub(super) fn hides_table(&self, style: &str) -> bool {
         self.hidden_tables.contains(style)
+    }
+
+    /// Whether a style of rows or columns leaves them no height or width.
+    pub(super) fn is_sizeless(&self, style: &str) -> bool {
+        self.sizeless.contains(style)
     }
 
     /// Whether a cell's format hides its value.
@@ -300,6 +315,45 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
             _ => {}
         }
     }
+}
+
+/// Whether a style of rows or columns sets a height or a width in which no text is seen.
+fn is_sizeless(xml: &mut Xml<'_>) -> Result<bool, Failure> {
+    let depth = xml.depth();
+    let mut is_sizeless = false;
+    loop {
+        match xml.next()? {
+            Event::Open(element) => {
+                let size = match element.name() {
+                    "table-row-properties" => element.attr("row-height"),
+                    "table-column-properties" => element.attr("column-width"),
+                    _ => None,
+                };
+                if let Some(points) = size.as_deref().and_then(length_in_points) {
+                    is_sizeless = points < MIN_SIZE_POINTS;
+                }
+            }
+            Event::Close if xml.depth() < depth => return Ok(is_sizeless),
+            Event::End => return Ok(is_sizeless),
+            _ => {}
+        }
+    }
+}
+
+/// A length such as `0.5cm` in points; `None` if it is not absolute.
+fn length_in_points(length: &str) -> Option<f64> {
+    let length = length.trim();
+    let number = length.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let factor = match length.get(number.len()..)? {
+        "cm" => 72.0 / 2.54,
+        "mm" => 72.0 / 25.4,
+        "in" => 72.0,
+        "pc" => 12.0,
+        "px" => 0.75,
+        "pt" => 1.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// The areas under conditional formats, by table. The file has them after the cells to which they apply.

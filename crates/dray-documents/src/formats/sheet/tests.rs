@@ -1,6 +1,7 @@
 //! Tests of worksheets, for each rule of read-attachment 7.7.
 
 mod binary;
+mod drawing;
 mod hostile;
 mod ods;
 
@@ -305,6 +306,16 @@ fn hidden_rows_and_columns_are_left_out_and_shown_on_request() {
         "## S\n\n| 1 | 2 | 3 |\n|---|---|---|\n| 4 |  |  |\n|  |  |  |\n| 5 |  |  |\n"
     );
     assert_eq!(shown.warnings, ["hidden content shown: 2 cells"]);
+}
+
+#[test]
+fn rows_and_columns_without_a_size_are_hidden() {
+    let sheet = "<worksheet><cols><col min=\"2\" max=\"2\" width=\"0\" customWidth=\"1\"/><col min=\"3\" max=\"3\" width=\"0.5\"/></cols>\
+        <sheetData><row r=\"1\" ht=\"15\"><c r=\"A1\"><v>1</v></c><c r=\"B1\"><v>2</v></c><c r=\"C1\"><v>3</v></c></row>\
+        <row r=\"2\" ht=\"0\" customHeight=\"1\"><c r=\"A2\"><v>4</v></c></row><row r=\"3\"><c r=\"A3\"><v>5</v></c></row></sheetData></worksheet>";
+    let found = converted(XLSX, &workbook("", &[("name=\"S\"", sheet)], "<sst/>", &[]));
+    assert_eq!(found.markdown, "## S\n\n| 1 | 3 |\n|---|---|\n| 5 |  |\n");
+    assert_eq!(found.warnings, ["hidden content dropped: 2 cells"]);
 }
 
 /// A workbook with these styles and one sheet with these rows.

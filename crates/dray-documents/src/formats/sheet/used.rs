@@ -58,6 +58,8 @@ pub(super) struct SheetReader {
     bytes: u64,
     areas: Vec<MergedArea>,
     comments: Vec<(String, String)>,
+    /// Whether something that is not in a cell follows the table.
+    has_drawing: bool,
     links: HashMap<(u64, u32), String>,
     /// Hidden columns: first and last, inclusive.
     hidden_columns: Vec<(u32, u32)>,
@@ -83,6 +85,7 @@ impl SheetReader {
             bytes: 0,
             areas: Vec::new(),
             comments: Vec::new(),
+            has_drawing: false,
             links: HashMap::new(),
             hidden_columns: Vec::new(),
             hidden_rows: HashSet::new(),
@@ -236,11 +239,16 @@ impl SheetReader {
         }
     }
 
+    /// Records that shapes follow the table, so that the sheet is not empty.
+    pub(super) fn mark_drawn(&mut self) {
+        self.has_drawing = true;
+    }
+
     /// Writes the table and the comments, or a note that the sheet is empty.
     pub(super) fn finish(mut self, out: &mut Markdown) -> Result<(), Failure> {
         let comments = std::mem::take(&mut self.comments);
         out.count_hidden("cell", self.hidden_cells);
-        if self.rows.is_empty() && comments.is_empty() {
+        if self.rows.is_empty() && comments.is_empty() && !self.has_drawing {
             out.note("empty sheet")?;
             return Ok(());
         }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::biff::{MIN_COLUMN_WIDTH, MIN_ROW_TWIPS};
 use super::color::{Colors, Rgb};
 use super::style::Style;
 use crate::compound::{u16_at, u32_at};
@@ -118,8 +119,11 @@ impl SheetFormats {
             match kind {
                 ROW_RECORD => {
                     row = u32_at(data, 0).unwrap_or(row);
-                    let is_hidden = data.get(11).is_some_and(|flags| flags & 0x10 != 0);
-                    if is_hidden && self.hidden_rows.len() < MAX_HIDDEN_ROWS {
+                    let flags = data.get(11).copied().unwrap_or(0);
+                    // The height counts only if it does not follow from the text of the row.
+                    let is_flat = flags & 0x20 != 0
+                        && u16_at(data, 8).is_some_and(|twips| twips < MIN_ROW_TWIPS);
+                    if (flags & 0x10 != 0 || is_flat) && self.hidden_rows.len() < MAX_HIDDEN_ROWS {
                         self.hidden_rows.push(row);
                     }
                 }
@@ -136,9 +140,14 @@ impl SheetFormats {
                         self.cells.insert((row, column), number);
                     }
                 }
-                COLUMNS_RECORD if u16_at(data, 16).is_some_and(|flags| flags & 1 != 0) => {
-                    let range = u32_at(data, 0).zip(u32_at(data, 4));
-                    self.hidden_columns.extend(range);
+                COLUMNS_RECORD => {
+                    let flags = u16_at(data, 16).unwrap_or(0);
+                    let is_narrow = flags & 2 != 0
+                        && u32_at(data, 8).is_some_and(|width| width < u32::from(MIN_COLUMN_WIDTH));
+                    if flags & 1 != 0 || is_narrow {
+                        let range = u32_at(data, 0).zip(u32_at(data, 4));
+                        self.hidden_columns.extend(range);
+                    }
                 }
                 _ => {}
             }

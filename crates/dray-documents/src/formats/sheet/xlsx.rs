@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::cells::{self, Context};
 use super::color::Colors;
+use super::drawing::read_drawing;
 use super::strings::{Strings, rich_text};
 use super::style;
 use super::used::{MergedArea, SheetReader};
@@ -118,7 +119,7 @@ fn write_sheet(
     match sheet.kind {
         Kind::Chart => {
             out.note("chart sheet")?;
-            return Ok(());
+            return read_drawing(&sheet.part, package, out)?.write(package, out);
         }
         Kind::Other => {
             out.note("sheet without cells")?;
@@ -155,7 +156,29 @@ fn write_sheet(
                 sheet_comments(&relations, package, &mut used)
             });
             default_if_damaged(links_and_comments, out, "comments are")?;
-            used.finish(out)
+            finish_sheet(used, &sheet.part, package, out)
+        }
+        Err(failure) => {
+            used.finish_so_far(out)?;
+            Err(failure)
+        }
+    }
+}
+
+/// Writes the table and the comments of a sheet, and what is drawn on it.
+fn finish_sheet(
+    mut used: SheetReader,
+    part: &str,
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    match read_drawing(part, package, out) {
+        Ok(drawing) => {
+            if !drawing.is_blank(out) {
+                used.mark_drawn();
+            }
+            used.finish(out)?;
+            drawing.write(package, out)
         }
         Err(failure) => {
             used.finish_so_far(out)?;

@@ -32,6 +32,7 @@ pub(super) enum Table {
     CommentTexts = 5,
     CharacterRuns = 12,
     ParagraphRuns = 13,
+    Fonts = 15,
     Pieces = 33,
     EndnoteReferences = 46,
     EndnoteTexts = 47,

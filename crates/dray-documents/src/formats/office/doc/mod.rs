@@ -4,6 +4,7 @@
 //! in the file.
 
 mod file;
+mod fonts;
 mod runs;
 #[cfg(test)]
 mod tests;

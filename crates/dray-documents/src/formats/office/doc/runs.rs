@@ -29,6 +29,10 @@ pub(super) struct CharacterFormat {
     pub(super) hidden: bool,
     /// Whether the text has a tracked deletion.
     pub(super) deleted: bool,
+    /// Index of the font of its text.
+    pub(super) font: Option<u16>,
+    /// Font and code of the symbol that its character stands for.
+    pub(super) symbol: Option<(u16, u16)>,
 }
 
 /// The properties of a paragraph.
@@ -130,6 +134,8 @@ pub(super) fn character_runs(
                 0x0837 => format.style.strike = on,
                 0x083C => format.hidden = on,
                 0x0800 => format.deleted = on,
+                0x4A4F => format.font = u16_at(operand, 0),
+                0x6A09 => format.symbol = u16_at(operand, 0).zip(u16_at(operand, 2)),
                 _ => {}
             }
         }

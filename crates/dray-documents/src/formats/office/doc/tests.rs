@@ -187,6 +187,46 @@ fn pieces_of_both_widths_are_joined() {
 }
 
 #[test]
+fn symbols_are_the_characters_that_their_font_shows() {
+    let font = |name: &str| {
+        let name: Vec<u8> = name
+            .encode_utf16()
+            .chain([0])
+            .flat_map(u16::to_le_bytes)
+            .collect();
+        let entry = [&[0_u8; 39][..], &name].concat();
+        [&[u8::try_from(entry.len()).unwrap()][..], &entry].concat()
+    };
+    let fonts = [
+        &3_u16.to_le_bytes()[..],
+        &[0, 0],
+        &font("Arial"),
+        &font("Symbol"),
+        &font("Webdings"),
+    ]
+    .concat();
+    let symbol = |font: u8, code: u8| vec![0x09, 0x6A, font, 0, code, 0xF0];
+    let doc = Doc {
+        characters: vec![
+            (5, vec![]),
+            (1, symbol(1, 0xA3)),
+            (3, vec![]),
+            (1, vec![0x4F, 0x4A, 1, 0]),
+            (4, vec![]),
+            (1, symbol(2, 0x41)),
+        ],
+        tables: vec![(15, fonts)],
+        ..Doc::narrow("dose ( 5 mg a (\u{13} SYMBOL 179 \\f \"Symbol\" \u{15}\r")
+    };
+    let conversion = convert_doc(doc.bytes());
+    assert_eq!(conversion.markdown, "dose ≤ 5 µg a \u{FFFD}≥\n");
+    assert_eq!(
+        conversion.warnings,
+        ["characters of a symbol font are not shown"]
+    );
+}
+
+#[test]
 fn styles_levels_and_lists_make_headings_and_items() {
     let doc = Doc {
         paragraphs: vec![

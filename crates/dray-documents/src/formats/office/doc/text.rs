@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::file::{File, TextPiece};
+use super::fonts::Fonts;
 use super::runs::{self, CharacterFormat, ParagraphFormat, Runs};
 use crate::compound::{u8_at, u16_at};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::docx::field::{self, Field};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown, Marker, Style};
+use crate::symbol_font::{UNKNOWN_SYMBOLS_WARNING, symbol_of_field};
 
 /// Characters between two checks of the time limit.
 const CHARACTERS_PER_CHECK: usize = 4096;
@@ -25,6 +27,7 @@ pub(super) struct Walker<'f> {
     characters: Runs<CharacterFormat>,
     paragraphs: Runs<ParagraphFormat>,
     headings: Vec<Option<u8>>,
+    fonts: Fonts,
     /// The text of references to notes, by the position of the character.
     pub(super) references: HashMap<usize, String>,
     /// The characters of windows-1252, by byte.
@@ -56,6 +59,7 @@ impl<'f> Walker<'f> {
             characters: runs::character_runs(file, budget)?,
             paragraphs: runs::paragraph_runs(file, budget)?,
             headings: runs::heading_styles(file),
+            fonts: Fonts::read(file),
             references: HashMap::new(),
             narrow: encoding_rs::WINDOWS_1252
                 .decode_without_bom_handling(&all_bytes)
@@ -173,10 +177,7 @@ impl<'f> Walker<'f> {
                 return Ok(());
             }
             '\u{15}' => {
-                self.end_run();
-                if let Some(Field::Result(Some(_))) = self.fields.pop() {
-                    self.line.end_link();
-                }
+                self.end_field(out);
                 return Ok(());
             }
             _ => {}
@@ -219,6 +220,7 @@ impl<'f> Walker<'f> {
             self.end_run();
             self.style = format.style;
         }
+        let character = self.shown_character(character, format, out);
         match character {
             '\u{2}' => {
                 self.end_run();
@@ -243,6 +245,43 @@ impl<'f> Walker<'f> {
             return Err(Limit::Size.into());
         }
         Ok(())
+    }
+
+    /// The character that a person sees for one of the text: of a symbol, or of the font of its text.
+    fn shown_character(
+        &self,
+        character: char,
+        format: CharacterFormat,
+        out: &mut Markdown,
+    ) -> char {
+        let font = format.font.and_then(|font| self.fonts.symbols(font));
+        let shown = match (format.symbol, font) {
+            (Some(symbol), _) => self.fonts.symbol(symbol),
+            (None, Some(font)) => font.translate(character),
+            (None, None) => return character,
+        };
+        if shown == char::REPLACEMENT_CHARACTER {
+            out.warn(UNKNOWN_SYMBOLS_WARNING);
+        }
+        shown
+    }
+
+    /// A field ends. One without a result shows its symbol, if it names one.
+    fn end_field(&mut self, out: &mut Markdown) {
+        self.end_run();
+        match self.fields.pop() {
+            Some(Field::Result(Some(_))) => self.line.end_link(),
+            Some(Field::Instruction(instruction)) => {
+                let is_shown = self.fields.is_empty();
+                if let Some(symbol) = symbol_of_field(&instruction).filter(|_| is_shown) {
+                    if symbol == char::REPLACEMENT_CHARACTER {
+                        out.warn(UNKNOWN_SYMBOLS_WARNING);
+                    }
+                    self.run.push(symbol);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A field's instruction ends and its result begins.

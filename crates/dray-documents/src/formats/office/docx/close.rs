@@ -5,6 +5,7 @@ use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::formats::office::label;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
+use crate::symbol_font::UNKNOWN_SYMBOLS_WARNING;
 
 impl Walker {
     /// Handles the end of the innermost element.
@@ -45,6 +46,9 @@ impl Walker {
             return Ok(());
         };
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
+        if std::mem::take(&mut self.unknown_symbols) {
+            out.warn(UNKNOWN_SYMBOLS_WARNING);
+        }
         // A link that is still open continues in the next paragraph, which begins it again.
         para.text.end_link();
         let after = std::mem::take(&mut para.after);

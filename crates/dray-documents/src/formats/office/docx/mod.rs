@@ -3,6 +3,7 @@
 mod alt_chunk;
 mod close;
 pub(super) mod field;
+mod form_field;
 mod numbering;
 mod open;
 mod state;

@@ -8,6 +8,7 @@ use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::{Markdown, visible_characters};
+use crate::symbol_font::{SymbolFont, symbol_of_field};
 
 /// Elements whose content is not shown. Revisions count as accepted: deleted and moved text is skipped, and so are the
 /// properties before a change.
@@ -137,6 +138,11 @@ impl Walker {
     fn properties(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let parent = self.tags.last();
         match (parent, element.name()) {
+            (Some(Tag::FormField), _) => {
+                self.form_property(element);
+                return Some(Tag::FormField);
+            }
+            (_, "ffData") => return Some(Tag::FormField),
             (Some(Tag::ParaProps), "rPr") => return Some(Tag::MarkProps),
             (Some(Tag::MarkProps), name) => {
                 if matches!(name, "del" | "moveFrom")
@@ -202,6 +208,13 @@ impl Walker {
             "i" => self.run.style.italic = element.on("val"),
             "strike" | "dstrike" => self.run.style.strike = element.on("val"),
             "vanish" => self.run.hidden = element.on("val"),
+            "rFonts" => {
+                // A theme font, which is never a font of symbols, takes precedence (ECMA-376-1, 17.3.2.26).
+                let name = element
+                    .attr("ascii")
+                    .filter(|_| element.attr("asciiTheme").is_none());
+                self.run.symbols = name.as_deref().and_then(SymbolFont::of_name);
+            }
             _ => {}
         }
     }
@@ -310,35 +323,15 @@ impl Walker {
         }
     }
 
-    fn symbol(&mut self, element: &Element<'_>) {
-        let code = element
-            .attr("char")
-            .and_then(|digits| crate::hex::parse_hex(digits.trim()))
-            .unwrap_or_default();
-        let font = element.attr("font").unwrap_or_default().to_lowercase();
-        let symbol = match code & 0xFF {
-            0xFC if font.contains("wingdings") => Some('✓'),
-            0xFB if font.contains("wingdings") => Some('✗'),
-            0xFE if font.contains("wingdings") => Some('☑'),
-            0xFD if font.contains("wingdings") => Some('☒'),
-            0xA8 | 0x6F if font.contains("wingdings") => Some('☐'),
-            0xE0 if font.contains("wingdings") => Some('→'),
-            0xDF if font.contains("wingdings") => Some('←'),
-            0xB7 if code >= 0xF000 => Some('•'),
-            _ if (0xF000..0xF100).contains(&code) => None,
-            _ => char::from_u32(code).filter(|character| !character.is_control()),
-        };
-        if let Some(symbol) = symbol {
-            self.show(symbol.encode_utf8(&mut [0; 4]));
-        }
-    }
-
     fn field_mark(&mut self, kind: &str) {
         match kind {
             "begin" if self.fields.len() >= MAX_FIELD_DEPTH => self.untracked_fields += 1,
             "end" if self.untracked_fields > 0 => self.untracked_fields -= 1,
             "separate" if self.untracked_fields > 0 => {}
-            "begin" => self.fields.push(Field::Instruction(String::new())),
+            "begin" => {
+                self.form_field = None;
+                self.fields.push(Field::Instruction(String::new()));
+            }
             "separate" => {
                 if let Some(Field::Instruction(text)) = self.fields.pop() {
                     let link = field::hyperlink_target(&text);
@@ -346,13 +339,20 @@ impl Walker {
                     self.begin_link(link);
                 }
             }
-            "end" => {
-                if let Some(Field::Result(Some(_))) = self.fields.pop()
-                    && let Some(para) = self.paras.last_mut()
-                {
-                    para.text.end_link();
+            "end" => match self.fields.pop() {
+                Some(Field::Result(Some(_))) => {
+                    if let Some(para) = self.paras.last_mut() {
+                        para.text.end_link();
+                    }
                 }
-            }
+                Some(Field::Instruction(text)) => {
+                    if let Some(symbol) = symbol_of_field(&text) {
+                        self.show_symbol(symbol);
+                    }
+                    self.end_form_field();
+                }
+                _ => self.end_form_field(),
+            },
             _ => {}
         }
     }

@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 
 use super::field::Field;
+use super::form_field::FormField;
 use super::numbering::Numbering;
 use super::styles::{ListMembership, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::package::Relations;
+use crate::formats::office::xml::Element;
+use crate::hex::parse_hex;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
+use crate::symbol_font::SymbolFont;
 
 /// The role of an open element.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(super) enum Tag {
     Text,
     /// Characters of a field's instruction.
     Instruction,
+    /// Data of a form field.
+    FormField,
     /// A link, when it opened one.
     Link(bool),
     Table,
@@ -51,6 +57,8 @@ pub(super) enum Tag {
 pub(super) struct Run {
     pub(super) style: Style,
     pub(super) hidden: bool,
+    /// The font of its text, if its codes are not those of letters.
+    pub(super) symbols: Option<SymbolFont>,
 }
 
 /// A paragraph whose end was not reached yet.
@@ -139,6 +147,8 @@ pub(super) struct Walker {
     pub(super) fields: Vec<Field>,
     /// Number of open fields beyond the limit, which are not tracked.
     pub(super) untracked_fields: usize,
+    /// Data of the field that began last, if it is a form field.
+    pub(super) form_field: Option<FormField>,
     pub(super) run: Run,
     /// Whether the open drawing is hidden.
     pub(super) hidden_drawing: bool,
@@ -150,6 +160,8 @@ pub(super) struct Walker {
     pub(super) collected: Vec<Note>,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
+    /// Whether a character of a symbol font was met that is not known.
+    pub(super) unknown_symbols: bool,
     /// Whether hidden text is shown.
     pub(super) show_hidden: bool,
 }
@@ -166,6 +178,7 @@ impl Walker {
             tables: Vec::new(),
             fields: Vec::new(),
             untracked_fields: 0,
+            form_field: None,
             run: Run::default(),
             hidden_drawing: false,
             alt: String::new(),
@@ -173,6 +186,7 @@ impl Walker {
             notes: References::default(),
             collected: Vec::new(),
             hidden_characters: 0,
+            unknown_symbols: false,
             show_hidden: false,
         }
     }
@@ -185,6 +199,7 @@ impl Walker {
         self.tables.clear();
         self.fields.clear();
         self.untracked_fields = 0;
+        self.form_field = None;
         self.run = Run::default();
         self.hidden_drawing = false;
         self.carried = None;
@@ -207,7 +222,14 @@ impl Walker {
                 } else {
                     text
                 };
-                self.show(text);
+                match self.run.symbols {
+                    Some(font) => {
+                        for character in text.chars() {
+                            self.show_symbol(font.translate(character));
+                        }
+                    }
+                    None => self.show(text),
+                }
             }
             Some(Tag::Instruction) => {
                 if let Some(field) = self.fields.last_mut() {
@@ -247,9 +269,37 @@ impl Walker {
         if self.omits_text() {
             return;
         }
+        self.note_form_result(text);
         let style = self.run.style;
         if let Some(para) = self.paras.last_mut() {
             para.text.text(text, style);
+        }
+    }
+
+    /// Appends a character of a symbol font, which is U+FFFD if it is not known.
+    pub(super) fn show_symbol(&mut self, symbol: char) {
+        self.unknown_symbols |= symbol == char::REPLACEMENT_CHARACTER && !self.omits_text();
+        self.show(symbol.encode_utf8(&mut [0; 4]));
+    }
+
+    /// Handles `w:sym`: a code and its font.
+    pub(super) fn symbol(&mut self, element: &Element<'_>) {
+        let code = element
+            .attr("char")
+            .and_then(|digits| parse_hex(digits.trim()));
+        let Some(character) = code.and_then(char::from_u32) else {
+            return;
+        };
+        let is_private = ('\u{F000}'..='\u{F0FF}').contains(&character);
+        let symbol = match SymbolFont::of_name(&element.attr("font").unwrap_or_default()) {
+            Some(font) => font.translate(character),
+            // A bullet in nearly all fonts of symbols.
+            None if character == '\u{F0B7}' => '•',
+            None if is_private => char::REPLACEMENT_CHARACTER,
+            None => character,
+        };
+        if !symbol.is_control() {
+            self.show_symbol(symbol);
         }
     }
 

@@ -18,6 +18,7 @@ use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
+use crate::symbol_font::UNKNOWN_SYMBOLS_WARNING;
 
 /// A damaged slide is named in a warning; the presentation is damaged only when no slide could be read.
 pub(super) fn convert(
@@ -209,6 +210,9 @@ fn walk_slide(
     let result = walk_events(walker, &mut xml, package, out);
     let hidden = xml.take_hidden_characters() + std::mem::take(&mut walker.hidden_characters);
     out.count_hidden("character", hidden);
+    if std::mem::take(&mut walker.unknown_symbols) {
+        out.warn(UNKNOWN_SYMBOLS_WARNING);
+    }
     result
 }
 

@@ -9,6 +9,7 @@ use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
+use crate::symbol_font::SymbolFont;
 
 impl Walker {
     /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
@@ -174,6 +175,16 @@ impl Walker {
                     .attr("strike")
                     .is_some_and(|strike| strike != "noStrike");
                 Tag::RunProps
+            }
+            "latin" | "sym" if matches!(self.tags.last(), Some(Tag::RunProps)) => {
+                let font = element.attr("typeface");
+                let font = font.as_deref().and_then(SymbolFont::of_name);
+                if name == "latin" {
+                    self.symbol_fonts.latin = font;
+                } else {
+                    self.symbol_fonts.symbol = font;
+                }
+                Tag::Plain
             }
             "hlinkClick" if matches!(self.tags.last(), Some(Tag::RunProps)) => {
                 let target = xml

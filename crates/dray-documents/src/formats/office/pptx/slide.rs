@@ -9,6 +9,7 @@ use crate::formats::office::label::{AutoNumber, list_item};
 use crate::formats::office::package::Relations;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style, visible_characters};
+use crate::symbol_font::SymbolFont;
 
 /// The role of an open element.
 #[derive(Debug)]
@@ -122,6 +123,23 @@ pub(super) struct OpenTable {
     pub(super) cells: Vec<GridCell>,
 }
 
+/// Fonts of a run whose codes are not those of letters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SymbolFonts {
+    /// Of all its text.
+    pub(super) latin: Option<SymbolFont>,
+    /// Of its private characters.
+    pub(super) symbol: Option<SymbolFont>,
+}
+
+impl SymbolFonts {
+    fn translate(self, character: char) -> char {
+        let is_private = ('\u{F000}'..='\u{F0FF}').contains(&character);
+        let font = self.latin.or(self.symbol.filter(|_| is_private));
+        font.map_or(character, |font| font.translate(character))
+    }
+}
+
 /// The walk through one slide, or through the notes of a slide.
 #[derive(Debug)]
 pub(super) struct Walker {
@@ -133,6 +151,9 @@ pub(super) struct Walker {
     pub(super) para: Option<Para>,
     pub(super) tables: Vec<OpenTable>,
     pub(super) style: Style,
+    pub(super) symbol_fonts: SymbolFonts,
+    /// Whether a character of a symbol font was met that is not known.
+    pub(super) unknown_symbols: bool,
     pub(super) sink: Sink,
     pub(super) shapes: Vec<Shape>,
     pub(super) hidden: bool,
@@ -152,6 +173,8 @@ impl Walker {
             para: None,
             tables: Vec::new(),
             style: Style::default(),
+            symbol_fonts: SymbolFonts::default(),
+            unknown_symbols: false,
             sink: Sink::default(),
             shapes: Vec::new(),
             hidden: false,
@@ -172,10 +195,17 @@ impl Walker {
             return;
         }
         self.count_if_hidden(text);
+        let fonts = self.symbol_fonts;
+        let translated: String = text
+            .chars()
+            .map(|character| fonts.translate(character))
+            .collect();
+        let unknown = char::REPLACEMENT_CHARACTER;
+        self.unknown_symbols |= translated.contains(unknown) && !text.contains(unknown);
         let style = self.style;
         if let Some(para) = &mut self.para {
             // PowerPoint writes a line break within text as a vertical tab.
-            let text = text
+            let text = translated
                 .replace(['\n', '\t'], " ")
                 .replace('\u{B}', "\n")
                 .replace('\u{AD}', "");
@@ -204,6 +234,7 @@ impl Walker {
             Some(Tag::Run) => {
                 // The format applies to this run only; the next run states its own format.
                 self.style = Style::default();
+                self.symbol_fonts = SymbolFonts::default();
                 if let Some(para) = &mut self.para
                     && std::mem::take(&mut para.linked)
                 {

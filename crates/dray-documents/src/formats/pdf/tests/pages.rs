@@ -31,7 +31,7 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
     for (at, (content, annotations)) in pages.iter().enumerate() {
         all.push(format!(
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R /Annots [{annotations}] /Resources \
-             << /Font << {FONT_RESOURCES} >> /ExtGState << /Pale << /ca 0.3 >> >> >> >>",
+             << /Font << {FONT_RESOURCES} >> /ExtGState << /Pale << /ca 0.3 >> >> /Properties << /Layer 3 0 R >> >> >>",
             first + 2 * at + 1
         ));
         all.push(format!(
@@ -44,6 +44,41 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
 
 fn read(pages: &[(&str, &str)]) -> String {
     convert_pdf(file(pages, "", &[]), false).markdown
+}
+
+#[test]
+fn text_of_a_layer_that_is_off_is_left_out_and_counted() {
+    let content = "BT /F 12 Tf 72 700 Td (seen) Tj ET /OC /Layer BDC BT /F 12 Tf 72 600 Td (secret) Tj ET EMC";
+    let layered = |state: &str| {
+        let catalog = format!("/OCProperties << /OCGs [3 0 R] /D << /{state} [3 0 R] >> >>");
+        let layer = "<< /Type /OCG /Name (L) >>";
+        file(&[(content, "")], &catalog, &[layer])
+    };
+    let left_out = convert_pdf(layered("OFF"), false);
+    assert_eq!(left_out.markdown, "seen\n");
+    assert_eq!(left_out.warnings, ["hidden content dropped: 6 characters"]);
+    let shown = convert_pdf(layered("OFF"), true);
+    assert!(shown.markdown.contains("secret"), "{}", shown.markdown);
+    assert_eq!(shown.warnings, ["hidden content shown: 6 characters"]);
+    let on = convert_pdf(layered("ON"), false);
+    assert!(on.markdown.contains("secret"), "{}", on.markdown);
+    assert_eq!(on.warnings, [""; 0]);
+}
+
+#[test]
+fn files_that_a_document_carries_are_listed() {
+    let catalog = "/Names << /EmbeddedFiles << /Names [(key) 3 0 R (other) 5 0 R] >> >>";
+    let objects = [
+        "<< /Type /Filespec /F (old) /UF (terms.txt) /EF << /F 4 0 R >> >>",
+        "<< /Type /EmbeddedFile /Subtype /text#2Fplain /Params << /Size 5 >> /Length 5 >>\nstream\nhello\nendstream",
+        "<< /Type /Filespec /F (plan.dwg) >>",
+    ];
+    let content = "BT /F 12 Tf 72 700 Td (seen) Tj ET";
+    let found = convert_pdf(file(&[(content, "")], catalog, &objects), false);
+    assert_eq!(
+        found.markdown,
+        "seen\n\n### Attachments\n\n- terms.txt (text/plain, 5 bytes)\n- plan.dwg\n"
+    );
 }
 
 /// Lines of one font below each other.

@@ -29,6 +29,8 @@ use crate::markdown::visible_characters;
 
 /// Size of the smallest letters that a person can see, in points.
 const MIN_POINTS: f32 = 1.0;
+/// Width of an em below which no letter can be read, in points.
+const MIN_EM_WIDTH: f32 = 0.4;
 /// Least opacity that a person can see.
 const MIN_ALPHA: f32 = 0.05;
 /// Highest opacity of a text through which other text can be read.
@@ -63,6 +65,8 @@ struct ShownText {
     mask: MaskState,
     /// Size of a glyph of one unit relative to that of an ordinary font.
     glyph_scale: f32,
+    /// Width of an em on the page, in points; `None` if the font was not set by an operator.
+    em_width: Option<f32>,
     /// Number of paints before the text.
     paints_before: usize,
 }
@@ -86,6 +90,10 @@ pub(super) struct PaintedPage {
     /// Pictures that are separate objects, and their areas.
     pictures: Vec<(Rect, ObjRef)>,
     masks: Vec<SoftMask>,
+    /// Characters of texts that stand for far fewer glyphs.
+    pub(super) replaced_characters: u64,
+    /// Whether a layer that is switched off may have text.
+    pub(super) has_layer_text: bool,
 }
 
 /// The visibility of a span of text.
@@ -144,7 +152,10 @@ impl PaintedPage {
             .and_then(|at| self.shown.get(at))
             .filter(|shown| matches!(shown.render_mode, 3 | 7) == span.invisible);
         let scale = shown.map_or(1.0, |shown| shown.glyph_scale);
-        if is_outside(span.bbox, page) || span.size * scale < MIN_POINTS {
+        let is_squeezed = shown
+            .and_then(|shown| shown.em_width)
+            .is_some_and(|width| width < MIN_EM_WIDTH);
+        if is_outside(span.bbox, page) || span.size * scale < MIN_POINTS || is_squeezed {
             return TextVisibility::Hidden;
         }
         let Some(shown) = shown else {

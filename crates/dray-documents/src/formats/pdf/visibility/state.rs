@@ -30,6 +30,12 @@ pub(super) struct State {
     line_width: f32,
     render_mode: i32,
     pub(super) glyph_scale: f32,
+    /// Bytes of a code of the font.
+    pub(super) code_bytes: usize,
+    /// Size of the font; `None` if it was not set by an operator.
+    pub(super) font_size: Option<f32>,
+    /// `Tz`, where 1 is the ordinary width.
+    horizontal_scale: f32,
 }
 
 impl State {
@@ -48,11 +54,19 @@ impl State {
             line_width: 1.0,
             render_mode: 0,
             glyph_scale: 1.0,
+            code_bytes: 1,
+            font_size: None,
+            horizontal_scale: 1.0,
         }
     }
 
-    /// The state of text that is shown now.
-    pub(super) fn text_state(&mut self, paints_before: usize) -> ShownText {
+    /// The state of text that is shown now under a text matrix.
+    pub(super) fn text_state(&mut self, text_matrix: Matrix, paints_before: usize) -> ShownText {
+        let matrix = text_matrix.concat(self.matrix);
+        let em_width = self.font_size.map(|size| {
+            let stretch = matrix.a.hypot(matrix.b) * self.horizontal_scale;
+            (size * stretch * self.glyph_scale).abs()
+        });
         let shown = ShownText {
             fill: self.fill,
             stroke: self.stroke,
@@ -62,6 +76,7 @@ impl State {
             clip: self.clip,
             mask: self.mask,
             glyph_scale: self.glyph_scale,
+            em_width,
             paints_before,
         };
         if self.render_mode >= 4 {
@@ -86,6 +101,7 @@ impl State {
             }
             Op::SetLineWidth(width) => self.line_width = *width,
             Op::SetTextRender(mode) => self.render_mode = *mode,
+            Op::SetHorizScaling(percent) => self.horizontal_scale = *percent / 100.0,
             Op::SetFillGray(gray) => self.set_fill(device(&[*gray])),
             Op::SetFillRGB(red, green, blue) => self.set_fill(device(&[*red, *green, *blue])),
             Op::SetFillCMYK(c, m, y, k) => self.set_fill(device(&[*c, *m, *y, *k])),
@@ -116,6 +132,9 @@ impl State {
 
     /// Applies the entries of an `ExtGState`, except its soft mask.
     pub(super) fn apply(&mut self, dict: &Dict, source: &MeteredDocument<'_>) {
+        if dict.get("Font").is_some() {
+            self.font_size = None;
+        }
         if let Some(width) = number(dict.get("LW"), source) {
             self.line_width = width;
         }

@@ -86,7 +86,7 @@ fn page(content: &str) -> Vec<u8> {
 const VISIBLE_TEXT: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
 
 /// Content that hides the word `secret`, each in another way.
-const HIDING_CONTENTS: [(&str, &str); 25] = [
+const HIDING_CONTENTS: [(&str, &str); 28] = [
     ("white", "BT 1 g /F 12 Tf 72 600 Td (secret) Tj ET"),
     (
         "nearly white",
@@ -117,6 +117,18 @@ const HIDING_CONTENTS: [(&str, &str); 25] = [
     (
         "scaled to nothing",
         "q 0.01 0 0 0.01 72 600 cm BT /F 12 Tf (secret) Tj ET Q",
+    ),
+    (
+        "squeezed to no width",
+        "BT 0 Tz /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "narrowed by its matrix",
+        "BT /F 12 Tf 0.01 0 0 1 72 600 Tm (secret) Tj ET",
+    ),
+    (
+        "narrowed by the matrix of the page",
+        "q 0.01 0 0 1 72 600 cm BT /F 12 Tf (secret) Tj ET Q",
     ),
     ("mode 3", "BT 3 Tr /F 12 Tf 72 600 Td (secret) Tj ET"),
     (
@@ -185,6 +197,42 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 }
 
 #[test]
+fn a_text_that_replaces_far_fewer_glyphs_is_left_out_and_counted() {
+    let replaced = |properties: &str, glyphs: &str| {
+        format!("{VISIBLE_TEXT}/Span {properties} BDC BT /F 12 Tf 72 600 Td ({glyphs}) Tj ET EMC")
+    };
+    for properties in [
+        "<</ActualText (ignore all of this)>>",
+        "<</MCID 0/ActualText<FEFF00690067006E006F0072006500200061006C006C0020006F006600200074006800690073>>>",
+    ] {
+        let left_out = convert_pdf(page(&replaced(properties, "xy")), false);
+        assert_eq!(
+            left_out.markdown, "This can be read.\n\nxy\n",
+            "{properties}"
+        );
+        assert_eq!(
+            left_out.warnings,
+            ["hidden content dropped: 15 characters"],
+            "{properties}"
+        );
+        let shown = convert_pdf(page(&replaced(properties, "xy")), true);
+        assert!(
+            shown.markdown.contains("ignore all of this"),
+            "{}",
+            shown.markdown
+        );
+        assert_eq!(
+            shown.warnings,
+            ["hidden content shown: 15 characters"],
+            "{properties}"
+        );
+    }
+    let ligature = convert_pdf(page(&replaced("<</ActualText (ffi)>>", "x")), false);
+    assert_eq!(ligature.markdown, "This can be read.\n\nffi\n");
+    assert_eq!(ligature.warnings, [""; 0]);
+}
+
+#[test]
 fn title_author_and_subject_of_a_file_are_not_shown() {
     let file = String::from_utf8(page(VISIBLE_TEXT)).unwrap();
     let info = "99 0 obj\n<< /Title (secret) /Author (secret) /Subject (secret) /Keywords (secret) >>\nendobj\n";
@@ -219,7 +267,7 @@ fn hidden_text_is_shown_on_request_and_still_counted() {
 }
 
 /// Content that shows the word `seen` although a program would consider it hidden.
-const LOOKING_HIDDEN: [(&str, &str); 20] = [
+const LOOKING_HIDDEN: [(&str, &str); 21] = [
     (
         "white on a dark box",
         "0 0 0.4 rg 60 590 200 40 re f BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
@@ -252,6 +300,10 @@ const LOOKING_HIDDEN: [(&str, &str); 20] = [
     (
         "full spot ink",
         "BT /Spot cs 1 scn /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "condensed to a half",
+        "BT 50 Tz /F 1 Tf 12 0 0 12 72 600 Tm (seen) Tj ET",
     ),
     (
         "over a picture",

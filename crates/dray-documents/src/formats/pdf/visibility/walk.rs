@@ -1,6 +1,7 @@
 //! Runs over the operators of a page and of the forms that it draws, in the order in which the engine does.
 
 mod forms;
+mod replaced;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -8,9 +9,10 @@ use std::rc::Rc;
 
 use pdfboss_core::content::{ContentOps, Op};
 use pdfboss_core::{
-    Dict, Name, ObjRef, Object, OcState, Page, Stream, block_on, page_content_with,
+    Dict, Matrix, Name, ObjRef, Object, OcState, Page, Stream, block_on, page_content_with,
 };
 
+use self::replaced::{MarkedOperators, Replacement, shown_bytes};
 use super::color::Space;
 use super::mask::{MaskState, SoftMask};
 use super::path::Path;
@@ -31,7 +33,7 @@ const MAX_MARKED_BYTES: usize = 64 << 20;
 const OPERATORS_PER_CHECK: usize = 4096;
 
 /// Content streams with their marks, for the engine to read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::formats::pdf) struct MarkedStreams {
     streams: VecDeque<(u64, Vec<u8>)>,
 }
@@ -54,14 +56,18 @@ fn stream_key(stream: &Stream) -> u64 {
 }
 
 /// Walks a page. Returns its paints, and the page and streams for the engine to read instead.
+///
+/// Texts that replace far fewer glyphs are counted, and kept only if hidden content is shown.
 pub(in crate::formats::pdf) fn walk(
     page: &Page,
     source: &MeteredDocument<'_>,
     layers: Option<&OcState>,
+    shows_hidden: bool,
 ) -> (PaintedPage, Page, MarkedStreams) {
     let mut walker = Walker {
         source,
         layers,
+        shows_hidden,
         painted: PaintedPage::default(),
         streams: VecDeque::new(),
         pictures: HashMap::new(),
@@ -108,6 +114,7 @@ fn with_content(page: &Page, data: Vec<u8>) -> Page {
 struct Walker<'a> {
     source: &'a MeteredDocument<'a>,
     layers: Option<&'a OcState>,
+    shows_hidden: bool,
     painted: PaintedPage,
     streams: VecDeque<(u64, Vec<u8>)>,
     pictures: HashMap<ObjRef, Picture>,
@@ -123,10 +130,16 @@ struct Walker<'a> {
 struct Frame<'f> {
     chain: &'f [Rc<Resources>],
     state: State,
+    /// `Tm`, without its position.
+    text_matrix: Matrix,
     saved: Vec<State>,
     path: Path,
     /// Marked sequences that are open, and whether each is in a layer that is switched off.
     sequences: Vec<bool>,
+    /// Those of them that have a replacement text.
+    replacements: Vec<Replacement>,
+    /// Number of glyphs that were shown.
+    glyphs: usize,
     depth: usize,
 }
 
@@ -142,39 +155,44 @@ impl Walker<'_> {
         let mut frame = Frame {
             chain,
             state,
+            text_matrix: Matrix::identity(),
             saved: Vec::new(),
             path: Path::default(),
             sequences: Vec::new(),
+            replacements: Vec::new(),
+            glyphs: 0,
             depth,
         };
-        let mut marked = Vec::with_capacity(content.len() + content.len() / 2);
-        let mut copied = 0;
+        let mut marked = MarkedOperators::new(content);
         let mut ops = ContentOps::new(content);
         // Content after a damaged operator is copied without marks and counts as visible.
         while let Ok(Some((op, span))) = ops.next_op() {
             if self.is_out_of_time() {
                 break;
             }
-            let shows = matches!(
-                op,
-                Op::ShowText(_)
-                    | Op::ShowTextAdjusted(_)
-                    | Op::NextLineShowText(_)
-                    | Op::NextLineShowTextSpaced(..)
-            );
-            if shows {
-                if let Some(text) = self.mark(&mut frame)
-                    && let Ok(start) = usize::try_from(span.start)
-                {
-                    marked.extend_from_slice(content.get(copied..start).unwrap_or_default());
-                    marked.extend_from_slice(text.as_bytes());
-                    copied = start.max(copied);
+            if let Some(bytes) = shown_bytes(&op) {
+                let glyphs = bytes.div_ceil(frame.state.code_bytes);
+                frame.glyphs = frame.glyphs.saturating_add(glyphs);
+                if let Some(text) = self.mark(&mut frame) {
+                    marked.insert(span.start, &text);
                 }
-            } else {
-                self.step(&op, &mut frame);
+                continue;
+            }
+            self.step(&op, &mut frame);
+            match &op {
+                Op::BeginMarkedContentProps(tag, properties) => {
+                    self.begin_replacement((tag, properties), span, &mut frame, &mut marked);
+                }
+                Op::EndMarkedContent => self.end_replacement(span, &mut frame, &mut marked),
+                _ => {}
             }
         }
-        marked.extend_from_slice(content.get(copied..).unwrap_or_default());
+        marked.insert(content.len() as u64, "");
+        // Sequences that the stream does not end end with it.
+        for replacement in std::mem::take(&mut frame.replacements) {
+            self.settle(&replacement, frame.glyphs, &mut marked);
+        }
+        let marked = marked.finish();
         self.marked_bytes = self.marked_bytes.saturating_add(marked.len());
         marked
     }
@@ -187,10 +205,13 @@ impl Walker<'_> {
     /// Records the state of the text that is shown now. Returns the mark to write before its operator.
     fn mark(&mut self, frame: &mut Frame<'_>) -> Option<String> {
         let number = self.painted.shown.len();
-        if number >= mark::MAX_MARKS || frame.is_off() {
+        let is_off = frame.is_off();
+        self.painted.has_layer_text |= is_off;
+        if number >= mark::MAX_MARKS || is_off {
             return None;
         }
-        let shown = frame.state.text_state(self.painted.paints.len());
+        let paints_before = self.painted.paints.len();
+        let shown = frame.state.text_state(frame.text_matrix, paints_before);
         self.painted.shown.push(shown);
         Some(mark::write(number))
     }
@@ -235,7 +256,6 @@ impl Walker<'_> {
                 frame.state.stroke_space = self.space(frame, name);
                 frame.state.stroke = frame.state.stroke_space.initial();
             }
-            Op::SetFont(name, _) => frame.state.glyph_scale = self.glyph_scale(frame, name),
             Op::BeginMarkedContent(_) => frame.sequences.push(false),
             Op::BeginMarkedContentProps(tag, properties) => {
                 let off = tag.0 == "OC" && self.is_switched_off(frame, properties);
@@ -250,6 +270,7 @@ impl Walker<'_> {
                 self.paint(frame.state.picture(&picture));
             }
             Op::XObject(name) if !frame.is_off() => self.draw(name, frame),
+            Op::XObject(_) => self.painted.has_layer_text = true,
             Op::Stroke
             | Op::CloseStroke
             | Op::Fill
@@ -264,6 +285,20 @@ impl Walker<'_> {
                     self.paint(Some(paint).filter(|_| !off));
                 }
             }
+            _ => self.set_text(op, frame),
+        }
+    }
+
+    /// Applies an operator that sets the font or the matrix of text, and no other operator.
+    fn set_text(&self, op: &Op, frame: &mut Frame<'_>) {
+        match op {
+            Op::SetFont(name, size) => {
+                frame.state.glyph_scale = self.glyph_scale(frame, name);
+                frame.state.code_bytes = self.code_bytes(frame, name);
+                frame.state.font_size = Some(*size);
+            }
+            Op::BeginText => frame.text_matrix = Matrix::identity(),
+            Op::SetTextMatrix(matrix) => frame.text_matrix = *matrix,
             _ => {}
         }
     }
@@ -293,6 +328,18 @@ impl Walker<'_> {
             Some(a.abs().max(d.abs()) * 1000.0)
         };
         scale().unwrap_or(1.0)
+    }
+
+    /// Bytes of a code: nearly all composite fonts have codes of two bytes.
+    fn code_bytes(&self, frame: &Frame<'_>, name: &Name) -> usize {
+        let font = self.find(frame, "Font", name);
+        let dict = font.as_ref().and_then(Object::as_dict);
+        let subtype = dict.and_then(|dict| dict.get_name("Subtype"));
+        if subtype.is_some_and(|subtype| subtype.0 == "Type0") {
+            2
+        } else {
+            1
+        }
     }
 
     fn is_switched_off(&self, frame: &Frame<'_>, properties: &Object) -> bool {
@@ -329,6 +376,7 @@ impl Walker<'_> {
         if let (Some(layers), Some(layer)) = (self.layers, stream.dict.get("OC"))
             && !block_on(layers.visible_with(&self.source, layer))
         {
+            self.painted.has_layer_text = true;
             return;
         }
         match subtype.map(|name| name.0.as_str()) {

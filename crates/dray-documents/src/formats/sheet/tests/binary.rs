@@ -146,15 +146,8 @@ fn hidden_parts_of_a_binary_workbook_are_left_out() {
     let styled = |column: u32, style: u8, value: &[u8]| {
         [&column.to_le_bytes()[..], &[style, 0, 0, 0], value].concat()
     };
-    let row = |number: u32, is_hidden: bool| {
-        [
-            &number.to_le_bytes()[..],
-            &[0; 7],
-            &[if is_hidden { 0x10 } else { 0 }],
-            &[0; 5],
-        ]
-        .concat()
-    };
+    let row =
+        |number: u32, flags: u8| [&number.to_le_bytes()[..], &[0; 7], &[flags], &[0; 5]].concat();
     let code = [&170_u16.to_le_bytes()[..], &wide(";;;")].concat();
     let styles = [
         (44, code),
@@ -175,14 +168,16 @@ fn hidden_parts_of_a_binary_workbook_are_left_out() {
         &1_u16.to_le_bytes(),
     ];
     let rows = [
-        (0, row(0, false)),
+        (0, row(0, 0)),
         (6, styled(0, 0, &wide("seen"))),
         (6, styled(1, 0, &wide("in a hidden column"))),
         (6, styled(2, 1, &wide("of no format"))),
         (5, styled(3, 2, &0.123_456_f64.to_le_bytes())),
         (6, styled(4, 3, &wide("white"))),
-        (0, row(1, true)),
+        (0, row(1, 0x10)),
         (6, styled(0, 0, &wide("in a hidden row"))),
+        (0, row(2, 0x20)),
+        (6, styled(0, 0, &wide("in a row without a height"))),
     ];
     let before = [(390, Vec::new()), (60, columns.concat()), (391, Vec::new())];
     let conversion = converted(XLSB, &xlsb_with(0, &before, &rows, &styles));
@@ -190,7 +185,7 @@ fn hidden_parts_of_a_binary_workbook_are_left_out() {
         conversion.markdown,
         "## Binary\n\n| seen | 12.35% |\n|---|---|\n"
     );
-    assert_eq!(conversion.warnings, ["hidden content dropped: 4 cells"]);
+    assert_eq!(conversion.warnings, ["hidden content dropped: 5 cells"]);
 }
 
 #[test]

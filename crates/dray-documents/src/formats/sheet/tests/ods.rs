@@ -203,6 +203,29 @@ fn read_hidden(table: &str) -> (String, Vec<String>) {
 }
 
 #[test]
+fn rows_and_columns_without_a_size_are_hidden() {
+    let styles = "<style:style style:name=\"ro0\" style:family=\"table-row\"><style:table-row-properties style:row-height=\"0cm\"/></style:style>\
+        <style:style style:name=\"co0\" style:family=\"table-column\"><style:table-column-properties style:column-width=\"0.001in\"/></style:style>\
+        <style:style style:name=\"co1\" style:family=\"table-column\"><style:table-column-properties style:column-width=\"2.26cm\"/></style:style>";
+    let row = |attributes: &str, cells: &[&str]| {
+        let cells: String = cells.iter().map(|text| cell("", text)).collect();
+        format!("<table:table-row {attributes}>{cells}</table:table-row>")
+    };
+    let table = [
+        "<table:table table:name=\"S\"><table:table-column table:style-name=\"co1\"/>".to_owned(),
+        "<table:table-column table:style-name=\"co0\"/>".to_owned(),
+        row("", &["a", "b"]),
+        row("table:style-name=\"ro0\"", &["c"]),
+        row("", &["d"]),
+        "</table:table>".to_owned(),
+    ];
+    let found =
+        super::super::super::office::tests::converted(ODS, &ods_with(styles, &table.concat()));
+    assert_eq!(found.markdown, "## S\n\n| a |\n|---|\n| d |\n");
+    assert_eq!(found.warnings, ["hidden content dropped: 2 cells"]);
+}
+
+#[test]
 fn cells_whose_format_hides_the_value_are_left_out() {
     let row = [
         cell("", "seen"),

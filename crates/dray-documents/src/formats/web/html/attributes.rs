@@ -2,6 +2,8 @@
 
 use html5gum::StartTag;
 
+use super::css;
+
 /// Most bytes of a language's name that are kept.
 const MAX_LANGUAGE_BYTES: usize = 32;
 
@@ -38,21 +40,54 @@ pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
     }
 }
 
-/// Whether an element declares that it is hidden.
+/// Whether a browser does not show an element, by its kind, its attributes or its own style.
 ///
 /// `opacity:0` does not count: many pages hide their content with it until a script shows it.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
+    let style = attribute_value(tag, b"style").unwrap_or_default();
+    let declarations = css::declarations(&style);
+    let skips_content = css::last_value(&declarations, "content-visibility", |value| match value {
+        "hidden" => Some(true),
+        "visible" | "auto" => Some(false),
+        _ => None,
+    });
+    let has_no_box = css::last_value(&declarations, "display", |value| match value {
+        "none" => Some(true),
+        "block" | "inline" | "inline-block" | "flow-root" | "flex" | "inline-flex" | "grid"
+        | "inline-grid" | "contents" | "list-item" | "ruby" | "inline-table" | "inherit"
+        | "initial" | "unset" | "-webkit-box" | "-webkit-inline-box" => Some(false),
+        value if value.starts_with("table") => Some(false),
+        _ => None,
+    });
+    has_fallback_content(tag)
+        || skips_content == Some(true)
+        // The style of an element overrides the style that a browser has for its kind.
+        || has_no_box.unwrap_or_else(|| is_hidden_by_default(tag))
+}
+
+/// Whether the content of an element is shown only by a browser that does not know it.
+fn has_fallback_content(tag: &Tag) -> bool {
+    match tag.name.as_slice() {
+        b"video" | b"audio" | b"canvas" => true,
+        b"object" => attribute_value(tag, b"data").is_some_and(|data| !data.trim().is_empty()),
+        _ => false,
+    }
+}
+
+/// Whether the style sheet of browsers hides an element (HTML standard, 15.3.1).
+fn is_hidden_by_default(tag: &Tag) -> bool {
+    let is_set = |name| attribute_value(tag, name).is_some();
     // `hidden=until-found` content is meant to be found by a search in the page, so it counts as visible.
     if attribute_value(tag, b"hidden")
         .is_some_and(|value| !value.eq_ignore_ascii_case("until-found"))
     {
         return true;
     }
-    let style = attribute_value(tag, b"style").unwrap_or_default();
-    declarations(&style).any(|(property, mut words)| {
-        let value = words.next().unwrap_or_default();
-        property == "display" && value == "none"
-    })
+    match tag.name.as_slice() {
+        b"datalist" | b"noframes" => true,
+        b"dialog" => !is_set(b"open".as_slice()),
+        _ => is_set(b"popover".as_slice()),
+    }
 }
 
 /// Styles that hide text. Both are inherited, and an inner element may show its own text again.
@@ -90,9 +125,10 @@ impl DeclaredTextStyle {
     pub(super) fn of(tag: &Tag) -> Self {
         let mut declared = Self::default();
         let style = attribute_value(tag, b"style").unwrap_or_default();
-        for (property, mut words) in declarations(&style) {
-            match property.as_str() {
-                "visibility" => match words.next().as_deref() {
+        for declaration in css::declarations(&style) {
+            let mut words = declaration.words.iter().map(String::as_str);
+            match declaration.property.as_str() {
+                "visibility" => match words.next() {
                     Some("hidden" | "collapse") => declared.is_invisible = Some(true),
                     Some("visible") => declared.is_invisible = Some(false),
                     _ => {}
@@ -100,7 +136,7 @@ impl DeclaredTextStyle {
                 "font-size" => {
                     let word = words.next().unwrap_or_default();
                     let size =
-                        FontSize::parse(&word).map_or_else(|| keyword_size(&word), declared_size);
+                        FontSize::parse(word).map_or_else(|| keyword_size(word), declared_size);
                     declared.is_too_small = size.or(declared.is_too_small);
                 }
                 "font" => {
@@ -169,17 +205,6 @@ fn keyword_size(word: &str) -> Option<bool> {
     let is_relative =
         matches!(word, "" | "inherit" | "unset" | "smaller" | "larger") || word.starts_with('-');
     (!is_relative).then_some(false)
-}
-
-/// The declarations of an inline style, in lower case, each with the words of its value.
-fn declarations(style: &str) -> impl Iterator<Item = (String, impl Iterator<Item = String>)> {
-    style.split(';').filter_map(|rule| {
-        let (property, value) = rule.split_once(':')?;
-        let words = value.split(|character: char| character.is_whitespace() || character == '!');
-        let words = words.filter(|word| !word.is_empty());
-        let words = words.map(str::to_ascii_lowercase);
-        Some((property.trim().to_ascii_lowercase(), words))
-    })
 }
 
 /// The language of code, from `class="language-x"` or `class="lang-x"`.

@@ -8,7 +8,7 @@ use super::table;
 use super::walker::{Code, Walker};
 use crate::formats::collapse_white_space;
 use crate::limits::Limit;
-use crate::markdown::{Inline, Marker, Style};
+use crate::markdown::{Inline, Marker, Style, visible_characters};
 
 impl Walker<'_> {
     /// Formats, breaks, rules, images and checkboxes.
@@ -44,15 +44,37 @@ impl Walker<'_> {
                 self.line.image(&alt, &name);
                 self.count(alt.len() + name.len())?;
             }
-            Kind::Input
-                if self.open.iter().any(|open| open.kind == Kind::Item)
-                    && attribute_value(tag, b"type")
-                        .is_some_and(|value| value.eq_ignore_ascii_case("checkbox")) =>
-            {
-                let checked = attribute_value(tag, b"checked").is_some();
-                self.line.raw(if checked { "[x] " } else { "[ ] " });
-            }
+            Kind::Input if !self.muted && self.code.is_none() => self.input(tag)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// The state of a field of a form: a ticked box, or the text that it holds.
+    fn input(&mut self, tag: &Tag) -> Result<(), Limit> {
+        let kind = attribute_value(tag, b"type").unwrap_or_default();
+        let is_checked = attribute_value(tag, b"checked").is_some();
+        match kind.trim().to_ascii_lowercase().as_str() {
+            // The box of a task is part of its item in Markdown.
+            "checkbox" if self.open.iter().any(|open| open.kind == Kind::Item) => {
+                self.line.raw(if is_checked { "[x] " } else { "[ ] " });
+            }
+            "checkbox" | "radio" => self.text(if is_checked { "☒ " } else { "☐ " })?,
+            "hidden" | "password" | "submit" | "button" | "reset" | "image" | "file" | "color"
+            | "range" => {}
+            _ => {
+                let value = attribute_value(tag, b"value").unwrap_or_default();
+                let style = self.text_style().with(DeclaredTextStyle::of(tag));
+                if style.hides_text() && !self.out.shows_hidden() {
+                    self.out
+                        .count_hidden("character", visible_characters(&value));
+                } else if !value.trim().is_empty() {
+                    // Browsers draw a frame around the value.
+                    self.text(" ")?;
+                    self.text(&value)?;
+                    self.text(" ")?;
+                }
+            }
         }
         Ok(())
     }
@@ -93,6 +115,8 @@ impl Walker<'_> {
         let kind = self.table_part_kind(kind)?;
         let (number, first) = (item_number(&tag), attribute_value(&tag, b"start"));
         let ordered = tag.name.as_slice() == b"ol";
+        let is_chosen =
+            tag.name.as_slice() == b"option" && attribute_value(&tag, b"selected").is_some();
         let pre = (kind == Kind::Pre).then(|| code_language(&tag));
         let spans = (cell_span(&tag, b"colspan"), cell_span(&tag, b"rowspan"));
         let layout = attribute_value(&tag, b"role")
@@ -126,6 +150,7 @@ impl Walker<'_> {
                 self.tables
                     .push(table::OpenTable::new(layout, nested, table));
             }
+            Kind::Block if is_chosen => self.text("☒ ")?,
             Kind::Row => self.begin_row()?,
             Kind::Cell => {
                 if let Some(table) = self.tables.last_mut().filter(|table| !table.layout) {

@@ -51,7 +51,7 @@ pub(super) enum Kind {
     Rule,
     /// `img`, shown by its alternative text and name.
     Image,
-    /// `input`, shown when it is a checkbox of an item.
+    /// `input`, shown by its state.
     Input,
     /// `title`, shown if the page has no other text.
     Title,
@@ -59,6 +59,8 @@ pub(super) enum Kind {
     Head,
     /// `svg`, `math`: only their text stays.
     Foreign,
+    /// `object`, which is part of a line and may contain blocks.
+    Object,
     /// Removed with its content: `script`, `style` and the like.
     Dropped,
     /// An element without content and without output: `meta`, `link`, `wbr`.
@@ -102,17 +104,18 @@ impl Kind {
             b"title" => Self::Title,
             b"head" => Self::Head,
             b"svg" | b"math" => Self::Foreign,
+            b"object" => Self::Object,
             b"script" | b"style" | b"template" | b"noscript" | b"iframe" | b"noembed" => {
                 Self::Dropped
             }
             b"meta" | b"link" | b"base" | b"basefont" | b"bgsound" | b"col" | b"wbr" | b"area"
             | b"embed" | b"param" | b"source" | b"track" | b"frame" | b"keygen" => Self::Void,
             b"html" | b"body" => Self::Root,
-            b"address" | b"article" | b"aside" | b"center" | b"colgroup" | b"details"
-            | b"dialog" | b"div" | b"fieldset" | b"figcaption" | b"figure" | b"footer"
-            | b"form" | b"frameset" | b"header" | b"hgroup" | b"legend" | b"main" | b"nav"
-            | b"noframes" | b"optgroup" | b"option" | b"search" | b"section" | b"select"
-            | b"summary" | b"textarea" => Self::Block,
+            b"address" | b"article" | b"aside" | b"center" | b"colgroup" | b"datalist"
+            | b"details" | b"dialog" | b"div" | b"fieldset" | b"figcaption" | b"figure"
+            | b"footer" | b"form" | b"frameset" | b"header" | b"hgroup" | b"legend" | b"main"
+            | b"nav" | b"noframes" | b"optgroup" | b"option" | b"search" | b"section"
+            | b"select" | b"summary" | b"textarea" => Self::Block,
             _ => Self::Inline,
         }
     }
@@ -138,7 +141,13 @@ impl Kind {
         self.is_format()
             || matches!(
                 self,
-                Self::Inline | Self::Foreign | Self::Image | Self::Input | Self::Break | Self::Void
+                Self::Inline
+                    | Self::Foreign
+                    | Self::Object
+                    | Self::Image
+                    | Self::Input
+                    | Self::Break
+                    | Self::Void
             )
     }
 

@@ -6,6 +6,7 @@
 //! their text is kept without their structure.
 
 mod attributes;
+mod css;
 mod elements;
 mod kinds;
 mod table;

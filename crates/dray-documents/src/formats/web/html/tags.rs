@@ -129,7 +129,7 @@ impl Walker<'_> {
                 false
             } else if kind.is_of_table() {
                 open.kind == Kind::Table
-            } else if kind.is_inline() {
+            } else if kind.is_inline() && kind != Kind::Object {
                 !open.kind.is_inline()
             } else {
                 open.kind.is_scope() || (kind == Kind::Item && open.kind == Kind::List)

@@ -170,6 +170,47 @@ fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
 }
 
 #[test]
+fn content_that_no_browser_shows_is_left_out() {
+    check_hidden(&[
+        ("<dialog>bc</dialog>a", "a", 2),
+        ("<dialog open>a</dialog>", "a", 0),
+        ("<dialog style='display:block'>a</dialog>", "a", 0),
+        ("<dialog style='display:x'>bc</dialog>a", "a", 2),
+        ("<div popover>bc</div>a", "a", 2),
+        ("<datalist><option>bc</datalist>a", "a", 2),
+        ("<video><p>bc</p></video>a", "a", 2),
+        ("<audio>bc</audio>a", "a", 2),
+        ("<canvas>bc</canvas>a", "a", 2),
+        ("<object data=x><p>bc</object>a", "a", 2),
+        ("<object>a</object>", "a", 0),
+        ("<noframes>bc</noframes>a", "a", 2),
+        ("<div style='content-visibility:hidden'>bc</div>a", "a", 2),
+    ]);
+}
+
+#[test]
+fn a_style_counts_as_a_browser_reads_it() {
+    check_hidden(&[
+        ("<p style='display/**/:none'>bc<p>a", "a", 2),
+        ("<p style='dis\\70lay:none'>bc<p>a", "a", 2),
+        ("<p style='display:none;display:block'>a", "a", 0),
+        (
+            "<p style='display:none!important;display:block'>bc<p>a",
+            "a",
+            2,
+        ),
+        ("<p style='display:none;display:x'>bc<p>a", "a", 2),
+        ("<p style='display:none;x:(;display:block'>bc<p>a", "a", 2),
+        (
+            "<p style='font-size:0!important;font-size:12px'>bc<p>a",
+            "a",
+            2,
+        ),
+        ("<p hidden style='display:block'>a", "a", 0),
+    ]);
+}
+
+#[test]
 fn text_that_an_inner_element_shows_again_is_kept() {
     check_hidden(&[
         (
@@ -255,6 +296,31 @@ fn elements_that_nest_wrongly_keep_all_text_in_order() {
         assert_eq!(result, Ok(()));
         assert_eq!(written.markdown.trim_end(), text, "{source}");
     }
+}
+
+#[test]
+fn fields_of_forms_show_their_state() {
+    for (source, text) in [
+        (
+            "<p><input type=checkbox checked> yes <input type=CHECKBOX> no <input type=radio checked>maybe",
+            "☒ yes ☐ no ☒ maybe",
+        ),
+        ("<select><option>a<option selected>b</select>", "a\n\n☒ b"),
+        (
+            "<p>Name:<input value='Ann  Lee'>Age: <input type=number value=7> <input type=hidden value=x><input type=submit value=Send>",
+            "Name: Ann Lee Age: 7",
+        ),
+        (
+            "<ul><li><input type=checkbox checked> done</ul>",
+            "- [x] done",
+        ),
+    ] {
+        assert_eq!(markdown_of(source).trim_end(), text, "{source}");
+    }
+    check_hidden(&[
+        ("<p>a<input style='font-size:0' value=bc>", "a", 2),
+        ("<p>a<input hidden value=bc>", "a", 0),
+    ]);
 }
 
 #[test]

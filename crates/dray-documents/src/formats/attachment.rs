@@ -1,0 +1,45 @@
+//! Files that a document carries. They are listed and not read: each is a separate file for the caller.
+
+use super::collapse_white_space;
+use crate::limits::Limit;
+use crate::markdown::{Inline, Markdown, Marker};
+
+/// An attached file, which is never opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attachment {
+    pub(super) name: String,
+    pub(super) mime: String,
+    /// Bytes, decoded; `None` if it is not a file.
+    pub(super) size: Option<u64>,
+}
+
+impl Attachment {
+    fn line(&self) -> Inline {
+        let name = collapse_white_space(&self.name);
+        let name = if name.is_empty() { "(no name)" } else { &name };
+        let mut details = vec![collapse_white_space(&self.mime)];
+        if let Some(size) = self.size {
+            details.push(format!("{size} bytes"));
+        }
+        details.retain(|detail| !detail.is_empty());
+        Inline::plain(&if details.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name} ({})", details.join(", "))
+        })
+    }
+}
+
+/// Writes the list of attachments, if there are any.
+pub(super) fn write_attachments(
+    attachments: &[Attachment],
+    out: &mut Markdown,
+) -> Result<(), Limit> {
+    if attachments.is_empty() {
+        return Ok(());
+    }
+    out.heading(3, &Inline::plain("Attachments"))?;
+    attachments
+        .iter()
+        .try_for_each(|attachment| out.item(0, Marker::Bullet, &attachment.line()))
+}
