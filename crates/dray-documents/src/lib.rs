@@ -25,6 +25,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod attachment;
 pub mod classify;
 mod compound;
 pub mod container;

@@ -1,7 +1,6 @@
 //! One converter for each family of formats, chosen by media type alone (read-attachment 7).
 
 mod archive;
-mod attachment;
 mod book;
 mod mail;
 mod office;
@@ -23,7 +22,7 @@ use crate::limits::{Budget, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Part, Picture, SearchLines, Selection};
 
 /// A text as one line: all white space between words becomes one space, and none remains around them.
-fn collapse_white_space(text: &str) -> String {
+pub(crate) fn collapse_white_space(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

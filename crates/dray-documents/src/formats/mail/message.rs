@@ -1,7 +1,7 @@
 //! The common parts of mails and their output: a list of headers, the body, a list of attachments.
 
-pub(super) use crate::formats::attachment::Attachment;
-use crate::formats::attachment::write_attachments;
+pub(super) use crate::attachment::Attachment;
+use crate::attachment::write_attachments;
 use crate::formats::{collapse_white_space, rtf, web};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};

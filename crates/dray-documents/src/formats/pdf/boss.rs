@@ -26,7 +26,7 @@ use super::sizes::FontSizeCounts;
 use super::spans;
 use super::visibility;
 use super::watermark::{self, Watermarks};
-use crate::formats::attachment::Attachment;
+use crate::attachment::Attachment;
 use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 

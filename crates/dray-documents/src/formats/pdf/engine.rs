@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::markup::PageComment;
-use crate::formats::attachment::Attachment;
+use crate::attachment::Attachment;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 

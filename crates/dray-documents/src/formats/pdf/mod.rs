@@ -30,9 +30,9 @@ use std::io::Read;
 
 use self::engine::{Block, Engine, Line, Page, PageError, Run};
 use self::markup::PageComment;
-use super::attachment::write_attachments;
 use super::office::write_plain_comments;
 use super::{ConversionHint, Converter};
+use crate::attachment::write_attachments;
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Unit};

@@ -1,16 +1,16 @@
 //! Files that a document carries. They are listed and not read: each is a separate file for the caller.
 
-use super::collapse_white_space;
+use crate::formats::collapse_white_space;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Marker};
 
 /// An attached file, which is never opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Attachment {
-    pub(super) name: String,
-    pub(super) mime: String,
+pub(crate) struct Attachment {
+    pub(crate) name: String,
+    pub(crate) mime: String,
     /// Bytes, decoded; `None` if it is not a file.
-    pub(super) size: Option<u64>,
+    pub(crate) size: Option<u64>,
 }
 
 impl Attachment {
@@ -31,7 +31,7 @@ impl Attachment {
 }
 
 /// Writes the list of attachments, if there are any.
-pub(super) fn write_attachments(
+pub(crate) fn write_attachments(
     attachments: &[Attachment],
     out: &mut Markdown,
 ) -> Result<(), Limit> {
