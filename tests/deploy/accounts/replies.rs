@@ -17,7 +17,9 @@ fn replies_to_a_publisher_reach_no_subject_of_a_service() {
     let mut provisioner = provision(&server);
     let mut resolver = server.client("file-resolver");
     let mut sandboxes = server.client("sandbox-transfer");
-    sandboxes.subscribe(EXEC_SUBJECT, Some("sandbox-transfer")).unwrap();
+    sandboxes
+        .subscribe(EXEC_SUBJECT, Some("sandbox-transfer"))
+        .unwrap();
     resolver
         .subscribe("dray.file.v1.outcome.*", Some("file-resolver"))
         .unwrap();
@@ -37,7 +39,11 @@ fn replies_to_a_publisher_reach_no_subject_of_a_service() {
         ("dray.file.v1.outcome.acme", b"outcome"),
         ("$JS.ACK.DRAY_EVENT.publisher-acme.1.1.1.1.0", b"+ACK"),
     ];
-    for reply in [LEDGER_KEY, EXEC_SUBJECT, "dray.work.toolcall.v1.resolve.other"] {
+    for reply in [
+        LEDGER_KEY,
+        EXEC_SUBJECT,
+        "dray.work.toolcall.v1.resolve.other",
+    ] {
         for (subject, payload) in lines {
             publisher
                 .publish_for_reply(subject, reply, payload)
