@@ -151,7 +151,24 @@ async fn admit_request(
     {
         return page::missing_page(State(state), request).await;
     }
-    next.run(request).await
+    if is_reading {
+        return next.run(request).await;
+    }
+    run_to_end(&state, request, next).await
+}
+
+/// Handles a request that may change something in a task of its own. The server drops a request whose browser has left,
+/// for example after a second click on a button, and an action that is dropped has no audit event of its end.
+async fn run_to_end(state: &ConsoleState, request: Request, next: Next) -> Response {
+    let handling = state.turns.spawn(next.run(request));
+    handling.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the handler of a form ended without a response");
+        page::refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "No response",
+            "The console failed while it handled the form. The live page shows what happened.",
+        )
+    })
 }
 
 /// Sets the headers of every response. A header that the handler set keeps its value.
