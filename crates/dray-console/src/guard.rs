@@ -41,6 +41,10 @@ impl OwnOrigins {
         if address.ip().is_loopback() {
             hosts.push(format!("localhost:{}", address.port()));
         }
+        // Browsers leave out the default port of a scheme, in `Host` and in `Origin` (RFC 9110, section 4.2.3).
+        let names = hosts.iter().filter_map(|host| host.strip_suffix(":80"));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        hosts.extend(names);
         let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
         if let Some(url) = public_url {
             let origin = url.origin().ascii_serialization();
@@ -229,6 +233,30 @@ mod tests {
             assert!(!own.has_host(&page, &headers), "{host}");
         }
         assert!(!own.has_host(&page, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn the_default_port_is_left_out_of_the_names_of_a_console() {
+        let page = Uri::from_static("/deliveries");
+        for (address, host) in [
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("127.0.0.1:80", "localhost"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:80", "[::1]"),
+        ] {
+            let own = OwnOrigins::new(address.parse().unwrap(), None);
+            assert!(
+                own.has_host(&page, &headers(&[(header::HOST, host)])),
+                "{host}"
+            );
+            let origin = format!("http://{host}");
+            assert!(
+                own.has_origin(&headers(&[(header::ORIGIN, origin.as_str())])),
+                "{origin}"
+            );
+        }
+        let other = OwnOrigins::new("127.0.0.1:8080".parse().unwrap(), None);
+        assert!(!other.has_host(&page, &headers(&[(header::HOST, "127.0.0.1")])));
     }
 
     #[test]
