@@ -65,6 +65,26 @@ fn content_goes_into_a_pipe_and_through_a_link_and_replaces_neither() {
 }
 
 #[test]
+fn only_content_is_on_standard_output_under_each_of_its_names() {
+    let home = CliHome::new();
+    let file = home.0.path().join("in.txt").display().to_string();
+    fs::write(&file, "content").unwrap();
+    let put = line(&home.run(&["artifact", "put", &file, "--json"]));
+    let sha256 = put["sha256"].as_str().unwrap();
+    let sandbox = format!("local:{}", home.0.path().display());
+    for output in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        for json in [None, Some("--json")] {
+            let mut get = vec!["artifact", "get", sha256, "-o", output];
+            get.extend(json);
+            check(&home.run(&get), 0, "content");
+            let mut get = vec!["sandbox", "get", &sandbox, "in.txt", "-o", output];
+            get.extend(json);
+            check(&home.run(&get), 0, "content");
+        }
+    }
+}
+
+#[test]
 fn artifacts_beside_a_running_system_use_its_store() {
     let home = CliHome::new();
     let state = home.0.path().join("state");

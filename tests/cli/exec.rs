@@ -114,6 +114,24 @@ fn output_appears_while_the_program_runs() {
 }
 
 #[test]
+fn a_program_ends_with_the_reader_of_its_output() {
+    let fixture = ExecFixture::new();
+    let mut child = fixture
+        .exec(&[], &["sh", "-c", "while :; do echo line; done"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut [0; 5]).unwrap();
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(141), "{ended:?}");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(!errors.contains("cannot write"), "{errors}");
+}
+
+#[test]
 fn json_output_is_one_document() {
     let fixture = ExecFixture::new();
     let output = fixture

@@ -41,6 +41,10 @@ impl OwnOrigins {
         if address.ip().is_loopback() {
             hosts.push(format!("localhost:{}", address.port()));
         }
+        // Browsers leave out the default port of a scheme, in `Host` and in `Origin` (RFC 9110, section 4.2.3).
+        let names = hosts.iter().filter_map(|host| host.strip_suffix(":80"));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        hosts.extend(names);
         let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
         if let Some(url) = public_url {
             let origin = url.origin().ascii_serialization();
@@ -151,7 +155,24 @@ async fn admit_request(
     {
         return page::missing_page(State(state), request).await;
     }
-    next.run(request).await
+    if is_reading {
+        return next.run(request).await;
+    }
+    run_to_end(&state, request, next).await
+}
+
+/// Handles a request that may change something in a task of its own. The server drops a request whose browser has left,
+/// for example after a second click on a button, and an action that is dropped has no audit event of its end.
+async fn run_to_end(state: &ConsoleState, request: Request, next: Next) -> Response {
+    let handling = state.turns.spawn(next.run(request));
+    handling.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the handler of a form ended without a response");
+        page::refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "No response",
+            "The console failed while it handled the form. The live page shows what happened.",
+        )
+    })
 }
 
 /// Sets the headers of every response. A header that the handler set keeps its value.
@@ -212,6 +233,30 @@ mod tests {
             assert!(!own.has_host(&page, &headers), "{host}");
         }
         assert!(!own.has_host(&page, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn the_default_port_is_left_out_of_the_names_of_a_console() {
+        let page = Uri::from_static("/deliveries");
+        for (address, host) in [
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("127.0.0.1:80", "localhost"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:80", "[::1]"),
+        ] {
+            let own = OwnOrigins::new(address.parse().unwrap(), None);
+            assert!(
+                own.has_host(&page, &headers(&[(header::HOST, host)])),
+                "{host}"
+            );
+            let origin = format!("http://{host}");
+            assert!(
+                own.has_origin(&headers(&[(header::ORIGIN, origin.as_str())])),
+                "{origin}"
+            );
+        }
+        let other = OwnOrigins::new("127.0.0.1:8080".parse().unwrap(), None);
+        assert!(!other.has_host(&page, &headers(&[(header::HOST, "127.0.0.1")])));
     }
 
     #[test]

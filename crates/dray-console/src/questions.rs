@@ -157,22 +157,29 @@ pub(crate) async fn answer_question(
     State(state): State<ConsoleState>,
     ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let answered = record_answer(&state, &session, &fields).await;
-    let content = html! {
-        @match &answered {
-            Err(fault) => (fault_notice("The question was not answered.", fault)),
-            Ok(question) => p #answered role="status" {
-                "Session " strong { (shown(&question.session)) }
-                @match question.answer() {
-                    EgressAnswer::Allow => " may reach ",
-                    EgressAnswer::Deny | EgressAnswer::Unspecified => " may not reach ",
-                }
-                strong { (target_of(question)) } " until " (time_element(question.expires_at_ms)) "."
-            },
+    let frame = frame(&state, &session, "Answer");
+    match record_answer(&state, &session, &fields).await {
+        Ok(question) => frame.render(&answered_notice(&question)),
+        Err(fault) => frame.render_failure(
+            "The question was not answered.",
+            &fault,
+            ("/questions", "the questions"),
+        ),
+    }
+}
+
+fn answered_notice(question: &v1::EgressQuestion) -> Markup {
+    html! {
+        p #answered role="status" {
+            "Session " strong { (shown(&question.session)) }
+            @match question.answer() {
+                EgressAnswer::Allow => " may reach ",
+                EgressAnswer::Deny | EgressAnswer::Unspecified => " may not reach ",
+            }
+            strong { (target_of(question)) } " until " (time_element(question.expires_at_ms)) "."
         }
         p { a href="/questions" { "Back to the questions" } }
-    };
-    frame(&state, &session, "Answer").render(&content)
+    }
 }
 
 async fn record_answer(

@@ -212,14 +212,15 @@ impl ConsoleServer {
     }
 }
 
-/// Waits until turns and replays, whose token is cancelled already, have published the event of their end.
+/// Waits until turns and replays, whose token is cancelled already, and the actions of forms have published the event of
+/// their end.
 async fn end_turns(turns: &TaskTracker) {
     turns.close();
     if tokio::time::timeout(STOP_TIMEOUT, turns.wait())
         .await
         .is_err()
     {
-        tracing::warn!("the end of a turn of the playground was not recorded");
+        tracing::warn!("the end of an action or of a turn of the playground was not recorded");
     }
 }
 

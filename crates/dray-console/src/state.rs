@@ -50,7 +50,7 @@ pub(crate) struct ConsoleParts {
     pub(crate) policy_bucket: Option<Arc<dyn PolicyBucketReader>>,
     pub(crate) conversations: ConversationStore,
     pub(crate) replays: ReplayStore,
-    /// Turns of the playground and replays that run.
+    /// Turns of the playground, replays and forms that are handled.
     pub(crate) turns: TaskTracker,
     /// Streams of live pages and of the playground.
     pub(crate) streams: OpenStreams,

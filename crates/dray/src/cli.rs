@@ -320,7 +320,8 @@ pub(crate) struct FetchArgs {
     /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
-    /// Where to write the content; `-` is standard output. Without it the content is only stored.
+    /// Where to write the content; `-` is standard output, where nothing else is printed then. Without it the content is
+    /// only stored.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Seconds the fetch may take in all; without it as long as the operator allows.

@@ -65,8 +65,10 @@ pub(crate) async fn begin_login(
 /// come back with the response.
 fn canonical_url(state: &ConsoleState, headers: &HeaderMap, next: &OwnPath) -> Option<String> {
     let host = headers.get(header::HOST)?.to_str().ok()?;
+    // Without a port where it is the default one.
+    let name = host.split(':').next().unwrap_or_default();
     let is_alias = state.settings.public_url.is_none()
-        && host.to_ascii_lowercase().starts_with("localhost:")
+        && name.eq_ignore_ascii_case("localhost")
         && !state.base_url.contains("//localhost:");
     let base = &state.base_url;
     is_alias.then(|| format!("{base}{BEGIN_PATH}?next={}", url_part(next.as_str())))

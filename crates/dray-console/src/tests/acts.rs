@@ -160,6 +160,35 @@ async fn a_resend_whose_form_was_sent_before_leads_to_the_first_delivery() {
 }
 
 #[tokio::test]
+async fn an_action_whose_browser_leaves_ends_and_is_recorded() {
+    let console = ConsoleFixture::new().await;
+    let subject = call_subject::<v1::ResendRequest>();
+    let mut service = console.bus.respond_to(&subject, "test").await.unwrap();
+    let mut trail = AuditTrail::open(&console).await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let (token, operation) = (&login.form_token, OperationId::mint());
+    let body = format!("csrf={token}&delivery=d-1&operation={operation}");
+    let origin = format!("Origin: {}\r\n", console.base_url);
+    let form = console.form_request("/deliveries/resend", &login, &origin, &body);
+    let mut browser = console.connect().await;
+    browser.write_all(form.as_bytes()).await.unwrap();
+    let called = tokio::time::timeout(TEST_TIMEOUT, service.next()).await;
+    let called = called.unwrap().unwrap();
+    drop(browser);
+    // The server notices the end of that connection before it answers on a later one.
+    console.get("/status", Some(&login)).await;
+    let accepted = v1::DeliveryAccepted {
+        delivery_id: "d-2".to_owned(),
+        duplicate: false,
+    };
+    called.answer(Ok(accepted)).await;
+    assert_eq!(trail.next().await.1.stage(), ConsoleStage::Begun);
+    let (done_by, done) = trail.next().await;
+    assert_eq!(done.stage(), ConsoleStage::Done);
+    assert_eq!(done_by, operation.to_string());
+}
+
+#[tokio::test]
 async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
     // On a bus without streams calls work, and no audit event can be stored.

@@ -248,12 +248,17 @@ impl ConsoleFixture {
     }
 
     async fn post_raw(&self, path: &str, login: &Login, headers: &str, body: &str) -> TestResponse {
+        self.send(self.form_request(path, login, headers, body))
+            .await
+    }
+
+    /// The request of a form.
+    fn form_request(&self, path: &str, login: &Login, headers: &str, body: &str) -> String {
         let (host, length, cookie) = (self.address, body.len(), &login.cookie);
-        self.send(format!(
+        format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n{headers}\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        ))
-        .await
+        )
     }
 
     /// Sends a form with files, whose boundary is `b`.

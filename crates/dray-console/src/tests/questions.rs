@@ -119,6 +119,8 @@ async fn a_question_is_answered_by_a_login_that_may_act_and_recorded() {
         none.body.contains("The question was not answered."),
         "{none:?}"
     );
+    // Programs see the failure in the status, as on every other page.
+    assert_eq!(none.status, 400, "{none:?}");
     let last = answers.lock().unwrap().last().unwrap().answer();
     assert_eq!(last, EgressAnswer::Unspecified);
 }

@@ -90,7 +90,7 @@ pub(crate) struct AppearanceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ReceiptsArgs {
     /// Only the receipt of this delivery.
-    #[arg(value_name = "DELIVERY")]
+    #[arg(value_name = "DELIVERY", conflicts_with_all = ["session", "open", "limit"])]
     pub(crate) delivery: Option<String>,
     /// Only receipts of this session.
     #[arg(long, value_name = "ID", default_value = "")]
@@ -117,4 +117,36 @@ pub(crate) struct ResendArgs {
     /// Seconds to wait for the end.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct ReceiptsLine {
+        #[command(flatten)]
+        receipts: ReceiptsArgs,
+    }
+
+    #[test]
+    fn a_named_delivery_is_not_filtered_without_a_word() {
+        let read = |words: &[&str]| {
+            let line = ReceiptsLine::try_parse_from(["receipts"].iter().chain(words));
+            line.map(|line| line.receipts)
+        };
+        let named = read(&["d1", "--console", "http://127.0.0.1:7300"]).unwrap();
+        assert_eq!(named.delivery.as_deref(), Some("d1"));
+        let listed = read(&["--session", "s", "--open", "--limit", "3"]).unwrap();
+        assert_eq!((listed.delivery, listed.limit), (None, 3));
+        for words in [
+            &["d1", "--session", "s"][..],
+            &["d1", "--open"],
+            &["d1", "--limit", "3"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
 }

@@ -62,7 +62,8 @@ pub(crate) enum SandboxCommand {
     /// and so does everything that it started. A running system needs a rule in `sandbox-transfer.commands.allow`; if
     /// no running system is named, this command opens the sandbox itself and allows the program.
     ///
-    /// The status is that of the program, 128 + n for signal n, 124 at the time limit, and 1 when it was not run.
+    /// The status is that of the program, 128 + n for signal n, 124 at the time limit, 141 when the reader of its output
+    /// has ended, and 1 when it was not run.
     Exec(SandboxExec),
     /// Remove a file, or a directory with its contents.
     Rm {

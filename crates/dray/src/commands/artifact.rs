@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cli::{ArtifactCommand, GlobalOptions};
 use crate::commands::fetch::write_claim;
+use crate::commands::output_sink::is_standard_output;
 use crate::commands::{shown, upload};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
@@ -139,7 +140,7 @@ async fn get_artifact(
     .await?;
     write_claim(global, system, &claim, output).await?;
     // Content on standard output must not be followed by a line about it.
-    if output != Path::new("-") {
+    if !is_standard_output(output) {
         let size = claim.artifact.size;
         if global.json {
             let line =

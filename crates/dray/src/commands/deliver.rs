@@ -20,7 +20,9 @@ use crate::progress;
 
 mod wait;
 
-use self::wait::{follow_progress, name_delivery, poll_until_ended};
+use self::wait::{
+    RequestedDelivery, failed_request, follow_progress, name_delivery, poll_until_ended,
+};
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
@@ -128,13 +130,17 @@ pub(crate) async fn resend_delivery(
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;
     let outcome = match accepted {
         Ok(accepted) => {
-            let waited = (accepted.delivery_id.as_str(), resend.timeout);
-            wait_for_outcome(global, &system, waited, &mut signals).await
+            let delivery = RequestedDelivery::resent(&accepted.delivery_id);
+            wait_for_outcome(global, &system, delivery, resend.timeout, &mut signals).await
         }
         Err(CommandFailure::Fault(fault)) if fault.detail == "nothing_to_resend" => Err(fault
             .advice("Add --all to send all files once more.")
             .into()),
-        Err(failure) => Err(failure),
+        // The new delivery has the id of this operation.
+        Err(failure) => {
+            let delivery = RequestedDelivery::resent(meta.operation.as_str());
+            Err(failed_request(global, failure, delivery))
+        }
     };
     system.close().await;
     outcome
@@ -212,34 +218,31 @@ async fn submit_request(
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;
-    let accepted = accepted.map_err(|failure| match failure {
-        // The request reached no service.
-        CommandFailure::Fault(fault) if fault.detail == "no_responder" => fault.into(),
-        failure => {
-            let sentence = "Interrupted; the delivery may have been accepted.";
-            name_delivery(global, failure, meta.operation.as_str(), sentence)
-        }
+    let accepted = accepted.map_err(|failure| {
+        let delivery = RequestedDelivery::sent(meta.operation.as_str());
+        failed_request(global, failure, delivery)
     })?;
     if accepted.duplicate {
         print_note("This delivery was requested before; waiting for its end.");
     }
-    let waited = (accepted.delivery_id.as_str(), options.timeout);
-    wait_for_outcome(global, system, waited, &mut signals).await
+    let delivery = RequestedDelivery::sent(&accepted.delivery_id);
+    wait_for_outcome(global, system, delivery, options.timeout, &mut signals).await
 }
 
 /// Follows a delivery to its end and prints the outcome.
 async fn wait_for_outcome(
     global: &GlobalOptions,
     system: &SystemConnection,
-    (delivery_id, timeout): (&str, u64),
+    delivery: RequestedDelivery<'_>,
+    timeout: u64,
     signals: &mut StopSignals,
 ) -> Result<(), CommandFailure> {
     let bar = progress::spinner_with_text("on its way", global.json);
     let report = interruption::until_signal(signals, async {
-        let follow = follow_progress(system, delivery_id, &bar);
+        let follow = follow_progress(system, delivery.id, &bar);
         let end = Box::pin(poll_until_ended(
             system,
-            delivery_id,
+            delivery.id,
             Duration::from_secs(timeout),
         ));
         tokio::select! {
@@ -251,7 +254,7 @@ async fn wait_for_outcome(
     bar.finish_and_clear();
     let report = report.map_err(|failure| {
         let sentence = "Interrupted; the delivery continues where services run.";
-        name_delivery(global, failure, delivery_id, sentence)
+        name_delivery(global, failure, delivery, sentence)
     })?;
     if global.json {
         print_line(&report.result_json);

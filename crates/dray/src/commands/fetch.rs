@@ -11,7 +11,7 @@ use dray_types::{Claim, Fault, Sha256Digest};
 use serde_json::{Value, json};
 
 use crate::cli::{FetchArgs, GlobalOptions};
-use crate::commands::output_sink::OutputSink;
+use crate::commands::output_sink::{OutputSink, is_standard_output};
 use crate::commands::{policy, shown};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
@@ -179,13 +179,13 @@ fn denied_json(fault: &Fault) -> Value {
 }
 
 fn print_verdict(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchReply) {
+    // Content on standard output must not be followed by a line about it.
+    if fetch.output.as_deref().is_some_and(is_standard_output) {
+        return;
+    }
     let verdict = allowed_json(reply);
     if global.json {
         print_line(&verdict.to_string());
-        return;
-    }
-    // Content on standard output must not be followed by a line about it.
-    if fetch.output.as_deref() == Some(Path::new("-")) {
         return;
     }
     let text = |field: &str| {

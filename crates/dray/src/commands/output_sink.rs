@@ -10,6 +10,8 @@ use crate::outcome::CommandFailure;
 
 /// Names of the standard streams of a process.
 const STREAM_NAMES: [&str; 3] = ["-", "/dev/stdout", "/dev/stderr"];
+/// Names of standard output, which the lines about content use too.
+const STANDARD_OUTPUT_NAMES: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 /// Directories whose entries are the open files of a process.
 const DESCRIPTOR_DIRECTORIES: [&str; 2] = ["/dev/fd", "/proc/self/fd"];
 
@@ -23,6 +25,12 @@ pub(crate) fn is_stream(output: &Path) -> bool {
         });
     let there = || std::fs::metadata(output);
     is_open || there().is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// Whether content goes to standard output. Neither a line nor a document about it may follow there.
+pub(crate) fn is_standard_output(output: &Path) -> bool {
+    let mut names = STANDARD_OUTPUT_NAMES.iter();
+    names.any(|name| output == Path::new(name))
 }
 
 /// Opens a device or a pipe, which is neither created nor replaced; `-` is standard output.
@@ -197,6 +205,22 @@ mod tests {
             (&directory.path().join("new"), false),
         ] {
             assert_eq!(is_stream(output), expected, "{}", output.display());
+        }
+    }
+
+    #[test]
+    fn standard_output_is_known_under_each_of_its_names() {
+        for (output, expected) in [
+            ("-", true),
+            ("/dev/stdout", true),
+            ("/dev/fd/1", true),
+            ("/dev//fd/1", true),
+            ("/proc/self/fd/1", true),
+            ("/dev/stderr", false),
+            ("/dev/fd/11", false),
+            ("./-", false),
+        ] {
+            assert_eq!(is_standard_output(Path::new(output)), expected, "{output}");
         }
     }
 

@@ -24,7 +24,14 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
             .set_by("--s3", "store.s3.endpoint", url);
     }
     if let Some(directory) = &global.state {
-        sources = sources.set_by("--state", "state.directory", directory.to_string_lossy());
+        // As text it would name another directory, which would be created.
+        let directory = directory.to_str().ok_or_else(|| {
+            CommandFailure::Usage(format!(
+                "--state: the path {} is not UTF-8",
+                directory.display()
+            ))
+        })?;
+        sources = sources.set_by("--state", "state.directory", directory);
     }
     // `--set` comes after the options above and wins, because it names its setting exactly.
     for text in &global.overrides {
@@ -78,4 +85,24 @@ pub(crate) fn config_section<S: dray_service::config::Section>(
     loaded
         .section(name)
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_state_directory_that_is_not_utf_8_is_refused() {
+        let global = |state: &[u8]| GlobalOptions {
+            state: Some(OsString::from_vec(state.to_vec()).into()),
+            ..GlobalOptions::default()
+        };
+        let sources = config_sources(&global("/srv/état".as_bytes())).unwrap();
+        assert_eq!(sources.overrides[0].value, "/srv/état");
+        let refused = config_sources(&global(b"/srv/\xff")).unwrap_err();
+        assert!(matches!(refused, CommandFailure::Usage(_)), "{refused:?}");
+    }
 }

@@ -19,17 +19,50 @@ const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 /// Delay after a request for the outcome that no service answered.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// A delivery that a command has requested.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestedDelivery<'a> {
+    pub(super) id: &'a str,
+    /// Whether the command takes this id (`--delivery-id`), so that repeating it sends nothing twice.
+    takes_id: bool,
+}
+
+impl<'a> RequestedDelivery<'a> {
+    /// A delivery of `dray send` or `dray deliver`.
+    pub(super) const fn sent(id: &'a str) -> Self {
+        Self { id, takes_id: true }
+    }
+
+    /// A delivery of `dray resend`.
+    pub(super) const fn resent(id: &'a str) -> Self {
+        Self {
+            id,
+            takes_id: false,
+        }
+    }
+
+    /// What a person does when the outcome is not known.
+    fn advice(self) -> String {
+        let id = self.id;
+        if self.takes_id {
+            format!("Look at `dray receipts {id}`, or repeat the command with --delivery-id {id}.")
+        } else {
+            format!(
+                "Look at `dray receipts {id}` before you repeat the command, which sends again."
+            )
+        }
+    }
+}
+
 /// The failure with the id of the delivery, which continues, or may have been accepted without a response. An
 /// interruption has no text of its own, so it is printed here, with this sentence.
 pub(super) fn name_delivery(
     global: &GlobalOptions,
     failure: CommandFailure,
-    delivery_id: &str,
+    delivery: RequestedDelivery<'_>,
     interrupted: &str,
 ) -> CommandFailure {
-    let advice = format!(
-        "Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."
-    );
+    let advice = delivery.advice();
     match failure {
         CommandFailure::Fault(fault) if fault.is_retryable() => fault.advice(advice).into(),
         CommandFailure::Interrupted(signal) => {
@@ -38,6 +71,22 @@ pub(super) fn name_delivery(
             CommandFailure::Interrupted(signal)
         }
         other => other,
+    }
+}
+
+/// The failure of the request for a delivery, which may have been accepted without a response.
+pub(super) fn failed_request(
+    global: &GlobalOptions,
+    failure: CommandFailure,
+    delivery: RequestedDelivery<'_>,
+) -> CommandFailure {
+    match failure {
+        // The request reached no service.
+        CommandFailure::Fault(fault) if fault.detail == "no_responder" => fault.into(),
+        failure => {
+            let sentence = "Interrupted; the delivery may have been accepted.";
+            name_delivery(global, failure, delivery, sentence)
+        }
     }
 }
 
@@ -194,11 +243,18 @@ mod tests {
     #[test]
     fn a_failure_after_the_request_names_the_delivery() {
         let global = GlobalOptions::default();
-        let named = name_delivery(&global, away().into(), "d1", "");
-        let CommandFailure::Fault(fault) = named else {
-            panic!("{named:?}")
-        };
-        assert!(fault.advice.contains("`dray receipts d1`"), "{fault:?}");
-        assert!(fault.advice.contains("--delivery-id d1"), "{fault:?}");
+        // `dray resend` has no option for the id of its delivery.
+        for (delivery, takes_id) in [
+            (RequestedDelivery::sent("d1"), true),
+            (RequestedDelivery::resent("d1"), false),
+        ] {
+            let named = name_delivery(&global, away().into(), delivery, "");
+            let CommandFailure::Fault(fault) = named else {
+                panic!("{named:?}")
+            };
+            assert!(fault.advice.contains("`dray receipts d1`"), "{fault:?}");
+            let names_option = fault.advice.contains("--delivery-id d1");
+            assert_eq!(names_option, takes_id, "{fault:?}");
+        }
     }
 }

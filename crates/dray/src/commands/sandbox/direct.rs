@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
 use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
-use crate::commands::output_sink::{OutputSink, is_stream, linked_file};
+use crate::commands::output_sink::{OutputSink, is_standard_output, is_stream, linked_file};
 use crate::commands::reach::absolute_address;
 use crate::commands::upload;
 use crate::interruption::{self, CleanupHold};
@@ -262,7 +262,7 @@ impl DownloadTarget {
             let file = directory.path().join("content");
             return Ok(Self {
                 sink: FileSink::create(&file).map_err(failed())?,
-                output: (output != Path::new("-")).then(|| output.to_path_buf()),
+                output: (!is_standard_output(output)).then(|| output.to_path_buf()),
                 held: Some((directory, file)),
             });
         }

@@ -1,6 +1,6 @@
 //! `dray sandbox exec`: runs one program in a sandbox.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -114,6 +114,9 @@ pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> Gl
 /// Exit status for a program that was killed at its time limit, as `timeout` of the GNU core utilities has it.
 const TIMEOUT_STATUS: u8 = 124;
 
+/// Exit status for a program whose reader has ended, as shells report SIGPIPE.
+const CLOSED_PIPE_STATUS: u8 = 141;
+
 /// The sandbox of an address, or of the session of this id.
 fn target(sandbox: &str) -> v1::SandboxRef {
     if reach::check_address(sandbox).is_ok() {
@@ -198,7 +201,7 @@ fn print_event(event: v1::ExecSandboxEvent) -> Result<(), CommandFailure> {
         Some(Event::Stdout(bytes)) => {
             let mut out = std::io::stdout().lock();
             let written = out.write_all(&bytes).and_then(|()| out.flush());
-            written.map_err(CommandFailure::local("cannot write the output"))
+            written.map_err(output_failure)
         }
         Some(Event::Stderr(bytes)) => {
             // The user closed stderr and does not want its text.
@@ -206,6 +209,14 @@ fn print_event(event: v1::ExecSandboxEvent) -> Result<(), CommandFailure> {
             Ok(())
         }
         Some(Event::End(_)) | None => Ok(()),
+    }
+}
+
+/// The failure of an output that cannot be written. A reader that has ended is its wish (`… | head`), so nothing is said.
+fn output_failure(error: std::io::Error) -> CommandFailure {
+    match error.kind() {
+        ErrorKind::BrokenPipe => CommandFailure::Program(CLOSED_PIPE_STATUS),
+        _ => CommandFailure::local("cannot write the output")(error),
     }
 }
 

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::cli::{GlobalOptions, SandboxGet};
 use crate::commands::fetch::write_claim;
+use crate::commands::output_sink::is_standard_output;
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_note};
 use crate::progress;
@@ -187,7 +188,7 @@ impl GetRun<'_> {
         };
         write_claim(self.global, system, &claim, &output).await?;
         Ok(FetchedFile {
-            output: (output != Path::new("-")).then_some(output),
+            output: (!is_standard_output(&output)).then_some(output),
             received,
         })
     }
