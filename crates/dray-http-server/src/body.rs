@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::future::Future as _;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -46,6 +48,17 @@ pub fn body_failure_status(error: &(dyn Error + 'static)) -> StatusCode {
 pub struct RequestBody {
     incoming: Incoming,
     idle: Option<IdleTimer>,
+    end: BodyEnd,
+}
+
+/// Whether a body has been read to its end. A clone says the same.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyEnd(Arc<AtomicBool>);
+
+impl BodyEnd {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Debug)]
@@ -61,6 +74,7 @@ struct IdleTimer {
 impl RequestBody {
     pub(crate) fn new(incoming: Incoming, idle_timeout: Option<Duration>) -> Self {
         Self {
+            end: BodyEnd(Arc::new(AtomicBool::new(incoming.is_end_stream()))),
             incoming,
             idle: idle_timeout.map(|timeout| IdleTimer {
                 timeout,
@@ -68,6 +82,11 @@ impl RequestBody {
                 is_waiting: false,
             }),
         }
+    }
+
+    /// Tells whether this body was read to its end, also after it is dropped.
+    pub(crate) fn end(&self) -> BodyEnd {
+        self.end.clone()
     }
 }
 
@@ -97,6 +116,9 @@ impl Body for RequestBody {
         if let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) {
             if let Some(idle) = &mut this.idle {
                 idle.is_waiting = false;
+            }
+            if frame.is_none() || this.incoming.is_end_stream() {
+                this.end.0.store(true, Ordering::Release);
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)));
         }

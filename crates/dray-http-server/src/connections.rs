@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -178,7 +179,18 @@ async fn serve_connection<S, B>(
 {
     let handler = service_fn(move |request: Request<Incoming>| {
         let request = request.map(|body| RequestBody::new(body, limits.body_idle_timeout));
-        service.clone().oneshot(request)
+        let end = request.body().end();
+        let response = service.clone().oneshot(request);
+        async move {
+            let mut response = response.await?;
+            // hyper closes the connection when the rest of the body has not arrived by then. Without this header, a client
+            // would send its next request on it (RFC 9112, section 9.6).
+            if !end.is_reached() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok::<_, S::Error>(response)
+        }
     });
     let connection = http1::Builder::new()
         // hyper panics on a header timeout without a timer.

@@ -104,6 +104,27 @@ async fn closes_a_connection_whose_request_head_stalls() {
     }
 }
 
+// Clients keep connections in a pool: on one that is closed without notice, the next request fails.
+#[tokio::test(start_paused = true)]
+async fn announces_that_a_connection_closes_when_the_request_body_was_not_read() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    for (path, body, closes) in [
+        ("/body", "four", false),
+        ("/unknown", "four", true),
+        ("/unknown", "", false),
+    ] {
+        let length = body.len();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: example\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let response = read_all(server.send(&request).await).await;
+        let announced = response
+            .to_ascii_lowercase()
+            .contains("\r\nconnection: close\r\n");
+        assert_eq!(announced, closes, "{path}: {response}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn closes_a_connection_that_stays_idle_after_a_response() {
     let server = RunningServer::start(ConnectionLimits::default()).await;
