@@ -74,6 +74,20 @@ async fn a_session_is_opened_once_and_kept_for_the_turn() {
     );
 }
 
+#[test]
+fn r_13_the_limit_of_the_tool_wins_over_that_of_its_set() {
+    let dial: Arc<dyn DialPort> = Arc::new(FakeDial::default());
+    for (common, seconds) in [(json!({"timeout_seconds": 5}), 5), (json!({}), 900)] {
+        let common: Common = serde_json::from_value(common).unwrap();
+        let options = InterpreterOptions {
+            set_timeout_seconds: Some(900.0),
+            ..InterpreterOptions::default()
+        };
+        let tool = new_interpreter(&common, &dial, options);
+        assert_eq!(tool.rules().timeout.unwrap().as_secs(), seconds);
+    }
+}
+
 #[tokio::test]
 async fn the_session_of_the_history_wins_over_the_configured_session() {
     let history = json!([{ "role": "assistant", "content": "x",
@@ -82,6 +96,7 @@ async fn the_session_of_the_history_wins_over_the_configured_session() {
         let fixture = Arc::new(FakeDial::default());
         let options = InterpreterOptions {
             default_session: Some("default".to_owned()),
+            ..InterpreterOptions::default()
         };
         let tool = tool(&fixture, options);
         fixture.on(InterpreterAction::GetSession, Ok(json!({})));
@@ -103,6 +118,7 @@ async fn a_session_that_is_no_longer_valid_is_opened_again() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
+        ..InterpreterOptions::default()
     };
     let tool = tool(&fixture, options);
     fixture.on(InterpreterAction::GetSession, Err(Error::refused(404)));
@@ -203,6 +219,7 @@ async fn files_that_the_session_already_has_are_not_transferred() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("s".to_owned()),
+        ..InterpreterOptions::default()
     };
     let tool = tool(&fixture, options);
     fixture.on(InterpreterAction::GetSession, Ok(json!({})));
