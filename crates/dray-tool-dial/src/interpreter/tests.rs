@@ -235,6 +235,66 @@ async fn files_that_the_session_already_has_are_not_transferred() {
 }
 
 #[tokio::test]
+async fn files_that_tools_returned_in_this_turn_are_found() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    opens(&fixture, "s");
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    let turn = turn(json!([]), &Arc::default());
+    let result = json!({ "role": "tool", "tool_call_id": "c", "content": "",
+        "custom_content": { "attachments": [{ "url": "files/b/report.csv" }] } });
+    turn.add_files(&serde_json::from_value(result).unwrap());
+    run(&tool, &turn, json!({ "attachment_urls": ["report.csv"] }))
+        .await
+        .unwrap();
+    let operations = fixture.interpreter_requests.lock().unwrap();
+    assert_eq!(operations[1].1["sourceUrl"], "files/b/report.csv");
+}
+
+#[tokio::test]
+async fn another_file_replaces_that_of_the_same_name_in_the_session() {
+    let fixture = Arc::new(FakeDial::default());
+    let options = InterpreterOptions {
+        default_session: Some("s".to_owned()),
+        ..InterpreterOptions::default()
+    };
+    let tool = tool(&fixture, options);
+    fixture.on(InterpreterAction::GetSession, Ok(json!({})));
+    fixture.on(
+        InterpreterAction::ListFiles,
+        Ok(json!({ "files": [{ "path": "/mnt/data/a.csv" }] })),
+    );
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    let turn = turn(
+        talk(&["files/b/1/a.csv", "files/b/2/a.csv"]),
+        &Arc::default(),
+    );
+    run(&tool, &turn, json!({ "attachment_urls": ["a.csv"] }))
+        .await
+        .unwrap();
+    let operations = fixture.interpreter_requests.lock().unwrap();
+    assert_eq!(
+        operations[2].1,
+        json!({ "sessionId": "s", "sourceUrl": "files/b/2/a.csv", "targetPath": "a.csv" })
+    );
+}
+
+#[tokio::test]
+async fn two_files_of_one_name_in_one_call_are_refused() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    let turn = turn(json!([]), &Arc::default());
+    let urls = json!({ "attachment_urls": ["files/b/1/a.csv", "files/b/2/a.csv"] });
+    let Err(ToolFailure::Parameter { message, .. }) = run(&tool, &turn, urls).await else {
+        panic!("one file would replace the other");
+    };
+    assert!(message.starts_with("Two of the files have the name a.csv."));
+    assert_eq!(fixture.operations(), []);
+}
+
+#[tokio::test]
 async fn one_error_names_all_files_without_a_match() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
