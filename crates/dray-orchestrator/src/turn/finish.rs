@@ -135,7 +135,7 @@ impl OpenTurn {
                 self.show_agent(sink).await?;
             }
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
-                write_stage(sink, "Usage Statistics", tally.table()).await?;
+                write_stage(sink, "Usage Statistics", tally.table(&self.parts.prices)).await?;
             }
             sink.send(Event::State(state)).await?;
             if outcome.is_ok() && self.parts.config.show_execution_time_stage {
