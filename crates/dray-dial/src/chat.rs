@@ -17,7 +17,7 @@ use dray_types::Secret;
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use crate::core::{READ_RETRIES, with_caller};
+use crate::core::{MAX_TOOL_SILENCE, READ_RETRIES, with_caller};
 use crate::error::Error;
 use crate::origin::{DialOrigin, canonical_path};
 use crate::retry::RetryPolicy;
@@ -108,6 +108,17 @@ impl ChatClient {
     pub const fn with_trace(mut self, source: TraceSource) -> Self {
         self.trace = Some(source);
         self
+    }
+
+    /// The same client for calls that their callers limit: the service may be silent for an hour.
+    #[must_use]
+    pub(crate) fn with_tool_timeouts(self) -> Self {
+        Self {
+            http: self
+                .http
+                .with_body_timeouts(MAX_TOOL_SILENCE, MAX_TOOL_SILENCE),
+            ..self
+        }
     }
 
     /// The same client without retries: for deployments whose calls have effects, such as agents.

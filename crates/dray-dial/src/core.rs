@@ -21,6 +21,10 @@ const MAX_JSON_BYTES: usize = 4 << 20;
 /// long.
 const MAX_USER_AGE: Duration = Duration::from_secs(30);
 
+/// Longest silence of a deployment or of the interpreter in a call of a tool. The caller ends the call at the limit of
+/// the tool, which is never higher.
+pub(crate) const MAX_TOOL_SILENCE: Duration = Duration::from_hours(1);
+
 /// Default of [`DialOptions::read_retries`].
 pub(crate) const READ_RETRIES: u32 = 2;
 
@@ -33,9 +37,9 @@ pub struct DialOptions {
     pub api_version: String,
     /// Authorities that may sign the certificate of DIAL Core.
     pub authorities: TrustedAuthorities,
-    /// Time limits of all calls except chat completions.
+    /// Time limits of all calls except chat completions, and runs of code, which their callers limit.
     pub limits: HttpTimeouts,
-    /// Time limits of chat completions.
+    /// Time limits of chat completions of models. Callers limit those of tools, see [`crate::DialPort::chat`].
     pub chat: HttpTimeouts,
     /// How long metadata count as fresh (R14).
     pub metadata_age: Duration,
@@ -208,7 +212,8 @@ impl DialClient {
         Ok(())
     }
 
-    /// Calls the code interpreter (quickapps 5.3, 29). Never retried, because code has effects.
+    /// Calls the code interpreter (quickapps 5.3, 29). Never retried, because code has effects. The code may run for an
+    /// hour: the caller limits the call.
     pub async fn interpreter(
         &self,
         caller: &Caller,
@@ -229,7 +234,8 @@ impl DialClient {
                 }
             }
         };
-        let response = self.send(request.json(body)).await?;
+        let request = request.response_within(MAX_TOOL_SILENCE).json(body);
+        let response = self.send(request).await?;
         self.json_body(response).await
     }
 

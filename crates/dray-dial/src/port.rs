@@ -40,7 +40,8 @@ pub trait DialPort: fmt::Debug + Send + Sync {
     async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Error>;
 
     /// A chat completion, streamed; an error of the service in the stream is an error of the stream. `headers` names
-    /// the caller's headers that are sent; all of them if absent.
+    /// the caller's headers that are sent; all of them if absent. The deployment may be silent for an hour: the caller
+    /// limits the call.
     async fn chat(
         &self,
         caller: &Caller,
@@ -135,7 +136,7 @@ impl DialPort for DialClient {
         headers: Option<&[String]>,
         body: &Value,
     ) -> Result<ChunkStream, Error> {
-        let chat = Self::chat(self);
+        let chat = Self::chat(self).with_tool_timeouts();
         let response = chat.stream_with(caller, headers, deployment, body.clone());
         let chunks = stream::try_unfold(response.await?, |mut response| async move {
             let chunk = response.chunk().await?;

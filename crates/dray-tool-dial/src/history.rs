@@ -48,6 +48,11 @@ async fn user_message(
     direct: bool,
 ) -> Message {
     let urls = attachment::attachment_urls(arguments).unwrap_or_default();
+    // The history has the arguments as the model wrote them: with ids of files, which are replaced before each call.
+    let urls = urls.into_iter();
+    let urls: Vec<_> = urls
+        .map(|url| storage.address_of(&url).unwrap_or(url))
+        .collect();
     let files = attachment::promote_each(storage, &urls, direct).await;
     // Files that no longer exist are left out and do not make the call fail (quickapps 24.3).
     let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();

@@ -25,11 +25,13 @@ use result::ValuePage;
 /// Name for the model.
 const TOOL_NAME: &str = "internal_code_execution_python_interpreter";
 
-/// The operator's settings of the interpreter.
+/// Settings of the interpreter that its entry in the manifest does not have.
 #[derive(Clone, Debug, Default)]
 pub struct InterpreterOptions {
-    /// The session for a conversation without one.
+    /// The session for a conversation without one, by the operator.
     pub default_session: Option<String>,
+    /// Longest duration of a call in seconds, by the tool set. That of the tool has priority.
+    pub set_timeout_seconds: Option<f64>,
 }
 
 /// Creates the interpreter as a tool of one turn. It records that the session of the turn was checked.
@@ -40,7 +42,6 @@ pub fn new_interpreter(
 ) -> Arc<dyn Tool> {
     Arc::new(InterpreterTool {
         dial: Arc::clone(dial),
-        options,
         known: Mutex::default(),
         declaration: interpreter_declaration(),
         rules: CallRules {
@@ -49,12 +50,16 @@ pub fn new_interpreter(
             attachments: common.attachment.clone().unwrap_or_default(),
             fallback: common.fallback_configuration.clone().unwrap_or_default(),
             display: common.display.clone().unwrap_or_default(),
-            timeout: common.timeout_seconds.and_then(timeout::from_seconds),
+            timeout: common
+                .timeout_seconds
+                .or(options.set_timeout_seconds)
+                .and_then(timeout::from_seconds),
             by_reference: vec![attachment::ATTACHMENT_PARAMETER.to_owned()],
             file_ids: FileIds::Addresses,
             hidden: common.hidden_from_model,
             ..CallRules::default()
         },
+        options,
     })
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use dray_proto::v1;
-use dray_tool::{ToolFailure, UrlClass};
+use dray_tool::ToolFailure;
 use serde_json::{Map, Value};
 
 use super::ask::{CallFailure, PeerService};
@@ -65,17 +65,11 @@ impl ContextBuilder {
         Ok(substituted)
     }
 
-    /// Replaces ids by the addresses of their files, `files/…` or a URL, in arguments of a tool that gets files of DIAL
-    /// through the storage of the turn. Unlike a link, such an address permits nothing.
+    /// Replaces ids by the addresses of their files, see [`super::catalog::ConversationCatalog::address_of`].
     pub(super) fn replace_ids_by_addresses(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
-                let Some(entry) = self.catalog.entry(text) else {
-                    return;
-                };
-                let path = entry.key.filter(|key| key.starts_with("files/"));
-                let is_external = self.scope.services.classify(&entry.url) == UrlClass::External;
-                if let Some(address) = path.or_else(|| is_external.then_some(entry.url)) {
+                if let Some(address) = self.catalog.address_of(text, &self.scope.services) {
                     *text = address;
                 }
             }

@@ -3,8 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use dray_tool::UrlClass;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::services::FileServices;
 
 /// The files of a conversation with their ids.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +66,15 @@ impl ConversationCatalog {
         catalog
             .as_ref()
             .is_some_and(|catalog| !catalog.entries.is_empty())
+    }
+
+    /// Address of the file of an id, `files/…` or a URL, for tools that get files of DIAL through the storage of the
+    /// turn. Unlike a link, such an address permits nothing.
+    pub(super) fn address_of(&self, id: &str, services: &FileServices) -> Option<String> {
+        let entry = self.entry(id)?;
+        let path = entry.key.filter(|key| key.starts_with("files/"));
+        let is_external = services.classify(&entry.url) == UrlClass::External;
+        path.or_else(|| is_external.then_some(entry.url))
     }
 
     /// The file of an id.

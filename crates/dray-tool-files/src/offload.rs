@@ -20,6 +20,15 @@ const NOTICE_BYTES: usize = 2000;
 /// Tools that read these files. Their own results are never put into files.
 const READING_TOOLS: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
 
+/// Beginnings of the names of other tools whose results are never put into files: those that read files of DIAL, and
+/// tools of the orchestrator. Skills are read whole (quickapps 35.2), and later turns parse the lists of files (13, 16).
+const WHOLE_RESULT_PREFIXES: [&str; 4] = [
+    "internal_file_",
+    "internal_skills_",
+    "internal_attachments_",
+    "internal_timeawareness_",
+];
+
 /// A result that was written to a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OffloadedResult {
@@ -135,7 +144,9 @@ impl ResultOffloader<'_> {
         let settings = self.manifest_settings();
         let settings = settings.and_then(|offload| offload.excluded_tools.as_ref());
         READING_TOOLS.contains(&tool)
-            || tool.starts_with("internal_file_")
+            || WHOLE_RESULT_PREFIXES
+                .iter()
+                .any(|prefix| tool.starts_with(prefix))
             || self
                 .scope
                 .services

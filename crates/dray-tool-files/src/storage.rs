@@ -17,6 +17,7 @@ use dray_types::{Claim, Sha256Digest};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::catalog::ConversationCatalog;
 use super::data::refused_data_sentence;
 use super::drive::{Drive, DriveError, UploadBody};
 use super::fetched::{FetchedFile, fetch};
@@ -57,6 +58,7 @@ impl KeptFile {
 pub struct TurnStorage {
     scope: Arc<TurnScope>,
     names: Arc<StoredNames>,
+    catalog: Arc<ConversationCatalog>,
     /// Copies of files that calls refer to, by their URL or the digest of their content.
     promoted: OnceMap<Attachment>,
     kept: OnceMap<KeptFile>,
@@ -68,6 +70,10 @@ pub struct TurnStorage {
 impl FileStorage for TurnStorage {
     fn classify(&self, url: &str) -> UrlClass {
         self.scope.services.classify(url)
+    }
+
+    fn address_of(&self, id: &str) -> Option<String> {
+        self.catalog.address_of(id, &self.scope.services)
     }
 
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
@@ -127,10 +133,15 @@ enum UploadSource<'a> {
 
 impl TurnStorage {
     /// Creates an empty storage.
-    pub(super) fn new(scope: Arc<TurnScope>, names: Arc<StoredNames>) -> Self {
+    pub(super) fn new(
+        scope: Arc<TurnScope>,
+        names: Arc<StoredNames>,
+        catalog: Arc<ConversationCatalog>,
+    ) -> Self {
         Self {
             scope,
             names,
+            catalog,
             promoted: OnceMap::default(),
             kept: OnceMap::default(),
             home: OnceCell::new(),

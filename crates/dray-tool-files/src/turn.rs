@@ -101,7 +101,8 @@ impl TurnFiles {
             loader: Arc::clone(&loader),
             catalog: Arc::clone(&catalog),
         };
-        let storage = Arc::new(TurnStorage::new(Arc::clone(&scope), names));
+        let storage = TurnStorage::new(Arc::clone(&scope), names, Arc::clone(&catalog));
+        let storage = Arc::new(storage);
         let delivery = FileDelivery::new(
             Arc::clone(&scope),
             Arc::clone(&session),

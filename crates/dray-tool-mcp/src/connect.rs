@@ -348,6 +348,10 @@ fn feature_tools(
                 style: StageStyle::Api,
                 attachments: shared.attachment.cloned().unwrap_or_default(),
                 fallback: shared.fallback.cloned().unwrap_or_default(),
+                timeout: shared
+                    .common
+                    .timeout_seconds
+                    .and_then(timeout::from_seconds),
                 ..CallRules::default()
             };
             let server = Arc::clone(server);

@@ -29,6 +29,7 @@ mod tool;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_agent::caller::TraceSource;
 use dray_agent::manifest::tool::RestTool;
@@ -41,6 +42,9 @@ pub use token::TokenCache;
 
 /// Most bytes of a response by default.
 pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 10 << 20;
+
+/// Longest silence of a server in the middle of a response. The limit of the call ends it earlier.
+const MAX_SERVER_SILENCE: Duration = Duration::from_hours(1);
 
 /// The settings for all REST tools.
 #[derive(Clone, Debug)]
@@ -76,8 +80,9 @@ pub fn build_set(set: &RestApi, client: &HttpClient, options: &RestOptions) -> T
     if !set.common.enabled {
         return built;
     }
+    let client = client.clone();
     let shared = Arc::new(tool::ToolsetContext {
-        client: client.clone(),
+        client: client.with_body_timeouts(MAX_SERVER_SILENCE, MAX_SERVER_SILENCE),
         options: options.clone(),
         authorization: set.authorization.clone(),
     });

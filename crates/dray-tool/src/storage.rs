@@ -47,6 +47,12 @@ pub trait FileStorage: std::fmt::Debug + Send + Sync {
     /// The class of a URL, by its text alone.
     fn classify(&self, url: &str) -> UrlClass;
 
+    /// Address of the file of the conversation with this id, as [`FileStorage::durable`] accepts it; `None` for an
+    /// unknown id, and for a file without such an address.
+    fn address_of(&self, _id: &str) -> Option<String> {
+        None
+    }
+
     /// Returns a durable attachment for the file behind a URL: the metadata of a DIAL file, or a copy of any other
     /// file. A file is copied once per request, even under concurrency (the promoter, quickapps 25.3). `parameter`
     /// names the argument in failures.

@@ -124,6 +124,17 @@ pub enum StageLevel {
     Debug,
 }
 
+impl StageLevel {
+    /// Whether a stage that no tool hides is shown; `failed` says that it ends as failed.
+    pub const fn shows(self, failed: bool) -> bool {
+        match self {
+            Self::None => false,
+            Self::Error => failed,
+            Self::Info | Self::Debug => true,
+        }
+    }
+}
+
 /// Tools over the files of DIAL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct DialFiles {

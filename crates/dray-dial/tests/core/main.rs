@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod faults;
+mod tool_timeouts;
 
 use std::time::Duration;
 

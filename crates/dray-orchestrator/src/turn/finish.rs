@@ -135,7 +135,7 @@ impl OpenTurn {
                 self.show_agent(sink).await?;
             }
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
-                write_stage(sink, "Usage Statistics", tally.table()).await?;
+                write_stage(sink, "Usage Statistics", tally.table(&self.parts.prices)).await?;
             }
             sink.send(Event::State(state)).await?;
             if outcome.is_ok() && self.parts.config.show_execution_time_stage {
@@ -235,7 +235,8 @@ impl OpenTurn {
                 fallbacks: models,
                 outgoing: &mut self.response.outgoing,
                 compactor: Compactor::new(files, self.response.compaction),
-                propagates_stages: orchestrator.propagate_stages,
+                propagates_stages: orchestrator.propagate_stages
+                    && self.tools.settings.level.shows(false),
                 holds_answers: is_structured || self.tools.holds_answers(),
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
@@ -379,6 +380,9 @@ impl OpenTurn {
             issues = text,
             "an agent begins without a part of what its manifest names"
         );
+        if !self.tools.settings.level.shows(self.setup.issues.is_hard()) {
+            return Ok(());
+        }
         let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
         stage.content(text).await?;
         stage

@@ -272,6 +272,7 @@ impl ToolKinds {
                 (InternalTool::PythonInterpreter(common), Some(dial)) if common.enabled => {
                     let options = dray_tool_dial::InterpreterOptions {
                         default_session: self.interpreter_session.clone(),
+                        set_timeout_seconds: set.common.timeout_seconds,
                     };
                     let tool = dray_tool_dial::new_interpreter(common, dial, options);
                     built.tools.push(tool);

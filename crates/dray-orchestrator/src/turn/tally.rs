@@ -1,9 +1,10 @@
 //! Counts the tokens that one turn used and collects the files that it showed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use dray_agent::budget::TokenPrice;
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 
@@ -82,11 +83,18 @@ impl TurnTally {
         })
     }
 
-    /// The table of the stage `Usage Statistics`.
-    pub(super) fn table(&self) -> String {
-        let mut table =
-            "| Model | Prompt tokens | Completion tokens | Total tokens |\n|---|---|---|---|\n"
-                .to_owned();
+    /// The table of the stage `Usage Statistics`; with costs if the price of one of its models is known.
+    pub(super) fn table(&self, prices: &BTreeMap<String, TokenPrice>) -> String {
+        let mut models = self.per_model.iter();
+        let is_priced = models.any(|usage| prices.contains_key(&usage.model));
+        let (title, rule) = if is_priced {
+            (" Cost |", "---|")
+        } else {
+            ("", "")
+        };
+        let mut table = format!(
+            "| Model | Prompt tokens | Completion tokens | Total tokens |{title}\n|---|---|---|---|{rule}\n"
+        );
         for usage in &self.per_model {
             let TokenUsage {
                 prompt, completion, ..
@@ -94,7 +102,13 @@ impl TurnTally {
             let total = prompt.saturating_add(completion);
             // A vertical bar in a name would begin another column.
             let model = usage.model.replace('|', "\\|");
-            let _ = writeln!(table, "| {model} | {prompt} | {completion} | {total} |");
+            let _ = write!(table, "| {model} | {prompt} | {completion} | {total} |");
+            if is_priced {
+                let cost = prices.get(&usage.model);
+                let cost = cost.map(|price| price.cost(usage.tokens).to_string());
+                let _ = write!(table, " {} |", cost.unwrap_or_default());
+            }
+            table.push('\n');
         }
         table
     }
@@ -107,6 +121,8 @@ pub(super) fn execution_time(elapsed: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dray_agent::budget::MoneyAmount;
+
     use super::*;
 
     fn usage(model: &str, prompt: u64, completion: u64) -> ModelUsage {
@@ -135,8 +151,18 @@ mod tests {
         assert_eq!((total.prompt, total.completion), (17, 8));
         assert!(
             tally
-                .table()
+                .table(&BTreeMap::new())
                 .ends_with("| lead | 12 | 3 | 15 |\n| helper | 5 | 5 | 10 |\n")
+        );
+        let price = TokenPrice {
+            input: MoneyAmount::from_micros(2_000_000),
+            output: MoneyAmount::from_micros(10_000_000),
+            ..TokenPrice::default()
+        };
+        assert_eq!(
+            tally.table(&BTreeMap::from([("lead".to_owned(), price)])),
+            "| Model | Prompt tokens | Completion tokens | Total tokens | Cost |\n|---|---|---|---|---|\n\
+             | lead | 12 | 3 | 15 | 0.000054 |\n| helper | 5 | 5 | 10 |  |\n"
         );
     }
 

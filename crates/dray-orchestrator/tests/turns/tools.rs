@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use crate::bank::Bank;
+use crate::dial::{DialFixture, text_chunks};
 use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,6 +239,38 @@ async fn r_10_of_two_tools_with_one_name_the_first_is_kept() {
         .iter()
         .filter(|tool| tool["function"]["name"] == "shop_a");
     assert_eq!(same.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_stages_problems_of_the_set_up_have_none_either() {
+    let script = r#"{"rules": [{"reply": {"say": "Hi."}}]}"#;
+    for (level, stages) in [("none", 0), ("error", 1)] {
+        let mut manifest = manifest(json!([{"type": "predefined", "template_name": "nowhere"}]));
+        manifest["features"] = json!({"stage_display": {"level": level}});
+        let fixture = TurnFixture::plain(&manifest, script).await;
+        let result = fixture.send_text("go").await;
+        assert_eq!(result.stages().len(), stages, "{level}");
+        assert!(result.text().ends_with("Hi."));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_of_the_model_are_shown_from_level_info_on() {
+    for (level, stages) in [("error", 0), ("info", 1)] {
+        let mut manifest = manifest(json!([]));
+        manifest["features"] = json!({"stage_display": {"level": level}});
+        let dial = DialFixture::new(&manifest).await;
+        let stage = json!({"index": 0, "name": "Thinking", "status": "completed"});
+        let delta = json!({"custom_content": {"stages": [stage]}});
+        let mut chunks = text_chunks("Hi.");
+        chunks.insert(
+            0,
+            json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]}),
+        );
+        dial.core.chat("lead", chunks);
+        let result = dial.send_text("go").await;
+        assert_eq!(result.stages().len(), stages, "{level}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

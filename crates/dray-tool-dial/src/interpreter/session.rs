@@ -110,7 +110,7 @@ impl InterpreterTool {
     }
 
     /// Transfers the files that the session lacks. A name that another address gave in this turn is transferred
-    /// again.
+    /// again, and one that several files of the conversation have.
     async fn transfer_files(
         &self,
         turn: &Turn,
@@ -119,7 +119,8 @@ impl InterpreterTool {
     ) -> Result<(), InterpreterFailure> {
         for file in requested {
             let is_present = match open.files.get(&file.name) {
-                Some(None) => true,
+                // The session does not know the address of a file from an earlier turn.
+                Some(None) => !file.has_namesake,
                 Some(Some(source)) => *source == file.url,
                 None => false,
             };

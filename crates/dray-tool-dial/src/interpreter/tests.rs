@@ -74,6 +74,20 @@ async fn a_session_is_opened_once_and_kept_for_the_turn() {
     );
 }
 
+#[test]
+fn r_13_the_limit_of_the_tool_wins_over_that_of_its_set() {
+    let dial: Arc<dyn DialPort> = Arc::new(FakeDial::default());
+    for (common, seconds) in [(json!({"timeout_seconds": 5}), 5), (json!({}), 900)] {
+        let common: Common = serde_json::from_value(common).unwrap();
+        let options = InterpreterOptions {
+            set_timeout_seconds: Some(900.0),
+            ..InterpreterOptions::default()
+        };
+        let tool = new_interpreter(&common, &dial, options);
+        assert_eq!(tool.rules().timeout.unwrap().as_secs(), seconds);
+    }
+}
+
 #[tokio::test]
 async fn the_session_of_the_history_wins_over_the_configured_session() {
     let history = json!([{ "role": "assistant", "content": "x",
@@ -82,6 +96,7 @@ async fn the_session_of_the_history_wins_over_the_configured_session() {
         let fixture = Arc::new(FakeDial::default());
         let options = InterpreterOptions {
             default_session: Some("default".to_owned()),
+            ..InterpreterOptions::default()
         };
         let tool = tool(&fixture, options);
         fixture.on(InterpreterAction::GetSession, Ok(json!({})));
@@ -103,6 +118,7 @@ async fn a_session_that_is_no_longer_valid_is_opened_again() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
+        ..InterpreterOptions::default()
     };
     let tool = tool(&fixture, options);
     fixture.on(InterpreterAction::GetSession, Err(Error::refused(404)));
@@ -203,6 +219,7 @@ async fn files_that_the_session_already_has_are_not_transferred() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("s".to_owned()),
+        ..InterpreterOptions::default()
     };
     let tool = tool(&fixture, options);
     fixture.on(InterpreterAction::GetSession, Ok(json!({})));
@@ -215,6 +232,66 @@ async fn files_that_the_session_already_has_are_not_transferred() {
     run(&tool, &turn, json!({ "attachment_urls": ["a.csv"] }))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn files_that_tools_returned_in_this_turn_are_found() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    opens(&fixture, "s");
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    let turn = turn(json!([]), &Arc::default());
+    let result = json!({ "role": "tool", "tool_call_id": "c", "content": "",
+        "custom_content": { "attachments": [{ "url": "files/b/report.csv" }] } });
+    turn.add_files(&serde_json::from_value(result).unwrap());
+    run(&tool, &turn, json!({ "attachment_urls": ["report.csv"] }))
+        .await
+        .unwrap();
+    let operations = fixture.interpreter_requests.lock().unwrap();
+    assert_eq!(operations[1].1["sourceUrl"], "files/b/report.csv");
+}
+
+#[tokio::test]
+async fn another_file_replaces_that_of_the_same_name_in_the_session() {
+    let fixture = Arc::new(FakeDial::default());
+    let options = InterpreterOptions {
+        default_session: Some("s".to_owned()),
+        ..InterpreterOptions::default()
+    };
+    let tool = tool(&fixture, options);
+    fixture.on(InterpreterAction::GetSession, Ok(json!({})));
+    fixture.on(
+        InterpreterAction::ListFiles,
+        Ok(json!({ "files": [{ "path": "/mnt/data/a.csv" }] })),
+    );
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    let turn = turn(
+        talk(&["files/b/1/a.csv", "files/b/2/a.csv"]),
+        &Arc::default(),
+    );
+    run(&tool, &turn, json!({ "attachment_urls": ["a.csv"] }))
+        .await
+        .unwrap();
+    let operations = fixture.interpreter_requests.lock().unwrap();
+    assert_eq!(
+        operations[2].1,
+        json!({ "sessionId": "s", "sourceUrl": "files/b/2/a.csv", "targetPath": "a.csv" })
+    );
+}
+
+#[tokio::test]
+async fn two_files_of_one_name_in_one_call_are_refused() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    let turn = turn(json!([]), &Arc::default());
+    let urls = json!({ "attachment_urls": ["files/b/1/a.csv", "files/b/2/a.csv"] });
+    let Err(ToolFailure::Parameter { message, .. }) = run(&tool, &turn, urls).await else {
+        panic!("one file would replace the other");
+    };
+    assert!(message.starts_with("Two of the files have the name a.csv."));
+    assert_eq!(fixture.operations(), []);
 }
 
 #[tokio::test]

@@ -71,7 +71,8 @@ impl ScriptedDial for FakeDial {
     }
 }
 
-/// Files below `files/b/` except `gone`; all other promoted files become `files/b/promoted`.
+/// Files below `files/b/` except `gone`; all other promoted files become `files/b/promoted`. The id of `files/b/here` is
+/// `a1-0`.
 #[derive(Debug, Default)]
 pub(crate) struct FakeFileStorage {
     pub(crate) kept: Mutex<Vec<(String, String, Bytes)>>,
@@ -88,6 +89,10 @@ impl FileStorage for FakeFileStorage {
             _ if url.starts_with("data:") => UrlClass::Data,
             _ => UrlClass::Unsupported,
         }
+    }
+
+    fn address_of(&self, id: &str) -> Option<String> {
+        (id == "a1-0").then(|| "files/b/here".to_owned())
     }
 
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {

@@ -25,7 +25,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
             made("1", "set_ask", r#"{"query":"a","attachment_urls":["files/b/gone","file:url::files/b/here"]}"#),
             made("2", "set_other", r#"{"query":"b"}"#),
             made("3", "set_ask", "{"),
-            made("4", "set_ask", r#"{"query":"c"}"#),
+            made("4", "set_ask", r#"{"query":"c","attachment_urls":["a1-0"]}"#),
             made("5", "set_ask", r#"{"query":"never answered"}"#),
         ]},
         { "role": "tool", "tool_call_id": "4", "content": "C" },
@@ -50,7 +50,8 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
                 { "type": "text/plain", "title": "here", "url": "files/b/here" } ] } },
             { "role": "assistant", "content": "A",
               "custom_content": { "state": { "s": 1 }, "attachments": [{ "url": "files/b/out" }] } },
-            { "role": "user", "content": "c" },
+            { "role": "user", "content": "c", "custom_content": { "attachments": [
+                { "type": "text/plain", "title": "here", "url": "files/b/here" } ] } },
             { "role": "assistant", "content": "C" },
             { "role": "user", "content": "new" },
         ])

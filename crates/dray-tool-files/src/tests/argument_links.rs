@@ -1,7 +1,7 @@
 //! Tests of ids and keys of files in arguments of other tools.
 
 use dray_proto::v1;
-use dray_tool::{ArgumentResolver as _, ToolFailure};
+use dray_tool::{ArgumentResolver as _, FileStorage as _, ToolFailure};
 use serde_json::json;
 
 use super::fixture::{FilesFixture, lock, message, named, object};
@@ -117,4 +117,7 @@ async fn ids_become_addresses_for_tools_that_take_files_themselves() {
             "files/b/c.pdf"
         ])
     );
+    // Tools that read earlier arguments ask the storage.
+    let addresses = ["a1-0", "a1-2"].map(|id| files.storage.address_of(id));
+    assert_eq!(addresses, [Some("files/b/a.pdf".to_owned()), None]);
 }

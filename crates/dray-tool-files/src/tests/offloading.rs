@@ -53,7 +53,14 @@ async fn a_large_result_is_written_to_a_file_whose_name_the_model_gets() {
     let at = url.strip_prefix("files/b/appdata/app/").unwrap();
     assert!(offloaded.notice.contains(at) && offloaded.notice.contains("internal_file_read_lines"));
     assert!(offloaded.notice.len() < 3000);
-    for tool in ["quiet", "read_files", "internal_file_read_lines"] {
+    for tool in [
+        "quiet",
+        "read_files",
+        "internal_file_read_lines",
+        "internal_skills_read_skill",
+        "internal_attachments_available_context",
+        "internal_attachments_get_content",
+    ] {
         assert_eq!(
             files.offloader().offload(tool, "text/plain", &text).await,
             None,

@@ -256,6 +256,7 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
     let set = |resources: bool| {
         mcp(json!({
             "name": "s", "mcp_server_info": info, "resources": resources, "prompts": resources,
+            "timeout_seconds": 7,
         }))
     };
     let without_features = set(false);
@@ -274,6 +275,11 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
     )
     .await;
     assert_eq!(built.tools.len(), 5);
+    // R13: the limit of a set counts for all of its tools.
+    for tool in &built.tools {
+        let timeout = tool.rules().timeout.map(|limit| limit.as_secs());
+        assert_eq!(timeout, Some(7), "{}", tool.declaration().name);
+    }
     let content = async |name: &str, arguments: Value| {
         let output = call(&named(&built, name), arguments).await.unwrap();
         (output.content, output.attachments.len())

@@ -1,10 +1,13 @@
 //! Tests of responses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_agent::event::{Event, StageStatus};
+use dray_http::{FailureKind, HttpClient};
 use dray_tool::pipeline::{CompletedCall, RequestEnd};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::fixture::{FakeAction, MemoryStorage, RestFixture, files, text};
 
@@ -217,6 +220,27 @@ async fn a_broken_connection_is_reported_without_an_address() {
             .stage_text()
             .contains("> ##### Error:\n ConnectionError The server cannot be reached")
     );
+}
+
+#[tokio::test]
+async fn only_the_limit_of_the_call_ends_a_silent_response() {
+    let resumed = Arc::new(Semaphore::new(0));
+    let pauses = (0..4).map(|_| FakeAction::Pause(Arc::clone(&resumed)));
+    let mut fixture = RestFixture::new(pauses).await;
+    fixture.timeouts.idle = Duration::from_millis(1);
+    let client = HttpClient::new(fixture.timeouts, None).unwrap();
+    // The timeouts of these requests show that the silence is over for the call, which began before.
+    let waiting = async {
+        for _ in 0..3 {
+            let request = client.get(&format!("{}/x", fixture.url()));
+            let response = request.send(&|_| {}).await.unwrap();
+            let error = response.bytes(100).await.unwrap_err();
+            assert!(matches!(error.failure, FailureKind::Idle(_)), "{error}");
+        }
+        resumed.add_permits(1);
+    };
+    let (ran, ()) = tokio::join!(Box::pin(get(&fixture)), Box::pin(waiting));
+    assert_eq!(text(&ran), "one two");
 }
 
 #[tokio::test]

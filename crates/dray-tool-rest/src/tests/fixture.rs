@@ -21,8 +21,9 @@ use dray_tool::{
     UrlClass,
 };
 use dray_types::{Clock, Secret};
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use crate::{RestOptions, build_set};
 
@@ -33,6 +34,8 @@ pub(super) enum FakeAction {
     Bytes(u16, &'static str, Vec<u8>),
     With(u16, &'static str, &'static str),
     Cut(Vec<u8>, usize),
+    /// Sends the second half of the text only while the semaphore has a permit.
+    Pause(Arc<Semaphore>),
     Close,
     Hang,
 }
@@ -137,6 +140,7 @@ pub(super) struct RestFixture {
     server: FakeServer<FakeScript>,
     pub(super) storage: Arc<MemoryStorage>,
     pub(super) options: RestOptions,
+    pub(super) timeouts: HttpTimeouts,
     pub(super) caller: Caller,
     pub(super) events: Mutex<Vec<Event>>,
 }
@@ -158,6 +162,7 @@ impl RestFixture {
                 clock: Clock::manual(1_795_208_887_123),
                 ..RestOptions::default()
             },
+            timeouts: HttpTimeouts::default(),
             caller: Caller {
                 authorization: Some(Secret::new("Bearer of-the-user")),
                 forwarded: vec![
@@ -185,7 +190,7 @@ impl RestFixture {
 
     pub(super) fn build(&self, set: Value) -> ToolsetResult {
         let set: RestApi = serde_json::from_value(set).unwrap();
-        let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+        let client = HttpClient::new(self.timeouts, None).unwrap();
         build_set(&set, &client, &self.options)
     }
 
@@ -303,6 +308,15 @@ async fn play(
             &bytes.into(),
             sent_bytes,
         )),
+        FakeAction::Pause(resumed) => {
+            let first = stream::iter([Ok::<_, ConnectionClosed>(Bytes::from_static(b"one "))]);
+            let second = stream::once(async move {
+                let permit = resumed.acquire().await;
+                let sent = permit.map(|_permit| Bytes::from_static(b"two"));
+                sent.map_err(|_| ConnectionClosed)
+            });
+            Ok(fake_server::stream_reply("text/plain", first.chain(second)))
+        }
         FakeAction::Close => Err(ConnectionClosed),
         FakeAction::Hang => std::future::pending().await,
     }
