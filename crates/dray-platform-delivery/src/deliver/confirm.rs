@@ -140,6 +140,13 @@ impl DeliveryRun<'_> {
             let Some(code) = failure_code else {
                 continue;
             };
+            status::forget_refused_media(
+                &self.context.platform_cache,
+                &open.account.id(),
+                self.record(),
+                (message.as_str(), code.as_str()),
+            )
+            .await;
             if !status::apply_correction(self.record_mut(), message, &code) {
                 continue;
             }

@@ -165,9 +165,12 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         step_index: usize,
-        step: ReadyStep,
+        mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
+        // The result of the invisible upload names the refused ids too, so the files are uploaded again.
+        step.set_prepared(String::new());
+        self.put(step_index, step.clone());
         let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
