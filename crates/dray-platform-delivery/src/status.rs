@@ -81,7 +81,7 @@ impl StatusUpdates {
             return Ok(());
         };
         let message = (update.message_id.as_str(), update.code.as_str());
-        forget_refused_media(&self.platform_cache, &id, &stored.record, message).await;
+        forget_refused_media(&self.platform_cache, account, &stored.record, message).await;
         if !apply_correction(&mut stored.record, &update.message_id, &update.code) {
             return Ok(());
         }
@@ -131,7 +131,7 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
 /// message.
 pub(crate) async fn forget_refused_media(
     platform_cache: &PlatformCache,
-    account: &str,
+    account: &PlatformAccount,
     record: &DeliveryRecord,
     (message, code): (&str, &str),
 ) {
@@ -143,18 +143,19 @@ pub(crate) async fn forget_refused_media(
         let DeliveryStep::Done(done) = step else {
             continue;
         };
-        for confirmation in done.confirmed() {
+        let affected = done.confirmed().iter();
+        for confirmation in affected.filter(|confirmation| confirmation.message_id == message) {
             let index = confirmation
                 .file
                 .and_then(|index| usize::try_from(index).ok());
-            let file = index.and_then(|index| record.files.get(index));
-            let digest = file.and_then(|file| Sha256Digest::try_from(file.sha256.as_slice()).ok());
+            let Some(file) = index.and_then(|index| record.files.get(index)) else {
+                continue;
+            };
             let route = confirmation.route.unwrap_or(done.route);
-            if confirmation.message_id == message
-                && let Some(digest) = digest
-            {
+            let scope = account.file_id_scope(route, &file.name);
+            if let Ok(digest) = Sha256Digest::try_from(file.sha256.as_slice()) {
                 platform_cache
-                    .forget_file_id(&tenant, account, digest, route)
+                    .forget_file_id(&tenant, &scope, digest, route)
                     .await;
             }
         }

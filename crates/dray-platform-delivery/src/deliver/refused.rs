@@ -171,16 +171,16 @@ impl DeliveryRun<'_> {
         // The result of the invisible upload names the refused ids too, so the files are uploaded again.
         step.set_prepared(String::new());
         self.put(step_index, step.clone());
-        let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
             let position = open.live.iter().position(|live| *live == index);
             if let Some(file) = position.and_then(|position| open.delivery.files.get_mut(position))
             {
                 file.file_id = None;
+                let scope = open.account.file_id_scope(step.route, &file.name);
                 self.context
                     .platform_cache
-                    .forget_file_id(&self.meta.tenant, &id, file.sha256, step.route)
+                    .forget_file_id(&self.meta.tenant, &scope, file.sha256, step.route)
                     .await;
             }
         }

@@ -76,6 +76,7 @@ struct FakeState {
     limits: ChatLimits,
     fallback: Option<Route>,
     prepares: bool,
+    ids_keep_names: bool,
     attached: HashMap<String, VecDeque<UserAttachment>>,
     fetches: usize,
     pub(crate) waiting: Vec<InboundMessage>,
@@ -130,6 +131,7 @@ impl FakePlatform {
                 },
                 fallback: None,
                 prepares: false,
+                ids_keep_names: false,
                 attached: HashMap::new(),
                 fetches: 0,
                 waiting: Vec::new(),
@@ -189,6 +191,10 @@ impl FakePlatform {
 
     pub(crate) fn prepares(&self) {
         self.lock().prepares = true;
+    }
+
+    pub(crate) fn keep_names(&self) {
+        self.lock().ids_keep_names = true;
     }
 
     /// Waits until a request simulates a crash.
@@ -466,5 +472,9 @@ impl Platform for FakePlatform {
             .fallback
             .filter(|route| *route != step.route())?;
         step.with_route(route)
+    }
+
+    fn ids_keep_names(&self, _route: Route) -> bool {
+        self.lock().ids_keep_names
     }
 }

@@ -141,6 +141,19 @@ async fn r_7_known_bytes_are_sent_by_id_until_the_platform_forgets_them() {
 }
 
 #[tokio::test]
+async fn r_7_an_id_that_keeps_the_name_of_its_upload_is_used_for_that_name_only() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.keep_names();
+    for (id, name) in [("d1", "a.txt"), ("d2", "b.txt"), ("d3", "b.txt")] {
+        let work = fixture.files(id, &[(name, b"abc")]).await;
+        fixture.delivered(&work).await;
+    }
+    let seen = fixture.fake.visible_messages();
+    let by_id: Vec<_> = seen.iter().map(|seen| seen.by_id).collect();
+    assert_eq!(by_id, [false, false, true]);
+}
+
+#[tokio::test]
 async fn r_7_the_upload_of_a_refused_id_is_made_again() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.prepares();
