@@ -21,6 +21,9 @@ impl DeliveryRun<'_> {
         step: SendingStep,
         confirmed: Vec<ConfirmedFile>,
     ) -> Result<StepFlow, DeliveryError> {
+        let (account, chat) = (open.account.id(), &open.delivery.target.chat);
+        let limiter = &self.context.send_delays.limiter;
+        limiter.record_accepted(&account, chat);
         let mut confirmations = Vec::new();
         for confirmation in confirmed {
             let file = match confirmation.file {

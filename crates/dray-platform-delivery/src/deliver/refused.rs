@@ -122,11 +122,14 @@ impl DeliveryRun<'_> {
         step.revert_attempt();
         self.put(step_index, step.clone());
         self.save().await?;
-        let chat = &open.delivery.target.chat;
-        self.context
-            .send_delays
-            .limiter
-            .hold(&open.account.id(), chat, delay);
+        let (account, chat) = (open.account.id(), &open.delivery.target.chat);
+        let limiter = &self.context.send_delays.limiter;
+        let delay = if error.retry_after().is_some() {
+            limiter.hold(&account, chat, delay);
+            delay
+        } else {
+            limiter.hold_unnamed(&account, chat)
+        };
         self.wait_or_park(
             open,
             step_index,
