@@ -16,6 +16,10 @@ use crate::options::DiscordOptions;
 /// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
+/// The name of this client, in the form that Discord requires of every client: requests with another one may be blocked
+/// (<https://docs.discord.com/developers/reference#user-agent>).
+const USER_AGENT: &str = concat!("DiscordBot (drayage, ", env!("CARGO_PKG_VERSION"), ")");
+
 /// The API with the token of one bot. `Debug` does not show the token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
@@ -125,7 +129,9 @@ impl DiscordApi {
         request: RequestBuilder,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Value, PlatformError> {
-        let request = request.authorization("Bot", &self.token);
+        let request = request
+            .header("user-agent", USER_AGENT)
+            .authorization("Bot", &self.token);
         let response = request.send(progress).await?;
         // Only 2xx is a success: Discord does not redirect, and the client does not follow redirects.
         if response.is_success() {
@@ -140,6 +146,7 @@ impl DiscordApi {
         &self,
         request: RequestBuilder,
     ) -> Result<(), PlatformError> {
+        let request = request.header("user-agent", USER_AGENT);
         let response = request.send(&|_| {}).await?;
         if response.is_success() {
             return Ok(());
