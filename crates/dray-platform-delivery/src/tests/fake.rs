@@ -74,6 +74,7 @@ struct FakeState {
     repeated: usize,
     prepared: usize,
     limits: ChatLimits,
+    limits_wait: Option<Duration>,
     fallback: Option<Route>,
     prepares: bool,
     ids_keep_names: bool,
@@ -129,6 +130,7 @@ impl FakePlatform {
                     request: None,
                     download: None,
                 },
+                limits_wait: None,
                 fallback: None,
                 prepares: false,
                 ids_keep_names: false,
@@ -183,6 +185,11 @@ impl FakePlatform {
 
     pub(crate) fn limit(&self, any: u64) {
         self.lock().limits.any = any;
+    }
+
+    /// Refuses the next request for the limits for this time.
+    pub(crate) fn delay_limits(&self, wait: Duration) {
+        self.lock().limits_wait = Some(wait);
     }
 
     pub(crate) fn fall_back_to(&self, route: Route) {
@@ -324,7 +331,13 @@ impl Platform for FakePlatform {
     }
 
     async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        Ok(self.lock().limits.clone())
+        let mut state = self.lock();
+        match state.limits_wait.take() {
+            Some(wait) => {
+                Err(PlatformError::new(ErrorKind::RateLimited, "slower").with_retry_after(wait))
+            }
+            None => Ok(state.limits.clone()),
+        }
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {

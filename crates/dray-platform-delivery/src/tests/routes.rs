@@ -1,9 +1,12 @@
 //! Sizes, links, file ids, texts and empty files.
 
+use std::time::Duration;
+
 use dray_platform::{DuplicateProtection, ErrorKind, Route, StatusUpdate};
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, states};
+use crate::deliver::WorkEnd;
 use crate::link::LinkPolicy;
 use crate::record::FileState;
 
@@ -138,6 +141,20 @@ async fn r_7_known_bytes_are_sent_by_id_until_the_platform_forgets_them() {
         !last.by_id && last.bytes == b"abc",
         "the bytes went up again"
     );
+}
+
+#[tokio::test]
+async fn a_rate_limit_of_the_request_for_limits_holds_the_chat() {
+    let fixture = DeliveryFixture::new().await;
+    let wait = Duration::from_mins(5);
+    fixture.fake.delay_limits(wait);
+    let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
+    let ended = fixture.deliver(&work).await.unwrap();
+    assert!(matches!(ended, WorkEnd::Waiting(_)));
+    let inbound = &fixture.replica.inbound;
+    let account = inbound.accounts.named("bot").unwrap();
+    let limiter = &inbound.questions.limiter;
+    assert_eq!(limiter.held(&account.id(), "42"), wait);
 }
 
 #[tokio::test]
