@@ -184,7 +184,10 @@ fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> 
         (10_008, _) => ErrorKind::NoThread,
         // Slow mode, the write limit of a channel, and a limited resource come with other statuses than 429.
         (20_016 | 20_028 | 40_062, _) | (_, 429) => ErrorKind::RateLimited,
-        (50_001 | 50_007 | 50_008 | 50_013 | 50_083 | 160_005 | 40_067, _) => ErrorKind::Forbidden,
+        // 240000: the filter for harmful links blocked the message.
+        (50_001 | 50_007 | 50_008 | 50_013 | 50_083 | 160_005 | 40_067 | 240_000, _) => {
+            ErrorKind::Forbidden
+        }
         (50_006 | 50_035 | 50_109, _) => ErrorKind::BadFormat,
         (130_000, _) | (_, 500..=599) => ErrorKind::Transient,
         (_, 401) => ErrorKind::Auth,
