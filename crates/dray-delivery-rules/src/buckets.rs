@@ -9,6 +9,8 @@ use std::time::Duration;
 use dray_platform::RateLimits;
 use dray_types::whole_millis;
 
+use crate::refusal::unnamed_rate_limit_delay;
+
 /// Number of buckets above which full ones are removed.
 const MAX_BUCKETS: usize = 10_000;
 
@@ -25,6 +27,8 @@ pub struct RateBuckets {
     full_at: HashMap<String, Duration>,
     /// Unix milliseconds until which the platform accepts no request for a chat.
     held_until_ms: HashMap<String, u64>,
+    /// Refusals of a chat in a row for a rate limit that named no delay.
+    unnamed_refusals: HashMap<String, u32>,
 }
 
 impl RateBuckets {
@@ -76,6 +80,23 @@ impl RateBuckets {
         *held_until = (*held_until).max(until);
     }
 
+    /// Records a refusal for a rate limit that names no delay, and returns how long this chat is held for it.
+    pub fn hold_unnamed(&mut self, account: &str, chat: &str, now_ms: u64) -> Duration {
+        let refusals = self
+            .unnamed_refusals
+            .entry(bucket_key(account, chat))
+            .or_default();
+        let delay = unnamed_rate_limit_delay(*refusals);
+        *refusals = refusals.saturating_add(1);
+        self.hold(account, chat, delay, now_ms);
+        delay
+    }
+
+    /// Records that the platform accepted a message for this chat.
+    pub fn record_accepted(&mut self, account: &str, chat: &str) {
+        self.unnamed_refusals.remove(&bucket_key(account, chat));
+    }
+
     /// How long the platform still accepts no request for this chat; zero if it accepts one now.
     pub fn held(&self, account: &str, chat: &str, now_ms: u64) -> Duration {
         let until = self.held_until_ms.get(&bucket_key(account, chat)).copied();
@@ -97,6 +118,11 @@ impl RateBuckets {
         }
         if self.held_until_ms.len() > MAX_BUCKETS {
             self.held_until_ms.retain(|_, until| *until > now_ms);
+        }
+        if self.unnamed_refusals.len() > MAX_BUCKETS {
+            let held = &self.held_until_ms;
+            self.unnamed_refusals
+                .retain(|key, _| held.get(key).is_some_and(|until| *until > now_ms));
         }
     }
 }
@@ -163,6 +189,17 @@ mod tests {
             let wait = buckets.reserve("a", "1", rates, Duration::ZERO, 0);
             assert_eq!(wait.as_secs(), expected);
         }
+    }
+
+    #[test]
+    fn delays_that_no_refusal_names_grow_until_a_message_is_accepted() {
+        let mut buckets = RateBuckets::default();
+        let mut hold = |chat: &str| buckets.hold_unnamed("a", chat, 0).as_secs();
+        assert_eq!([hold("1"), hold("1"), hold("1")], [1, 4, 16]);
+        assert_eq!(hold("2"), 1, "another chat");
+        assert_eq!(buckets.held("a", "1", 0), Duration::from_secs(16));
+        buckets.record_accepted("a", "1");
+        assert_eq!(buckets.hold_unnamed("a", "1", 0), Duration::from_secs(1));
     }
 
     #[test]

@@ -16,11 +16,18 @@ const MAX_DOUBLINGS: u32 = 5;
 /// The delay after a refusal for a rate limit that names none.
 const RATE_LIMIT_DELAY: Duration = Duration::from_secs(1);
 
+/// Factor of this delay for each further such refusal of a chat in a row, as WhatsApp requires for the messages to one
+/// person (platform-delivery 7.5).
+const RATE_LIMIT_FACTOR: u32 = 4;
+
+/// Longest delay after a refusal for a rate limit that names none.
+const MAX_RATE_LIMIT_DELAY: Duration = Duration::from_hours(1);
+
 /// The action after a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalAction {
-    /// Send the same step again after this delay, which the platform named. The attempt does not count, because the
-    /// file did not fail.
+    /// Send the same step again after this delay, or after [`unnamed_rate_limit_delay`] if the platform named none. The
+    /// attempt does not count, because the file did not fail.
     WaitForRateLimit(Duration),
     /// Send the same step again after this delay, or after a random one below [`backoff_bound`]. The attempt counts.
     RetryLater(Option<Duration>),
@@ -70,6 +77,15 @@ pub fn decide_refusal(
     }
 }
 
+/// The delay after a refusal for a rate limit that names none, when this many such refusals of the chat came before it in
+/// a row.
+pub fn unnamed_rate_limit_delay(earlier: u32) -> Duration {
+    let factor = RATE_LIMIT_FACTOR.saturating_pow(earlier);
+    RATE_LIMIT_DELAY
+        .saturating_mul(factor)
+        .min(MAX_RATE_LIMIT_DELAY)
+}
+
 /// The bound of the random delay (full jitter) after this number of attempts. It doubles with each of them. `first` is
 /// [`FIRST_RETRY_DELAY`], and less in tests.
 pub fn backoff_bound(first: Duration, attempts: u32) -> Duration {
@@ -107,6 +123,13 @@ mod tests {
             Some(given),
         );
         assert_eq!(decided, RefusalAction::WaitForRateLimit(given));
+    }
+
+    #[test]
+    fn a_rate_limit_without_a_delay_is_waited_for_longer_each_time_up_to_an_hour() {
+        let delays = [0, 1, 2, 5, 6, u32::MAX].map(unnamed_rate_limit_delay);
+        let seconds = delays.map(|delay| delay.as_secs());
+        assert_eq!(seconds, [1, 4, 16, 1024, 3600, 3600]);
     }
 
     #[test]
@@ -170,6 +193,7 @@ mod tests {
             format!("at most {MAX_VISIBLE_ATTEMPTS} attempts"),
             format!("at most {} s", bounds.join(", ")),
             format!("or {limit} s when it names none"),
+            format!("{RATE_LIMIT_FACTOR} times as long after each further such refusal"),
             format!("after {MAX_LOST_RESPONSES} lost responses"),
         ] {
             assert!(

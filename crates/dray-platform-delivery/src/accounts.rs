@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_platform::{InboundSource, Platform};
+use dray_platform::{InboundSource, Platform, Route};
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
 use dray_types::{Fault, FaultCode, TenantId};
@@ -144,6 +144,17 @@ impl PlatformAccount {
     /// Id of the account among all accounts, as in keys of the platform cache: platform and name.
     pub fn id(&self) -> String {
         format!("{}/{}", self.platform.name(), self.name)
+    }
+
+    /// The account in keys of file ids. Where ids keep the names of files, each name has its own ids, so that no file is
+    /// shown under the name of another one with the same bytes.
+    pub(crate) fn file_id_scope(&self, route: Route, file_name: &str) -> String {
+        let id = self.id();
+        if self.platform.ids_keep_names(route) {
+            format!("{id}\0{file_name}")
+        } else {
+            id
+        }
     }
 
     /// Whether this tenant may use the account.

@@ -72,6 +72,18 @@ impl RateLimiter {
         self.lock().hold(account, chat, delay, now_ms);
     }
 
+    /// Records a rate limit that named no delay, and returns how long this chat waits for it. The delay grows with each
+    /// such refusal in a row.
+    pub(crate) fn hold_unnamed(&self, account: &str, chat: &str) -> Duration {
+        let now_ms = self.clock.now_ms();
+        self.lock().hold_unnamed(account, chat, now_ms)
+    }
+
+    /// Records that the platform accepted a message for this chat.
+    pub(crate) fn record_accepted(&self, account: &str, chat: &str) {
+        self.lock().record_accepted(account, chat);
+    }
+
     /// How much longer the platform accepts no message for this chat; zero if it does.
     pub fn held(&self, account: &str, chat: &str) -> Duration {
         let now_ms = self.clock.now_ms();

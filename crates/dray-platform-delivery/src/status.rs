@@ -4,7 +4,7 @@ use dray_bus::Bus;
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
 use dray_service::ReplaceableValue;
-use dray_types::Clock;
+use dray_types::{Clock, Sha256Digest};
 
 use crate::accounts::PlatformAccount;
 use crate::chat_positions::chat_of;
@@ -80,6 +80,8 @@ impl StatusUpdates {
         let Some(mut stored) = self.log.records.read(&origin.record).await? else {
             return Ok(());
         };
+        let message = (update.message_id.as_str(), update.code.as_str());
+        forget_refused_media(&self.platform_cache, account, &stored.record, message).await;
         if !apply_correction(&mut stored.record, &update.message_id, &update.code) {
             return Ok(());
         }
@@ -124,12 +126,48 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
+/// Forgets the platform's ids of the files of a message whose media the platform could not use (WhatsApp's 131052 and
+/// 131053), so that the next delivery uploads their bytes. The record must still have the confirmation of the
+/// message.
+pub(crate) async fn forget_refused_media(
+    platform_cache: &PlatformCache,
+    account: &PlatformAccount,
+    record: &DeliveryRecord,
+    (message, code): (&str, &str),
+) {
+    if !matches!(code, "131052" | "131053") {
+        return;
+    }
+    let tenant = record.tenant_id();
+    for step in &record.steps {
+        let DeliveryStep::Done(done) = step else {
+            continue;
+        };
+        let affected = done.confirmed().iter();
+        for confirmation in affected.filter(|confirmation| confirmation.message_id == message) {
+            let index = confirmation
+                .file
+                .and_then(|index| usize::try_from(index).ok());
+            let Some(file) = index.and_then(|index| record.files.get(index)) else {
+                continue;
+            };
+            let route = confirmation.route.unwrap_or(done.route);
+            let scope = account.file_id_scope(route, &file.name);
+            if let Ok(digest) = Sha256Digest::try_from(file.sha256.as_slice()) {
+                platform_cache
+                    .forget_file_id(&tenant, &scope, digest, route)
+                    .await;
+            }
+        }
+    }
+}
+
 /// Revokes the confirmation of a message that the platform now reports as failed. Returns whether the record changed.
 pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code: &str) -> bool {
     let kind = match code {
         code if is_window_closed(code) => ErrorKind::WindowClosed,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
-        "131051" | "131053" => ErrorKind::UnsupportedKind,
+        "131051" | "131052" | "131053" => ErrorKind::UnsupportedKind,
         _ => ErrorKind::Unknown,
     };
     let mut changed = false;

@@ -16,6 +16,10 @@ use crate::options::DiscordOptions;
 /// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
+/// The name of this client, in the form that Discord requires of every client: requests with another one may be blocked
+/// (<https://docs.discord.com/developers/reference#user-agent>).
+const USER_AGENT: &str = concat!("DiscordBot (drayage, ", env!("CARGO_PKG_VERSION"), ")");
+
 /// The API with the token of one bot. `Debug` does not show the token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
@@ -125,7 +129,9 @@ impl DiscordApi {
         request: RequestBuilder,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Value, PlatformError> {
-        let request = request.authorization("Bot", &self.token);
+        let request = request
+            .header("user-agent", USER_AGENT)
+            .authorization("Bot", &self.token);
         let response = request.send(progress).await?;
         // Only 2xx is a success: Discord does not redirect, and the client does not follow redirects.
         if response.is_success() {
@@ -140,6 +146,7 @@ impl DiscordApi {
         &self,
         request: RequestBuilder,
     ) -> Result<(), PlatformError> {
+        let request = request.header("user-agent", USER_AGENT);
         let response = request.send(&|_| {}).await?;
         if response.is_success() {
             return Ok(());
@@ -177,7 +184,10 @@ fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> 
         (10_008, _) => ErrorKind::NoThread,
         // Slow mode, the write limit of a channel, and a limited resource come with other statuses than 429.
         (20_016 | 20_028 | 40_062, _) | (_, 429) => ErrorKind::RateLimited,
-        (50_001 | 50_007 | 50_008 | 50_013 | 50_083 | 160_005 | 40_067, _) => ErrorKind::Forbidden,
+        // 240000: the filter for harmful links blocked the message.
+        (50_001 | 50_007 | 50_008 | 50_013 | 50_083 | 160_005 | 40_067 | 240_000, _) => {
+            ErrorKind::Forbidden
+        }
         (50_006 | 50_035 | 50_109, _) => ErrorKind::BadFormat,
         (130_000, _) | (_, 500..=599) => ErrorKind::Transient,
         (_, 401) => ErrorKind::Auth,

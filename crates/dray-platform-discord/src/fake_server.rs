@@ -209,7 +209,21 @@ fn change_channel(shared: &SharedState<FakeState>, id: &str, body: &Value) -> Re
     json_reply(200, &channel_json(id, channel))
 }
 
+/// Blocks bots whose client has a name of another form than Discord requires.
 async fn respond_to_request(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let agent = request.header("user-agent").unwrap_or_default();
+    if request.header("authorization").is_some() && !agent.starts_with("DiscordBot (") {
+        // The body is read first, or the client would get a broken connection instead of the status.
+        request.into_reader().digest().await?;
+        return Ok(error_reply(403, 40_333, "internal network error"));
+    }
+    route_request(shared, request).await
+}
+
+async fn route_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {

@@ -24,6 +24,8 @@ const MAX_NONCE_CHARACTERS: usize = 25;
 pub(crate) const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
 const IS_VOICE: u64 = 8192;
+/// Code of a message that the filter for harmful links blocked.
+const HARMFUL_LINK_CODE: &str = "240000";
 /// Samples per second in Opus, for any input.
 const OPUS_RATE: f64 = 48_000.0;
 
@@ -33,6 +35,13 @@ pub(crate) fn is_voice(file: &OutgoingFile) -> bool {
         file.detected.kind,
         ContentKind::Audio(AudioKind::OggOpus { .. })
     ) && file.size > 0
+}
+
+/// Parts of a message that are sent only until Discord refuses them.
+#[derive(Clone, Copy, Debug)]
+struct MessageParts {
+    reply: bool,
+    link_previews: bool,
 }
 
 pub(crate) async fn send_step(
@@ -47,12 +56,18 @@ pub(crate) async fn send_step(
             "the file has no bytes",
         ));
     }
-    // Each of two refusals is handled once, so the loop makes at most three requests.
-    let mut with_reply = !send.delivery.target.reply_to.is_empty();
+    // Each of three refusals is handled once, so the loop makes at most four requests.
+    let mut parts = MessageParts {
+        reply: !send.delivery.target.reply_to.is_empty(),
+        link_previews: !matches!(send.step.route(), Route::Link | VOICE_ROUTE),
+    };
     let mut may_unarchive = true;
     loop {
-        match send_once(api, send, with_reply, progress).await {
-            Err(error) if error.kind() == ErrorKind::NoThread && with_reply => with_reply = false,
+        match send_once(api, send, parts, progress).await {
+            Err(error) if error.kind() == ErrorKind::NoThread && parts.reply => parts.reply = false,
+            Err(error) if error.platform_code() == HARMFUL_LINK_CODE && parts.link_previews => {
+                parts.link_previews = false;
+            }
             // An archived thread is taken out of the archive if the bot may do that.
             Err(error) if error.platform_code() == "50083" && may_unarchive => {
                 may_unarchive = false;
@@ -102,14 +117,14 @@ async fn unarchive_thread(api: &DiscordApi, channel: &str) -> Result<(), Platfor
 async fn send_once(
     api: &DiscordApi,
     send: SendRequest<'_>,
-    with_reply: bool,
+    parts: MessageParts,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let url = api.url(&format!(
         "/channels/{}/messages",
         checked_id(target_channel(send))?
     ));
-    let message = message_json(send, with_reply).await?;
+    let message = message_json(send, parts).await?;
     let request = api.client.post(&url);
     let request = if send.step.files().is_empty() {
         request.json(&message)
@@ -120,7 +135,7 @@ async fn send_once(
     confirm_files(send, &response)
 }
 
-async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
+async fn message_json(send: SendRequest<'_>, parts: MessageParts) -> Result<Value, PlatformError> {
     let is_voice_message = send.step.route() == VOICE_ROUTE;
     // Keys have 22 characters, so they are never cut.
     let nonce: String = send.key.chars().take(MAX_NONCE_CHARACTERS).collect();
@@ -132,14 +147,14 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
         "enforce_nonce": true,
         "flags": match send.step.route() {
             VOICE_ROUTE => IS_VOICE,
-            Route::Link => NO_EMBEDS,
-            _ => 0,
+            _ if parts.link_previews => 0,
+            _ => NO_EMBEDS,
         },
     });
     let Some(fields) = message.as_object_mut() else {
         return Ok(message);
     };
-    if with_reply {
+    if parts.reply {
         let reply =
             // The delivery must also succeed if the message was deleted meanwhile.
             json!({ "message_id": send.delivery.target.reply_to, "fail_if_not_exists": false });

@@ -205,6 +205,25 @@ async fn an_archived_thread_is_unarchived_once() {
 }
 
 #[tokio::test]
+async fn a_message_that_the_filter_for_links_blocks_is_sent_once_more_without_previews() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let discord = bot(options(&fake));
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
+    let block = || {
+        let reason = "Message blocked by harmful links filter";
+        fake.script(InjectedFault::Refuse(400, 240_000, reason));
+    };
+    block();
+    deliver(&discord, &delivery, "k").await.unwrap();
+    assert_eq!(fake.visible_messages(&channel)[0].payload["flags"], 4);
+    block();
+    block();
+    let error = deliver(&discord, &delivery, "l").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+}
+
+#[tokio::test]
 async fn a_reply_to_a_deleted_message_is_sent_as_a_plain_message() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);

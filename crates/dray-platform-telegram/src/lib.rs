@@ -41,7 +41,8 @@ use dray_platform::{
     AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
     DeliveryTarget, DuplicateProtection, FilePermission, InboundAttachment, InboundSink,
     InboundSource, OutgoingDelivery, Platform, PlatformError, PressReply, QuestionChannel,
-    RateLimits, SendRequest, SendStep, ShownQuestion, UploadProgress, WebhookReply, WebhookRequest,
+    RateLimits, Route, SendRequest, SendStep, ShownQuestion, UploadProgress, WebhookReply,
+    WebhookRequest,
 };
 use dray_types::Clock;
 use serde_json::Value;
@@ -131,6 +132,11 @@ impl Platform for TelegramPlatform {
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         plan::plan_steps(delivery, limits)
+    }
+
+    /// No method renames a file that the server has. Photos and voice messages have no names.
+    fn ids_keep_names(&self, route: Route) -> bool {
+        !matches!(route, Route::Photo | Route::Voice)
     }
 
     async fn send(

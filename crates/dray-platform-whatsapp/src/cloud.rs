@@ -195,7 +195,7 @@ impl Platform for CloudPlatform {
         if let Some(id) = &file.file_id {
             return Ok(id.clone());
         }
-        let media_type = file.detected.media_type;
+        let media_type = kinds::upload_media_type(file);
         let body = http::request_body(file.source.open().await?);
         let form = MultipartForm::new()
             .text("messaging_product", "whatsapp")
@@ -213,7 +213,7 @@ impl Platform for CloudPlatform {
             .api
             .post("media", |request| request.multipart(form), &report_progress)
             .await
-            .map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
+            .map_err(|error| upload_error(error).with_outcome(SendOutcome::NotSent))?;
         // An upload without an id can be repeated, because it is not visible.
         let id = response.get("id").and_then(Value::as_str);
         id.map(str::to_owned).ok_or_else(|| {
@@ -258,6 +258,18 @@ impl Platform for CloudPlatform {
         error: &PlatformError,
     ) -> Option<SendStep> {
         kinds::fallback_step(step, error)
+    }
+}
+
+/// Maps the refusal of a media type to [`ErrorKind::UnsupportedKind`], so that the file is sent in another way. For uploads
+/// the API reports such types with the code of a wrong parameter.
+fn upload_error(error: PlatformError) -> PlatformError {
+    if error.platform_code() == "100" {
+        PlatformError::new(ErrorKind::UnsupportedKind, "the upload was refused")
+            .code("100")
+            .caused_by(error)
+    } else {
+        error
     }
 }
 

@@ -25,6 +25,8 @@ pub enum InjectedFault {
     CloseDuringBody,
     /// The next upload is refused as too large.
     TooLarge,
+    /// The next upload is refused, because the API takes no media of its type.
+    RefuseMediaType,
     /// The next message is refused with this code.
     Refuse(i64),
     /// The next message appears, but the response contains no message.

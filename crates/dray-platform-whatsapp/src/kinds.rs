@@ -83,6 +83,17 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, is_bridge: bool) -> Route
     }
 }
 
+/// The media type with which a file is uploaded to the Cloud API, which takes a closed list of types. It has `text/plain`
+/// for every text, such as CSV and JSON; the extension of the visible name stays.
+pub(crate) fn upload_media_type(file: &OutgoingFile) -> &'static str {
+    let media_type = file.detected.media_type;
+    if file.detected.kind == ContentKind::Text || media_type.starts_with("text/") {
+        "text/plain"
+    } else {
+        media_type
+    }
+}
+
 /// The route of documents, for a file that was refused on another route; `None` when that would not help.
 pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
     // Only while no message is visible, because sending again on any route would show a second message.

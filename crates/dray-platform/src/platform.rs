@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account_check::AccountCheck;
 use crate::delivery::{
-    ByteStream, ConfirmedFile, DeliveryTarget, OutgoingFile, SendFlags, SendStep,
+    ByteStream, ConfirmedFile, DeliveryTarget, OutgoingFile, Route, SendFlags, SendStep,
 };
 use crate::error::PlatformError;
 use crate::limits::ChatLimits;
@@ -166,6 +166,12 @@ pub trait Platform: Debug + std::marker::Send + Sync {
         _error: &PlatformError,
     ) -> Option<SendStep> {
         None
+    }
+
+    /// Whether a file of this route that is sent by its id has the name of its upload. The caller then uses an id only for
+    /// files of the same name. The default is for platforms whose messages name their files.
+    fn ids_keep_names(&self, _route: Route) -> bool {
+        false
     }
 
     /// Questions with buttons, where this platform has them. The default is for platforms without.

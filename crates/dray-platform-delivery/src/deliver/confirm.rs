@@ -21,6 +21,9 @@ impl DeliveryRun<'_> {
         step: SendingStep,
         confirmed: Vec<ConfirmedFile>,
     ) -> Result<StepFlow, DeliveryError> {
+        let (account, chat) = (open.account.id(), &open.delivery.target.chat);
+        let limiter = &self.context.send_delays.limiter;
+        limiter.record_accepted(&account, chat);
         let mut confirmations = Vec::new();
         for confirmation in confirmed {
             let file = match confirmation.file {
@@ -140,6 +143,13 @@ impl DeliveryRun<'_> {
             let Some(code) = failure_code else {
                 continue;
             };
+            status::forget_refused_media(
+                &self.context.platform_cache,
+                &open.account,
+                self.record(),
+                (message.as_str(), code.as_str()),
+            )
+            .await;
             if !status::apply_correction(self.record_mut(), message, &code) {
                 continue;
             }
@@ -161,7 +171,6 @@ impl DeliveryRun<'_> {
 
     /// Adds known file ids, so that files which the platform has already are not uploaded again.
     pub(super) async fn use_file_ids(&self, open: &mut OpenDelivery, step: &StepPlan) {
-        let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
             let Some(position) = open.live.iter().position(|live| *live == index) else {
@@ -169,8 +178,9 @@ impl DeliveryRun<'_> {
             };
             if let Some(file) = open.delivery.files.get_mut(position) {
                 let platform_cache = &self.context.platform_cache;
+                let scope = open.account.file_id_scope(step.route, &file.name);
                 file.file_id = platform_cache
-                    .file_id(&self.meta.tenant, &id, file.sha256, step.route)
+                    .file_id(&self.meta.tenant, &scope, file.sha256, step.route)
                     .await;
             }
         }
@@ -185,7 +195,6 @@ impl DeliveryRun<'_> {
         if step.route.is_text() || open.account.platform.name() == "cli" {
             return;
         }
-        let id = open.account.id();
         for confirmation in confirmations
             .iter()
             .filter(|confirmation| !confirmation.file_id.is_empty())
@@ -193,14 +202,17 @@ impl DeliveryRun<'_> {
             let index = confirmation
                 .file
                 .and_then(|index| usize::try_from(index).ok());
-            let file = index.and_then(|index| self.record().files.get(index));
-            let digest = file.and_then(|file| Sha256Digest::try_from(file.sha256.as_slice()).ok());
+            let Some(file) = index.and_then(|index| self.record().files.get(index)) else {
+                continue;
+            };
             // A file id is valid for one kind only, so it is stored under the route that was finally used.
             let route = confirmation.route.unwrap_or(step.route);
-            if let Some(digest) = digest {
+            let scope = open.account.file_id_scope(route, &file.name);
+            if let Ok(digest) = Sha256Digest::try_from(file.sha256.as_slice()) {
+                let file_id = &confirmation.file_id;
                 self.context
                     .platform_cache
-                    .learn_file_id(&self.meta.tenant, &id, digest, route, &confirmation.file_id)
+                    .learn_file_id(&self.meta.tenant, &scope, digest, route, file_id)
                     .await;
             }
         }

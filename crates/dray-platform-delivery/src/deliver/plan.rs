@@ -36,7 +36,7 @@ impl DeliveryRun<'_> {
         if !is_planned {
             self.judge_web_files(&account).await?;
         }
-        let mut limits = match self.limits(&account, &chat).await? {
+        let mut limits = match self.limits(&account).await? {
             Ok(limits) => limits,
             // A step may be visible already, so its outcome is determined even when the chat no longer reports
             // limits.
@@ -76,7 +76,6 @@ impl DeliveryRun<'_> {
     async fn limits(
         &mut self,
         account: &PlatformAccount,
-        chat: &str,
     ) -> Result<Result<ChatLimits, StepFlow>, DeliveryError> {
         let target = target_of(&self.record().target.clone().unwrap_or_default());
         let mut attempts = 0;
@@ -106,11 +105,11 @@ impl DeliveryRun<'_> {
                 }
             };
             if delay > MAX_INLINE_WAIT {
-                // Other deliveries of this chat wait as well instead of asking again and extending the penalty.
+                // Other messages to this chat wait as well instead of asking again and extending the penalty.
                 self.context
                     .send_delays
                     .limiter
-                    .hold(&account.id(), chat, delay);
+                    .hold(&account.id(), &target.chat, delay);
                 return Ok(Err(self.park_after(delay, WaitingReason::RateLimited)));
             }
             if !self.pause(delay).await? {

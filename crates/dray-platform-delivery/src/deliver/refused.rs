@@ -122,11 +122,14 @@ impl DeliveryRun<'_> {
         step.revert_attempt();
         self.put(step_index, step.clone());
         self.save().await?;
-        let chat = &open.delivery.target.chat;
-        self.context
-            .send_delays
-            .limiter
-            .hold(&open.account.id(), chat, delay);
+        let (account, chat) = (open.account.id(), &open.delivery.target.chat);
+        let limiter = &self.context.send_delays.limiter;
+        let delay = if error.retry_after().is_some() {
+            limiter.hold(&account, chat, delay);
+            delay
+        } else {
+            limiter.hold_unnamed(&account, chat)
+        };
         self.wait_or_park(
             open,
             step_index,
@@ -165,19 +168,22 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         step_index: usize,
-        step: ReadyStep,
+        mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let id = open.account.id();
+        // The result of the invisible upload names the refused ids too, so the files are uploaded again.
+        step.set_prepared(String::new());
+        self.put(step_index, step.clone());
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
             let position = open.live.iter().position(|live| *live == index);
             if let Some(file) = position.and_then(|position| open.delivery.files.get_mut(position))
             {
                 file.file_id = None;
+                let scope = open.account.file_id_scope(step.route, &file.name);
                 self.context
                     .platform_cache
-                    .forget_file_id(&self.meta.tenant, &id, file.sha256, step.route)
+                    .forget_file_id(&self.meta.tenant, &scope, file.sha256, step.route)
                     .await;
             }
         }

@@ -74,8 +74,10 @@ struct FakeState {
     repeated: usize,
     prepared: usize,
     limits: ChatLimits,
+    limits_wait: Option<Duration>,
     fallback: Option<Route>,
     prepares: bool,
+    ids_keep_names: bool,
     attached: HashMap<String, VecDeque<UserAttachment>>,
     fetches: usize,
     pub(crate) waiting: Vec<InboundMessage>,
@@ -128,8 +130,10 @@ impl FakePlatform {
                     request: None,
                     download: None,
                 },
+                limits_wait: None,
                 fallback: None,
                 prepares: false,
+                ids_keep_names: false,
                 attached: HashMap::new(),
                 fetches: 0,
                 waiting: Vec::new(),
@@ -183,12 +187,21 @@ impl FakePlatform {
         self.lock().limits.any = any;
     }
 
+    /// Refuses the next request for the limits for this time.
+    pub(crate) fn delay_limits(&self, wait: Duration) {
+        self.lock().limits_wait = Some(wait);
+    }
+
     pub(crate) fn fall_back_to(&self, route: Route) {
         self.lock().fallback = Some(route);
     }
 
     pub(crate) fn prepares(&self) {
         self.lock().prepares = true;
+    }
+
+    pub(crate) fn keep_names(&self) {
+        self.lock().ids_keep_names = true;
     }
 
     /// Waits until a request simulates a crash.
@@ -318,7 +331,13 @@ impl Platform for FakePlatform {
     }
 
     async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        Ok(self.lock().limits.clone())
+        let mut state = self.lock();
+        match state.limits_wait.take() {
+            Some(wait) => {
+                Err(PlatformError::new(ErrorKind::RateLimited, "slower").with_retry_after(wait))
+            }
+            None => Ok(state.limits.clone()),
+        }
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
@@ -466,5 +485,9 @@ impl Platform for FakePlatform {
             .fallback
             .filter(|route| *route != step.route())?;
         step.with_route(route)
+    }
+
+    fn ids_keep_names(&self, _route: Route) -> bool {
+        self.lock().ids_keep_names
     }
 }

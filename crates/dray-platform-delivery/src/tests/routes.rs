@@ -1,9 +1,12 @@
 //! Sizes, links, file ids, texts and empty files.
 
-use dray_platform::{DuplicateProtection, ErrorKind, Route};
+use std::time::Duration;
+
+use dray_platform::{DuplicateProtection, ErrorKind, Route, StatusUpdate};
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, states};
+use crate::deliver::WorkEnd;
 use crate::link::LinkPolicy;
 use crate::record::FileState;
 
@@ -138,6 +141,81 @@ async fn r_7_known_bytes_are_sent_by_id_until_the_platform_forgets_them() {
         !last.by_id && last.bytes == b"abc",
         "the bytes went up again"
     );
+}
+
+#[tokio::test]
+async fn a_rate_limit_of_the_request_for_limits_holds_the_chat() {
+    let fixture = DeliveryFixture::new().await;
+    let wait = Duration::from_mins(5);
+    fixture.fake.delay_limits(wait);
+    let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
+    let ended = fixture.deliver(&work).await.unwrap();
+    assert!(matches!(ended, WorkEnd::Waiting(_)));
+    let inbound = &fixture.replica.inbound;
+    let account = inbound.accounts.named("bot").unwrap();
+    let limiter = &inbound.questions.limiter;
+    assert_eq!(limiter.held(&account.id(), "42"), wait);
+}
+
+#[tokio::test]
+async fn r_7_an_id_that_keeps_the_name_of_its_upload_is_used_for_that_name_only() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.keep_names();
+    for (id, name) in [("d1", "a.txt"), ("d2", "b.txt"), ("d3", "b.txt")] {
+        let work = fixture.files(id, &[(name, b"abc")]).await;
+        fixture.delivered(&work).await;
+    }
+    let seen = fixture.fake.visible_messages();
+    let by_id: Vec<_> = seen.iter().map(|seen| seen.by_id).collect();
+    assert_eq!(by_id, [false, false, true]);
+}
+
+#[tokio::test]
+async fn r_7_the_upload_of_a_refused_id_is_made_again() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.prepares();
+    let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
+    fixture.delivered(&work).await;
+    fixture
+        .fake
+        .script([FakeAction::Refuse(ErrorKind::StaleFileId)]);
+    let work = fixture.files("d2", &[("a.txt", b"abc")]).await;
+    let report = fixture.delivered(&work).await;
+    assert_eq!(states(&report), [FileState::Delivered]);
+    // One upload of the first delivery, one that returned the known id, and one after the refusal of this id.
+    assert_eq!(fixture.fake.uploads(), 3);
+    assert!(!fixture.fake.visible_messages()[1].by_id);
+}
+
+#[tokio::test]
+async fn r_7_an_id_whose_media_a_later_status_refuses_is_not_used_again() {
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let statuses = &fixture.replica.inbound.statuses;
+    let refused = |message: &str| StatusUpdate {
+        message_id: message.to_owned(),
+        status: "failed".to_owned(),
+        code: "131053".to_owned(),
+    };
+    fixture
+        .fake
+        .script([FakeAction::Accept, FakeAction::Accept]);
+    let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
+    fixture.delivered(&work).await;
+    statuses.status(&account, &refused("m1")).await.unwrap();
+    // This status arrives before the confirmation of its message is stored.
+    statuses.status(&account, &refused("m2")).await.unwrap();
+    for id in ["d2", "d3"] {
+        let work = fixture.files(id, &[("a.txt", b"abc")]).await;
+        fixture.delivered(&work).await;
+    }
+    let seen = fixture.fake.visible_messages();
+    let by_id: Vec<_> = seen
+        .iter()
+        .filter(|seen| !seen.files.is_empty())
+        .map(|seen| seen.by_id)
+        .collect();
+    assert_eq!(by_id, [false, false, false]);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_platform::conformance::sample;
-use dray_platform::{ErrorKind, Platform as _, PlatformError, SendOutcome};
+use dray_platform::{ErrorKind, Platform as _, PlatformError, Route, SendOutcome};
 use dray_types::Period;
 
 use super::BotFixture;
@@ -97,6 +97,25 @@ async fn a_file_id_of_another_kind_is_stale() {
         kind_and_outcome(&error),
         (ErrorKind::StaleFileId, SendOutcome::NotSent)
     );
+}
+
+#[tokio::test]
+async fn a_file_that_is_sent_by_its_id_has_the_name_of_its_upload() {
+    let fixture = BotFixture::new().await;
+    let first = fixture.delivery("", vec![sample::binary_file("a.bin", 10)]);
+    let known = fixture.send_only(&first).await.unwrap().remove(0);
+    let mut renamed = sample::binary_file("b.bin", 10);
+    renamed.file_id = Some(known.file_id);
+    let second = fixture.delivery("", vec![renamed]);
+    fixture.send_only(&second).await.unwrap();
+    let names: Vec<String> = fixture
+        .visible_messages()
+        .into_iter()
+        .filter_map(|message| message.file?.name)
+        .collect();
+    assert_eq!(names, ["a.bin", "a.bin"]);
+    assert!(fixture.bot.ids_keep_names(known.route));
+    assert!(!fixture.bot.ids_keep_names(Route::Photo));
 }
 
 #[tokio::test]

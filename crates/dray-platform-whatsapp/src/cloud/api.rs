@@ -12,9 +12,6 @@ use serde_json::Value;
 
 use super::CloudOptions;
 
-/// Wait after a rate limit that names no delay.
-const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
-
 /// A phone number at an API. Its `Debug` shows no token.
 pub(super) struct CloudApi {
     client: HttpClient,
@@ -176,13 +173,11 @@ fn error_of(status: u16, code: i64, message: &str, retry_after: Option<Duration>
     let reported_code = if code == 0 { i64::from(status) } else { code };
     let error = PlatformError::new(kind, format!("status {status}: {message}"))
         .code(reported_code.to_string());
-    match kind {
-        ErrorKind::RateLimited => {
-            error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
-        }
+    match (kind, retry_after) {
+        (ErrorKind::RateLimited, Some(delay)) => error.with_retry_after(delay),
         // A response with a code means that the API did not send the message. An error page of a proxy has no such
         // code.
-        ErrorKind::Transient if code == 0 => error.ambiguous(),
+        (ErrorKind::Transient, _) if code == 0 => error.ambiguous(),
         _ => error,
     }
 }
@@ -227,5 +222,13 @@ mod tests {
                 "{status} {code}"
             );
         }
+    }
+
+    #[test]
+    fn only_the_delay_of_a_response_is_reported() {
+        let delay = |retry_after| error_of(400, 131_056, "slower", retry_after).retry_after();
+        assert_eq!(delay(None), None);
+        let named = Some(Duration::from_secs(90));
+        assert_eq!(delay(named), named);
     }
 }

@@ -48,7 +48,7 @@ impl CloudState {
 const fn is_of_upload(fault: &InjectedFault) -> bool {
     matches!(
         fault,
-        InjectedFault::CloseDuringBody | InjectedFault::TooLarge
+        InjectedFault::CloseDuringBody | InjectedFault::TooLarge | InjectedFault::RefuseMediaType
     )
 }
 
@@ -197,6 +197,10 @@ async fn upload_media(
     let form = request.form().await?;
     if fault == Some(InjectedFault::TooLarge) {
         return Ok(bytes_reply(413, "text/html", "<html>".into()));
+    }
+    if fault == Some(InjectedFault::RefuseMediaType) {
+        let reason = "(#100) Param file must be a file with one of the following types: text/plain";
+        return Ok(error_reply(400, 100, reason));
     }
     let Some(file) = form.files.into_iter().next() else {
         return Ok(error_reply(400, 100, "file is required"));

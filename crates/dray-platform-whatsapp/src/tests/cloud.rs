@@ -18,6 +18,7 @@ use sha2::Sha256;
 
 use super::{deliver, delivery, target, visible_messages};
 use crate::fake_server::{APP_SECRET, FakeCloudApi, InjectedFault, PHONE_NUMBER_ID};
+use crate::kinds;
 use crate::{CloudOptions, CloudPlatform};
 
 fn options(fake: &FakeCloudApi) -> CloudOptions {
@@ -155,6 +156,35 @@ async fn r_11_a_closed_window_is_reported_as_its_own_kind() {
         );
     }
     assert!(fake.visible_messages(&chat).is_empty());
+}
+
+#[tokio::test]
+async fn a_media_type_that_the_upload_refuses_is_an_unsupported_kind() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let chat = fake.chat();
+    let cloud = cloud(options(&fake));
+    fake.script(InjectedFault::RefuseMediaType);
+    let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
+    let error = deliver(&cloud, &delivery).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.send_outcome(), error.platform_code()),
+        (ErrorKind::UnsupportedKind, SendOutcome::NotSent, "100")
+    );
+    assert!(fake.visible_messages(&chat).is_empty());
+}
+
+#[test]
+fn every_text_is_uploaded_as_plain_text() {
+    for (name, content, expected) in [
+        ("a.csv", "a,b\n1,2\n", "text/plain"),
+        ("a.json", "{\"a\": 1}\n", "text/plain"),
+        ("a.md", "# Title\n", "text/plain"),
+        ("a.html", "<!DOCTYPE html><html></html>", "text/plain"),
+        ("a.pdf", "%PDF-1.7\n", "application/pdf"),
+    ] {
+        let file = sample::memory_file(name, content);
+        assert_eq!(kinds::upload_media_type(&file), expected, "{name}");
+    }
 }
 
 fn signed_request(event: &Value, secret: &str) -> WebhookRequest {
