@@ -28,6 +28,8 @@ struct ModernServer {
     refuse: usize,
     /// The result of the next call; an echo if absent.
     result: Option<Value>,
+    /// Whether the server knows no requests about tools.
+    has_no_tools: bool,
 }
 
 async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
@@ -85,11 +87,20 @@ async fn answer(
     let mut state = shared.lock();
     state.methods.push(method.clone());
     state.traces.push([trace_in_header, trace_in_message]);
+    let mut capabilities = json!({"resources": {}, "prompts": {}});
+    if !state.has_no_tools {
+        capabilities["tools"] = json!({});
+    }
     let result = match method.as_str() {
         "server/discover" => json!({
-            "resultType": "complete", "supportedVersions": [VERSION],
-            "capabilities": {"tools": {}, "resources": {}, "prompts": {}}, "ttlMs": 0, "cacheScope": "private",
+            "resultType": "complete", "supportedVersions": [VERSION], "capabilities": capabilities, "ttlMs": 0,
+            "cacheScope": "private",
         }),
+        "tools/list" if state.has_no_tools => {
+            let error = json!({"code": -32601, "message": "Method not found"});
+            let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            return Ok(fake_server::json_reply(404, &body));
+        }
         "tools/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
@@ -297,4 +308,20 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
     )
     .await;
     assert_eq!(prompt.0, "user:\n\n{\"a\":\"b\"}");
+}
+
+#[tokio::test]
+async fn a_server_without_tools_offers_its_resources_and_prompts() {
+    let server = modern_server(None).await;
+    server.shared().lock().has_no_tools = true;
+    let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+    let set = mcp(json!({
+        "name": "s", "mcp_server_info": info, "resources": true, "prompts": true,
+    }));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    assert_eq!(messages(&built), [""; 0]);
+    assert_eq!(built.tools.len(), 4);
+    let tool = named(&built, "s_read_resource");
+    let read = call(&tool, json!({"uri": "notes://1"})).await.unwrap();
+    assert_eq!(read.content, "the note");
 }
