@@ -391,6 +391,24 @@ async fn a_client_with_a_secret_signs_in_without_a_user() {
 }
 
 #[tokio::test]
+async fn a_client_with_a_secret_gets_further_scopes_without_a_user() {
+    let server = protected(ProtectedServer {
+        call_scope: Some("write"),
+        ..ProtectedServer::default()
+    })
+    .await;
+    let client = json!({
+        "client_id": "c", "client_secret": "s", "grant": "client_credentials", "scope": "files",
+    });
+    let user = user(Ok(()));
+    let built = connected(&server, &client, &with_user(&user)).await;
+    let output = call(&named(&built, "s_echo"), json!({})).await.unwrap();
+    assert_eq!(output.content, "files write");
+    assert_eq!(user.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(server.shared().lock().exchanges.len(), 2);
+}
+
+#[tokio::test]
 async fn a_sign_in_that_fails_is_an_issue_with_its_reason() {
     let client = json!({"client_id": "c"});
     for (outcome, text) in [
