@@ -209,7 +209,7 @@ async fn linked_files(
     if !is_read {
         return Vec::new();
     }
-    let contents = match Box::pin(server.read(&link.uri)).await {
+    let contents = match Box::pin(server.read(&link.uri, None)).await {
         Ok(contents) => contents,
         Err(error) => {
             tracing::debug!(%error, "a resource of an MCP server could not be read");

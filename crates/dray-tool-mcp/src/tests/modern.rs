@@ -30,6 +30,16 @@ struct ModernServer {
     result: Option<Value>,
     /// Whether the server knows no requests about tools.
     has_no_tools: bool,
+    /// How many requests about resources and prompts still find no session.
+    lost: usize,
+}
+
+impl ModernServer {
+    fn is_lost(&mut self, method: &str) -> bool {
+        let is_lost = self.lost > 0 && matches!(method, "resources/read" | "prompts/get");
+        self.lost -= usize::from(is_lost);
+        is_lost
+    }
 }
 
 async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
@@ -85,6 +95,9 @@ async fn answer(
         return Ok(fake_server::json_reply(400, &body));
     }
     let mut state = shared.lock();
+    if state.is_lost(&method) {
+        return Ok(fake_server::json_reply(404, &json!({})));
+    }
     state.methods.push(method.clone());
     state.traces.push([trace_in_header, trace_in_message]);
     let mut capabilities = json!({"resources": {}, "prompts": {}});
@@ -324,4 +337,26 @@ async fn a_server_without_tools_offers_its_resources_and_prompts() {
     let tool = named(&built, "s_read_resource");
     let read = call(&tool, json!({"uri": "notes://1"})).await.unwrap();
     assert_eq!(read.content, "the note");
+}
+
+#[tokio::test]
+async fn a_request_about_resources_or_prompts_is_sent_again_when_its_session_was_lost() {
+    let server = modern_server(None).await;
+    let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+    let set = mcp(json!({
+        "name": "s", "mcp_server_info": info, "resources": true, "prompts": true,
+    }));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    for (name, arguments, content) in [
+        ("s_read_resource", json!({"uri": "notes://1"}), "the note"),
+        ("s_get_prompt", json!({"name": "greet"}), "user:\n\n{}"),
+    ] {
+        let tool = named(&built, name);
+        server.shared().lock().lost = 1;
+        let output = call(&tool, arguments.clone()).await.unwrap();
+        assert_eq!(output.content, content);
+        server.shared().lock().lost = 2;
+        let failed = call(&tool, arguments).await.unwrap_err();
+        assert!(failed.to_string().contains("404"), "{failed}");
+    }
 }
