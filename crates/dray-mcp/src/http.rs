@@ -32,7 +32,7 @@ use crate::message_check::{
     RejectedMessage, as_sentence, check_counted_message, check_cursor, has_too_many_values,
     too_many_values,
 };
-use crate::sessions::{SessionLimit, limit_sessions};
+use crate::sessions::{SessionLimit, limit_sessions, session_manager};
 use crate::{McpServer, ServiceClient};
 
 /// URL path at which clients send their messages.
@@ -146,7 +146,7 @@ impl HttpEndpoint {
         stop: CancellationToken,
     ) {
         let config = protocol_config(&self.options, self.address, &stop);
-        let manager = Arc::new(LocalSessionManager::default());
+        let manager = Arc::new(session_manager());
         let service =
             StreamableHttpService::new(move || Ok(handler()), Arc::clone(&manager), config);
         let mut protocol = router(service.clone(), manager);
