@@ -27,11 +27,12 @@ use url::Url;
 use crate::accept::name_accepted_types;
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::baselines::read_http_baselines;
+use crate::cors::share_responses;
 use crate::message_check::{
     RejectedMessage, as_sentence, check_counted_message, check_cursor, has_too_many_values,
     too_many_values,
 };
-use crate::sessions::{SessionLimit, limit_sessions};
+use crate::sessions::{SessionLimit, limit_sessions, session_manager};
 use crate::{McpServer, ServiceClient};
 
 /// URL path at which clients send their messages.
@@ -145,7 +146,7 @@ impl HttpEndpoint {
         stop: CancellationToken,
     ) {
         let config = protocol_config(&self.options, self.address, &stop);
-        let manager = Arc::new(LocalSessionManager::default());
+        let manager = Arc::new(session_manager());
         let service =
             StreamableHttpService::new(move || Ok(handler()), Arc::clone(&manager), config);
         let mut protocol = router(service.clone(), manager);
@@ -156,8 +157,10 @@ impl HttpEndpoint {
             protocol = protocol.layer(reading);
         }
         let checked = with_auth(protocol, &self.options.auth, client.as_ref());
+        // A preflight has no token, and a page has to read why its request was refused.
+        let shared = checked.layer(middleware::from_fn(share_responses));
         // The outermost layer: no other one works for a request that it refuses.
-        let checked = checked.layer(middleware::from_fn_with_state(service, check_names));
+        let checked = shared.layer(middleware::from_fn_with_state(service, check_names));
         // Clients of any origin find the authorization server.
         let router = match &self.options.auth.oauth {
             Some(oauth) => checked.merge(metadata_router(oauth)),
@@ -187,7 +190,7 @@ fn protocol_config(
                 .chain(options.allowed_hosts.iter().cloned())
                 .chain(resource_host(&options.auth)),
         )
-        .with_allowed_origins(own_origins(address).chain(options.allowed_origins.iter().cloned()))
+        .with_allowed_origins(own_origins(address).chain(listed_origins(options)))
         .enforce_origin_validation()
         .with_cancellation_token(stop.child_token())
 }
@@ -340,6 +343,18 @@ fn resource_host(options: &AuthOptions) -> Option<String> {
     Some(match resource.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
+    })
+}
+
+/// The origins of the operator, each with its port: the library takes one without a port for all ports of the host.
+fn listed_origins(options: &HttpOptions) -> impl Iterator<Item = String> {
+    options.allowed_origins.iter().map(|listed| {
+        let with_port = Url::parse(listed).ok().and_then(|origin| {
+            let (host, port) = (origin.host_str()?, origin.port_or_known_default()?);
+            Some(format!("{}://{host}:{port}", origin.scheme()))
+        });
+        // `HOST:*`, which is not a URL, means all ports.
+        with_port.unwrap_or_else(|| listed.clone())
     })
 }
 

@@ -38,6 +38,7 @@ mod client;
 mod complete;
 mod confirm;
 mod content;
+mod cors;
 mod failure;
 mod host_questions;
 mod http;

@@ -3,13 +3,14 @@
 use dray_types::{Fault, FaultCode, OperationId};
 use futures_util::future::join_all;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse,
-    GetSkillRequestParams, GetSkillResult, GetTaskParams, GetTaskResult, Implementation,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult,
+    GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult,
+    GetTaskParams, GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListSkillsResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -135,7 +136,7 @@ impl ServerHandler for McpServer {
             () = context.ct.cancelled() => Err(cancelled_fault()),
         };
         match result {
-            Ok(ToolOutcome::Done(result)) => Ok((*result).into()),
+            Ok(ToolOutcome::Done(result)) => Ok(supported_result(*result, &context).into()),
             Ok(ToolOutcome::Running(report)) => {
                 Ok(CallToolResponse::Task(tasks::created_task(&report)))
             }
@@ -422,6 +423,20 @@ fn is_http(context: &RequestContext<RoleServer>) -> bool {
 fn accepts_tasks(context: &RequestContext<RoleServer>) -> bool {
     let capabilities = context.client_capabilities();
     capabilities.is_some_and(|capabilities| capabilities.supports_tasks())
+}
+
+/// The result in the client's version of the protocol. Versions before 2025-06-18 have no links, and their clients
+/// refuse a result that has one; its text names the file too.
+fn supported_result(
+    mut result: CallToolResult,
+    context: &RequestContext<RoleServer>,
+) -> CallToolResult {
+    let version = context.protocol_version();
+    if version.is_some_and(|version| version.as_str() < ProtocolVersion::V_2025_06_18.as_str()) {
+        let is_link = |block: &ContentBlock| matches!(block, ContentBlock::ResourceLink(_));
+        result.content.retain(|block| !is_link(block));
+    }
+    result
 }
 
 /// A call that failed, as the model reads it.

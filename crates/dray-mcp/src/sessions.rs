@@ -1,9 +1,10 @@
-//! A bound on the sessions of each caller. Versions of the protocol before 2026-07-28 have sessions, the library keeps
-//! each until it has been idle for five minutes, and a caller may begin thousands in a second.
+//! The lifetime of sessions, and a bound on those of each caller. Versions of the protocol before 2026-07-28 have
+//! sessions, the library keeps each until it has been idle for a while, and a caller may begin thousands in a second.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -18,6 +19,17 @@ use crate::Caller;
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Most sessions of one caller. Each takes about 60 KiB.
 const MAX_CALLER_SESSIONS: usize = 512;
+
+/// How long a session lasts without a message. Longer than any call and any question to a person, because a session that
+/// waits for either has no messages, and many clients do not begin another one after a pause of their user.
+const SESSION_IDLE_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// The manager of the sessions of one endpoint.
+pub(crate) fn session_manager() -> LocalSessionManager {
+    let mut manager = LocalSessionManager::default();
+    manager.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
+    manager
+}
 
 /// The sessions of each caller.
 #[derive(Debug)]
@@ -92,7 +104,67 @@ pub(crate) async fn limit_sessions(
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+    use http::{HeaderValue, Method, StatusCode};
+    use rmcp::ServerHandler;
+    use rmcp::transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService,
+    };
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::client::TRANSFER_TIMEOUT;
+
+    /// A server without tools.
+    struct EmptyServer;
+
+    impl ServerHandler for EmptyServer {}
+
+    /// The status of the response to a message, and the session that the response names.
+    async fn post(
+        service: &StreamableHttpService<EmptyServer, LocalSessionManager>,
+        session: &str,
+        message: &Value,
+    ) -> (StatusCode, String) {
+        let mut request = Request::new(Body::from(message.to_string()));
+        *request.method_mut() = Method::POST;
+        let headers = request.headers_mut();
+        for (name, value) in [
+            (HOST, "localhost"),
+            (CONTENT_TYPE, "application/json"),
+            (ACCEPT, "application/json, text/event-stream"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        if !session.is_empty() {
+            headers.insert(SESSION_ID, HeaderValue::from_str(session).unwrap());
+        }
+        let response = service.handle(request).await;
+        let id = response.headers().get(&SESSION_ID);
+        let id = id.map_or("", |id| id.to_str().unwrap());
+        (response.status(), id.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_outlives_the_longest_call_and_ends_an_hour_after_its_last_message() {
+        let manager = Arc::new(session_manager());
+        let config = StreamableHttpServerConfig::default();
+        let service = StreamableHttpService::new(|| Ok(EmptyServer), Arc::clone(&manager), config);
+        let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"}}});
+        let (status, id) = post(&service, "", &begin).await;
+        assert_eq!(status, StatusCode::OK);
+        let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let (status, _) = post(&service, &id, &begun).await;
+        assert_eq!(status, StatusCode::ACCEPTED);
+        let id: SessionId = id.into();
+        tokio::time::sleep(TRANSFER_TIMEOUT).await; // paused clock
+        assert!(manager.has_session(&id).await.unwrap());
+        tokio::time::sleep(SESSION_IDLE_TIMEOUT).await; // paused clock
+        assert!(!manager.has_session(&id).await.unwrap());
+    }
 
     #[tokio::test]
     async fn one_session_too_many_ends_the_oldest_one_of_the_same_caller() {

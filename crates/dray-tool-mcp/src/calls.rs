@@ -9,8 +9,8 @@ use dray_tool::QuestionMap;
 use dray_types::TraceContext;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
-    GetTaskParams, InputRequiredResult, InputResponses, JsonObject, RequestParamsMeta as _,
-    TaskPayload, UpdateTaskParams,
+    DetailedTask, GetTaskParams, InputRequiredResult, InputResponses, JsonObject,
+    RequestParamsMeta as _, TaskPayload, UpdateTaskParams,
 };
 use serde_json::Value;
 
@@ -26,6 +26,9 @@ const MAX_ROUNDS: usize = 10;
 
 /// Time between two polls of a task, if the server names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most polls of a task that fail in a row. With the delays between them, a server has 12 s to start again.
+const MAX_FAILED_POLLS: u32 = 8;
 
 /// Shortest poll interval; a shorter one of a server counts as this.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -144,8 +147,7 @@ impl McpSession {
         let mut guard = TaskGuard::new(Arc::clone(self), id);
         let mut rounds = 0;
         loop {
-            let state = self.peer().get_task(GetTaskParams::new(id)).await;
-            let state = state.map_err(|error| self.failure(error))?.task;
+            let state = self.task_state(id).await?;
             match state.payload {
                 TaskPayload::Completed { result } => {
                     guard.is_over = true;
@@ -187,12 +189,33 @@ impl McpSession {
                         let responses = input_responses(&new_questions, answers);
                         let update = UpdateTaskParams::new(id, responses);
                         let updated = self.peer().update_task(update).await;
-                        updated.map_err(|error| self.failure(error))?;
+                        updated.map_err(|error| self.failure(error).into_task_failure())?;
                     }
                 }
                 _ => {}
             }
             tokio::time::sleep(poll_interval(state.task.poll_interval_ms)).await;
+        }
+    }
+
+    /// The state of a task. A poll has no effect, so it is repeated while the server cannot be reached.
+    async fn task_state(&self, id: &str) -> Result<DetailedTask, SessionError> {
+        let mut failed_polls = 0;
+        loop {
+            let polled = self.peer().get_task(GetTaskParams::new(id)).await;
+            let error = match polled.map_err(|error| self.failure(error)) {
+                Ok(state) => return Ok(state.task),
+                Err(error) => error,
+            };
+            failed_polls += 1;
+            let may_repeat = matches!(&error, SessionError::Wire(cause) if cause.is_transient())
+                && failed_polls < MAX_FAILED_POLLS
+                && !self.is_closed();
+            if !may_repeat {
+                return Err(error.into_task_failure());
+            }
+            tracing::debug!(%error, "a task of an MCP server is polled again");
+            tokio::time::sleep(MIN_POLL_INTERVAL * (1 << (failed_polls - 1))).await;
         }
     }
 }

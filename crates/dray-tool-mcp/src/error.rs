@@ -46,6 +46,14 @@ impl WireError {
         // 404 means that the server does not know the session (MCP, streamable HTTP).
         matches!(self, Self::NotSent(_) | Self::Status(404))
     }
+
+    /// Whether the same message may succeed a moment later.
+    pub(crate) const fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::NotSent(_) | Self::Broken(_) | Self::Idle | Self::Status(429 | 500..=599)
+        )
+    }
 }
 
 impl From<dray_http::HttpError> for WireError {
@@ -141,6 +149,9 @@ pub(crate) enum SessionError {
     /// The set-up took too long.
     #[error("the server did not answer in time")]
     TimedOut,
+    /// The call became a task, whose outcome cannot be read. The tool has begun, so the call is not repeated.
+    #[error("the call became a task at the server, whose outcome is not known: {0}")]
+    TaskLost(WireError),
 }
 
 impl SessionError {
@@ -187,6 +198,14 @@ impl SessionError {
     /// Whether the server certainly did nothing.
     pub(crate) const fn is_unsent(&self) -> bool {
         matches!(self, Self::Wire(error) if error.is_unsent())
+    }
+
+    /// The failure of a request about a task.
+    pub(crate) fn into_task_failure(self) -> Self {
+        match self {
+            Self::Wire(error) => Self::TaskLost(error),
+            other => other,
+        }
     }
 
     fn refused(error: &ErrorData) -> Self {

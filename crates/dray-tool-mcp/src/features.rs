@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use dray_agent::caller::Caller;
 use dray_tool::{
     CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
     naming,
@@ -108,7 +109,11 @@ impl FeatureTool {
         }
     }
 
-    async fn run(&self, arguments: &JsonObject) -> Result<CallToolResult, SessionError> {
+    async fn run(
+        &self,
+        arguments: &JsonObject,
+        caller: &Caller,
+    ) -> Result<CallToolResult, SessionError> {
         let text = |name: &str| {
             arguments
                 .get(name)
@@ -117,23 +122,23 @@ impl FeatureTool {
         };
         let blocks = match self.feature {
             ServerFeature::ListResources => {
-                let page = self.server.resources(text("cursor")).await?;
+                let page = self.server.resources(text("cursor"), caller).await?;
                 vec![ContentBlock::text(page.to_string())]
             }
             ServerFeature::ListPrompts => {
-                let page = self.server.prompts(text("cursor")).await?;
+                let page = self.server.prompts(text("cursor"), caller).await?;
                 vec![ContentBlock::text(page.to_string())]
             }
             ServerFeature::ReadResource => {
                 let uri = text("uri").unwrap_or_default();
-                let contents = self.server.read(&uri).await?;
+                let contents = self.server.read(&uri, Some(caller)).await?;
                 contents.into_iter().map(shown_contents).collect()
             }
             ServerFeature::GetPrompt => {
                 let name = text("name").unwrap_or_default();
                 let values = arguments.get("arguments").and_then(Value::as_object);
                 let values = values.cloned().unwrap_or_default();
-                self.server.prompt(&name, values).await?
+                self.server.prompt(&name, values, caller).await?
             }
         };
         Ok(CallToolResult::success(blocks))
@@ -159,7 +164,8 @@ impl Tool for FeatureTool {
     }
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
-        let result = Box::pin(self.run(&call.arguments)).await.map_err(|error| {
+        let running = Box::pin(self.run(&call.arguments, &turn.caller));
+        let result = running.await.map_err(|error| {
             if error.is_timeout() {
                 return ToolFailure::TimedOut;
             }

@@ -333,11 +333,11 @@ impl RemoteSignIn {
                 Err(error) => tracing::info!(%error, "a confirmed sign-in was not exchanged"),
             }
         }
-        let base = Url::parse(&self.server).map_err(AuthError::from)?;
-        let challenge_params = WWWAuthenticateParams::parse(&challenge.header, &base);
-        let manager = match known.filter(|_| challenge_params.is_insufficient_scope()) {
-            Some(manager) => {
-                let scope = challenge_params.scope.unwrap_or_default();
+        let further_scope = self.further_scope(challenge)?;
+        // A page for further scopes is for users; other clients request another token.
+        let has_user = self.client.grant == OauthGrant::AuthorizationCode;
+        let manager = match known.filter(|_| has_user).zip(further_scope) {
+            Some((manager, scope)) => {
                 let page = self.with_untrusted_host(manager.request_scope_upgrade(&scope).await)?;
                 let session = AuthorizationSession::for_scope_upgrade(
                     manager,
@@ -353,6 +353,14 @@ impl RemoteSignIn {
         Ok(token)
     }
 
+    /// The scopes that a token lacks, after a challenge that says so.
+    fn further_scope(&self, challenge: &Challenge) -> Result<Option<String>, SignInError> {
+        let base = Url::parse(&self.server).map_err(AuthError::from)?;
+        let params = WWWAuthenticateParams::parse(&challenge.header, &base);
+        let is_insufficient = params.is_insufficient_scope();
+        Ok(is_insufficient.then(|| params.scope.unwrap_or_default()))
+    }
+
     async fn begin(
         &self,
         challenge: &Challenge,
@@ -362,7 +370,13 @@ impl RemoteSignIn {
         let scopes = self.client.scope.iter();
         let scopes = scopes.flat_map(|scope| scope.split_whitespace());
         if self.client.grant != OauthGrant::AuthorizationCode {
-            let scopes = scopes.map(str::to_owned).collect();
+            let mut scopes: Vec<String> = scopes.map(str::to_owned).collect();
+            let further_scope = self.further_scope(challenge)?.unwrap_or_default();
+            for scope in further_scope.split_whitespace() {
+                if scopes.iter().all(|known| known != scope) {
+                    scopes.push(scope.to_owned());
+                }
+            }
             self.exchange_credentials(&mut manager, scopes).await?;
             return Ok(manager);
         }

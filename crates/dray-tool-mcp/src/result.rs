@@ -119,6 +119,8 @@ pub(crate) async fn result_output(
         lost: 0,
     };
     let is_error = result.is_error == Some(true);
+    // Servers repeat structured content as text for older clients (MCP 2025-06-18). Links and files do not repeat it.
+    let has_text = result.content.iter().any(is_text);
     let mut links_left = if is_error { 0 } else { MAX_LINKED_RESOURCES };
     for block in result.content {
         match read_block(block) {
@@ -147,18 +149,18 @@ pub(crate) async fn result_output(
             }
         }
     }
-    let mut kind = "text/plain";
-    // Servers repeat structured content as text for older clients (MCP 2025-06-18).
-    if texts.is_empty()
-        && let Some(structured) = result.structured_content
-    {
-        kind = "application/json";
-        texts.push(structured.to_string());
+    let structured = result.structured_content.filter(|_| !has_text);
+    let is_structured = structured.is_some();
+    if let Some(structured) = structured {
+        texts.retain(|text| !text.is_empty());
+        texts.insert(0, structured.to_string());
     }
-    for notice in files.notices() {
-        kind = "text/plain";
-        texts.push(notice);
-    }
+    texts.extend(files.notices());
+    let kind = if is_structured && texts.len() == 1 {
+        "application/json"
+    } else {
+        "text/plain"
+    };
     let content = texts.join("\n\n");
     if is_error {
         return Err(failed_call(content, &tool));
@@ -178,6 +180,10 @@ fn failed_call(content: String, tool: &str) -> ToolFailure {
     };
     let shown = format!("> ##### Error:\n{text}\n");
     HandledFailure::new(text).shown(shown).into()
+}
+
+fn is_text(block: &ContentBlock) -> bool {
+    matches!(block, ContentBlock::Text(text) if !text.text.is_empty())
 }
 
 fn is_supported(rules: &AttachmentRules, media_type: &str) -> bool {
@@ -209,7 +215,7 @@ async fn linked_files(
     if !is_read {
         return Vec::new();
     }
-    let contents = match Box::pin(server.read(&link.uri)).await {
+    let contents = match Box::pin(server.read(&link.uri, None)).await {
         Ok(contents) => contents,
         Err(error) => {
             tracing::debug!(%error, "a resource of an MCP server could not be read");

@@ -266,22 +266,41 @@ impl ServerTarget {
         Ok(())
     }
 
-    /// Reads a resource to which the result of a call links. Not repeated: the link itself remains.
-    pub(crate) async fn read(&self, uri: &str) -> Result<Vec<ResourceContents>, SessionError> {
-        let (session, _) = self.session().await?;
-        session.read(uri).await
+    /// Reads a resource. Without a caller it is a link of a result: it is read once and without a sign-in, because the
+    /// link itself remains.
+    pub(crate) async fn read(
+        &self,
+        uri: &str,
+        caller: Option<&Caller>,
+    ) -> Result<Vec<ResourceContents>, SessionError> {
+        let request = |session: Arc<McpSession>| async move { session.read(uri).await };
+        self.request(request, caller).await
     }
 
     /// One page of the server's resources.
-    pub(crate) async fn resources(&self, cursor: Option<String>) -> Result<Value, SessionError> {
-        let (session, _) = self.session().await?;
-        session.resources(cursor).await
+    pub(crate) async fn resources(
+        &self,
+        cursor: Option<String>,
+        caller: &Caller,
+    ) -> Result<Value, SessionError> {
+        let request = |session: Arc<McpSession>| {
+            let cursor = cursor.clone();
+            async move { session.resources(cursor).await }
+        };
+        self.request(request, Some(caller)).await
     }
 
     /// One page of the server's prompts.
-    pub(crate) async fn prompts(&self, cursor: Option<String>) -> Result<Value, SessionError> {
-        let (session, _) = self.session().await?;
-        session.prompts(cursor).await
+    pub(crate) async fn prompts(
+        &self,
+        cursor: Option<String>,
+        caller: &Caller,
+    ) -> Result<Value, SessionError> {
+        let request = |session: Arc<McpSession>| {
+            let cursor = cursor.clone();
+            async move { session.prompts(cursor).await }
+        };
+        self.request(request, Some(caller)).await
     }
 
     /// The messages of a prompt.
@@ -289,9 +308,47 @@ impl ServerTarget {
         &self,
         name: &str,
         arguments: JsonObject,
+        caller: &Caller,
     ) -> Result<Vec<ContentBlock>, SessionError> {
-        let (session, _) = self.session().await?;
-        session.prompt(name, arguments).await
+        let request = |session: Arc<McpSession>| {
+            let arguments = arguments.clone();
+            async move { session.prompt(name, arguments).await }
+        };
+        self.request(request, Some(caller)).await
+    }
+
+    /// Sends a request about resources or prompts. Like a call, it is sent again in another session if the server cannot
+    /// have got it, and after a sign-in.
+    async fn request<T, F>(
+        &self,
+        send: impl Fn(Arc<McpSession>) -> F,
+        caller: Option<&Caller>,
+    ) -> Result<T, SessionError>
+    where
+        F: Future<Output = Result<T, SessionError>>,
+    {
+        self.use_token().await;
+        let (mut sign_ins, mut is_repeated) = (0, caller.is_none());
+        loop {
+            let (session, _) = self.session().await?;
+            let error = match send(Arc::clone(&session)).await {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            let signing_in = caller
+                .filter(|_| sign_ins < MAX_SIGN_INS)
+                .filter(|_| self.can_sign_in_after(&error));
+            if let Some(caller) = signing_in {
+                sign_ins += 1;
+                self.answer_challenge(error.challenge(), caller).await?;
+            } else if error.is_unsent() && !is_repeated {
+                is_repeated = true;
+            } else {
+                return Err(error);
+            }
+            self.forget(&session).await;
+            tracing::debug!(toolset = %self.label, %error, "a request to an MCP server is sent again");
+        }
     }
 
     async fn attempt(

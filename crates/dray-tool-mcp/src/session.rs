@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    ContentBlock, GetPromptRequestParams, GetPromptResponse, JsonObject, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ResourceContents,
-    SubscriptionFilter, Tool,
+    ContentBlock, ErrorCode, GetPromptRequestParams, GetPromptResponse, JsonObject,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ResourceContents, SubscriptionFilter, Tool,
 };
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt as _, Peer, RoleClient, RunningService, ServiceError,
@@ -227,13 +227,9 @@ impl McpSession {
         let mut cursor: Option<String> = None;
         let mut empty_pages = 0;
         for _ in 0..MAX_LIST_PAGES {
-            let page = PaginatedRequestParams::default().with_cursor(cursor.clone());
-            let page = self
-                .service
-                .peer()
-                .list_tools(Some(page))
-                .await
-                .map_err(|error| self.failure(error))?;
+            let Some(page) = self.tool_page(cursor.clone()).await? else {
+                return Ok(offer);
+            };
             empty_pages = if page.tools.is_empty() {
                 empty_pages + 1
             } else {
@@ -267,6 +263,35 @@ impl McpSession {
         }
         offer.is_cut = true;
         Ok(offer)
+    }
+
+    /// One page of tools; `None` from a server that has other features and no tools.
+    async fn tool_page(
+        &self,
+        cursor: Option<String>,
+    ) -> Result<Option<ListToolsResult>, SessionError> {
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let listed = self.peer().list_tools(Some(page)).await;
+        match listed.map_err(|error| self.failure(error)) {
+            Ok(page) => Ok(Some(page)),
+            // A server that does not declare tools need not know the request (MCP, tools).
+            Err(SessionError::Refused { code, .. })
+                if code == ErrorCode::METHOD_NOT_FOUND.0 && self.has_only_other_features() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server declares resources or prompts, and no tools.
+    fn has_only_other_features(&self) -> bool {
+        let info = self.peer().peer_info();
+        info.is_some_and(|info| {
+            let declared = &info.capabilities;
+            let has_others = declared.resources.is_some() || declared.prompts.is_some();
+            declared.tools.is_none() && has_others
+        })
     }
 
     /// Reads a resource of the server. Dropping the future sends a cancellation to the server.

@@ -6,12 +6,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use axum::routing::get;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
 
 use super::OAuthOptions;
 use super::scope::{Scope, ScopeSet};
+use crate::cors::{ANY_ORIGIN, share_with_all};
 
 /// Path of the metadata (RFC 9728 section 3); the path of the resource follows.
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
@@ -29,9 +30,17 @@ pub(crate) fn metadata_router(options: &OAuthOptions) -> Router {
     }
     for path in paths {
         let document = document.clone();
-        let content_type = [(header::CONTENT_TYPE, "application/json")];
-        let serve_document = move || std::future::ready((content_type, document.clone()));
-        router = router.route(&path, get(serve_document));
+        let headers = [
+            (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            ),
+            // Clients in browsers read it before they have a token.
+            (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN),
+        ];
+        let serve_document = move || std::future::ready((headers.clone(), document.clone()));
+        let preflight = |headers: HeaderMap| std::future::ready(share_with_all(&headers));
+        router = router.route(&path, get(serve_document).options(preflight));
     }
     router
 }

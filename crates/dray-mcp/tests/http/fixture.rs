@@ -21,6 +21,9 @@ use crate::issuer::{FakeIssuer, ISSUER_URL, JWKS_URL, RESOURCE_URL};
 /// A static token of the tests.
 pub(crate) const STATIC_TOKEN: &str = "a-static-token-of-the-tests";
 
+/// The origin whose pages may call the server.
+pub(crate) const PAGE_ORIGIN: &str = "https://app.example.org";
+
 /// A server over an in-process bus whose only service is the fake one that fetches keys.
 pub(crate) struct HttpFixture {
     pub(crate) issuer: FakeIssuer,
@@ -75,7 +78,7 @@ impl HttpFixture {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             auth: auth_options(keys),
             allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
+            allowed_origins: vec![PAGE_ORIGIN.to_owned()],
         })
         .await
         .unwrap();

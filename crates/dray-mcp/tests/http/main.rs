@@ -8,6 +8,7 @@
 
 mod accept;
 mod client;
+mod cors;
 mod deliveries;
 mod fixture;
 mod host_questions;

@@ -28,6 +28,8 @@ struct AskingServer {
     excess: Option<(Value, String)>,
     /// How often the state of the task was requested.
     polls: usize,
+    /// Statuses with which the next polls are refused, the last one first.
+    refused_polls: Vec<u16>,
     /// Answers that the task got.
     updates: Vec<Value>,
     cancelled: Vec<Value>,
@@ -40,6 +42,29 @@ impl AskingServer {
         let usual = || (account_form(), "sealed".to_owned());
         self.excess.clone().unwrap_or_else(usual)
     }
+
+    fn polled_task(&mut self) -> Value {
+        self.polls += 1;
+        match self.updates.last() {
+            Some(given) => {
+                let mut over = task("completed");
+                over["result"] = paid(given);
+                over
+            }
+            // The first poll is too early.
+            None if self.polls > 1 => {
+                let mut waiting = task("input_required");
+                waiting["inputRequests"] = self.asked().0;
+                waiting
+            }
+            None => task("working"),
+        }
+    }
+}
+
+/// The result of a call with these answers.
+fn paid(given: &Value) -> Value {
+    json!({"resultType": "complete", "content": [{"type": "text", "text": given.to_string()}]})
 }
 
 async fn asking(is_task: bool) -> FakeServer<AskingServer> {
@@ -79,7 +104,11 @@ async fn answer(
     let message = request.json().await?;
     let params = &message["params"];
     let mut state = shared.lock();
-    let paid = |given: &Value| json!({"resultType": "complete", "content": [{"type": "text", "text": given.to_string()}]});
+    if message["method"] == "tasks/get"
+        && let Some(status) = state.refused_polls.pop()
+    {
+        return Ok(fake_server::json_reply(status, &json!({})));
+    }
     let result = match message["method"].as_str().unwrap_or_default() {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
@@ -105,23 +134,7 @@ async fn answer(
                 }
             }
         }
-        "tasks/get" => {
-            state.polls += 1;
-            match state.updates.last() {
-                Some(given) => {
-                    let mut over = task("completed");
-                    over["result"] = paid(given);
-                    over
-                }
-                // The first poll is too early.
-                None if state.polls > 1 => {
-                    let mut waiting = task("input_required");
-                    waiting["inputRequests"] = state.asked().0;
-                    waiting
-                }
-                None => task("working"),
-            }
-        }
+        "tasks/get" => state.polled_task(),
         "tasks/update" => {
             state.updates.push(params["inputResponses"].clone());
             json!({"resultType": "complete"})
@@ -325,6 +338,31 @@ async fn a_task_whose_caller_is_gone_is_cancelled() {
     }
     let cancelled = async || (server.shared().lock().cancelled == ["t1"]).then_some(());
     dray_testkit::eventually("the end of the task", cancelled).await;
+}
+
+#[tokio::test]
+async fn a_task_is_polled_again_when_its_server_fails_for_a_moment() {
+    let server = asking(true).await;
+    let tool = tool(&server, &options()).await;
+    server.shared().lock().refused_polls = vec![503, 429];
+    let output = call(&tool, json!({})).await.unwrap();
+    assert_eq!(
+        question(&output).questions["account"].message(),
+        "Which account?"
+    );
+    let state = server.shared().lock();
+    assert_eq!((state.calls.len(), state.refused_polls.len()), (1, 0));
+    assert!(state.cancelled.is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_became_a_task_is_not_made_again_when_the_task_is_lost() {
+    let server = asking(true).await;
+    let tool = tool(&server, &options()).await;
+    server.shared().lock().refused_polls = vec![404];
+    let failed = call(&tool, json!({})).await.unwrap_err();
+    assert!(failed.to_string().contains("became a task"), "{failed}");
+    assert_eq!(server.shared().lock().calls.len(), 1);
 }
 
 /// A program of 2025-11-25 that asks during the call.

@@ -28,6 +28,18 @@ struct ModernServer {
     refuse: usize,
     /// The result of the next call; an echo if absent.
     result: Option<Value>,
+    /// Whether the server knows no requests about tools.
+    has_no_tools: bool,
+    /// How many requests about resources and prompts still find no session.
+    lost: usize,
+}
+
+impl ModernServer {
+    fn is_lost(&mut self, method: &str) -> bool {
+        let is_lost = self.lost > 0 && matches!(method, "resources/read" | "prompts/get");
+        self.lost -= usize::from(is_lost);
+        is_lost
+    }
 }
 
 async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
@@ -83,13 +95,25 @@ async fn answer(
         return Ok(fake_server::json_reply(400, &body));
     }
     let mut state = shared.lock();
+    if state.is_lost(&method) {
+        return Ok(fake_server::json_reply(404, &json!({})));
+    }
     state.methods.push(method.clone());
     state.traces.push([trace_in_header, trace_in_message]);
+    let mut capabilities = json!({"resources": {}, "prompts": {}});
+    if !state.has_no_tools {
+        capabilities["tools"] = json!({});
+    }
     let result = match method.as_str() {
         "server/discover" => json!({
-            "resultType": "complete", "supportedVersions": [VERSION],
-            "capabilities": {"tools": {}, "resources": {}, "prompts": {}}, "ttlMs": 0, "cacheScope": "private",
+            "resultType": "complete", "supportedVersions": [VERSION], "capabilities": capabilities, "ttlMs": 0,
+            "cacheScope": "private",
         }),
+        "tools/list" if state.has_no_tools => {
+            let error = json!({"code": -32601, "message": "Method not found"});
+            let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            return Ok(fake_server::json_reply(404, &body));
+        }
         "tools/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
@@ -303,4 +327,42 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
     )
     .await;
     assert_eq!(prompt.0, "user:\n\n{\"a\":\"b\"}");
+}
+
+#[tokio::test]
+async fn a_server_without_tools_offers_its_resources_and_prompts() {
+    let server = modern_server(None).await;
+    server.shared().lock().has_no_tools = true;
+    let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+    let set = mcp(json!({
+        "name": "s", "mcp_server_info": info, "resources": true, "prompts": true,
+    }));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    assert_eq!(messages(&built), [""; 0]);
+    assert_eq!(built.tools.len(), 4);
+    let tool = named(&built, "s_read_resource");
+    let read = call(&tool, json!({"uri": "notes://1"})).await.unwrap();
+    assert_eq!(read.content, "the note");
+}
+
+#[tokio::test]
+async fn a_request_about_resources_or_prompts_is_sent_again_when_its_session_was_lost() {
+    let server = modern_server(None).await;
+    let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+    let set = mcp(json!({
+        "name": "s", "mcp_server_info": info, "resources": true, "prompts": true,
+    }));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    for (name, arguments, content) in [
+        ("s_read_resource", json!({"uri": "notes://1"}), "the note"),
+        ("s_get_prompt", json!({"name": "greet"}), "user:\n\n{}"),
+    ] {
+        let tool = named(&built, name);
+        server.shared().lock().lost = 1;
+        let output = call(&tool, arguments.clone()).await.unwrap();
+        assert_eq!(output.content, content);
+        server.shared().lock().lost = 2;
+        let failed = call(&tool, arguments).await.unwrap_err();
+        assert!(failed.to_string().contains("404"), "{failed}");
+    }
 }

@@ -29,7 +29,7 @@ const REDIRECT_URI: &str = "https://drayage.example/callback";
 pub(super) struct ProtectedServer {
     /// The issuer that it names; its own URL if absent.
     issuer: Option<String>,
-    /// The scope that a call needs beyond the first one.
+    /// The scope that a call and a list of resources need beyond the first one.
     call_scope: Option<&'static str>,
     /// Scopes of the tokens `token-1`, `token-2` and so on.
     granted: Vec<String>,
@@ -163,7 +163,7 @@ async fn message(
     };
     let message = request.json().await?;
     let method = message["method"].as_str().unwrap_or_default();
-    if let Some(needed) = call_scope.filter(|_| method == "tools/call")
+    if let Some(needed) = call_scope.filter(|_| matches!(method, "tools/call" | "resources/list"))
         && !scopes.split(' ').any(|scope| scope == needed)
     {
         return refused(
@@ -173,8 +173,12 @@ async fn message(
     }
     let result = match method {
         "server/discover" => json!({
-            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
-            "ttlMs": 0, "cacheScope": "private",
+            "resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}, "resources": {}}, "ttlMs": 0, "cacheScope": "private",
+        }),
+        "resources/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "resources": [{"uri": "notes://1", "name": "one"}],
         }),
         "tools/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
@@ -388,6 +392,44 @@ async fn a_client_with_a_secret_signs_in_without_a_user() {
         form.contains(&&("client_secret".to_owned(), "s".to_owned())),
         "{form:?}"
     );
+}
+
+#[tokio::test]
+async fn a_client_with_a_secret_gets_further_scopes_without_a_user() {
+    let server = protected(ProtectedServer {
+        call_scope: Some("write"),
+        ..ProtectedServer::default()
+    })
+    .await;
+    let client = json!({
+        "client_id": "c", "client_secret": "s", "grant": "client_credentials", "scope": "files",
+    });
+    let user = user(Ok(()));
+    let built = connected(&server, &client, &with_user(&user)).await;
+    let output = call(&named(&built, "s_echo"), json!({})).await.unwrap();
+    assert_eq!(output.content, "files write");
+    assert_eq!(user.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(server.shared().lock().exchanges.len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_of_resources_that_needs_further_scopes_asks_the_user_too() {
+    let server = protected(ProtectedServer {
+        call_scope: Some("write"),
+        ..ProtectedServer::default()
+    })
+    .await;
+    let info = json!({
+        "url": format!("{}/mcp", server.shared().url()), "protocol": "streamable_http",
+        "authorization": {"type": "oauth", "client_id": "c"},
+    });
+    let set = mcp(json!({"name": "s", "mcp_server_info": info, "resources": true}));
+    let options = with_user(&user(Ok(())));
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    let listing = named(&built, "s_list_resources");
+    let listed = call(&listing, json!({})).await.unwrap();
+    assert!(listed.content.contains("notes://1"), "{}", listed.content);
+    assert_eq!(server.shared().lock().pages, ["files", "files write"]);
 }
 
 #[tokio::test]

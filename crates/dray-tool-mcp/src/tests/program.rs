@@ -319,3 +319,30 @@ async fn a_response_that_cannot_be_read_fails_its_call_and_the_next_call_works()
     );
     assert_eq!(call(&tool, json!({})).await.unwrap().content, "fine");
 }
+
+/// A program that ignores the end of its input, and cleans up when it gets SIGTERM.
+const CLEANING_SCRIPT: &str = r#"
+trap 'echo done > cleaned; exit' TERM
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}';;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+sleep 1000
+:
+"#;
+
+#[tokio::test]
+async fn a_program_that_ignores_the_end_of_its_input_may_clean_up_before_it_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = shell(CLEANING_SCRIPT, directory.path());
+    options.discovery_timeout = Duration::from_millis(50);
+    let built = build_toolset(&options).await;
+    assert_eq!(built.tools.len(), 1, "{:?}", built.issues);
+    drop(built);
+    assert_eq!(line(&directory.path().join("cleaned")).await, "done");
+}

@@ -98,6 +98,24 @@ async fn a_file_that_is_not_base64_leaves_the_text_and_one_with_line_breaks_is_a
 }
 
 #[tokio::test]
+async fn structured_content_is_shown_beside_links_and_empty_texts() {
+    let link = json!({"type": "resource_link", "uri": "https://x.example/4711", "name": "invoice"});
+    let empty = json!({"type": "text", "text": ""});
+    for (content, expected) in [
+        (
+            json!([link]),
+            "{\"number\":4711}\n\ninvoice: https://x.example/4711",
+        ),
+        (json!([empty]), "{\"number\":4711}"),
+        (json!([invoice()]), "Invoice 4711 created"),
+    ] {
+        let result = json!({"content": content, "structuredContent": {"number": 4711}});
+        let output = output_of(result, Arc::<MemoryStorage>::default()).await;
+        assert_eq!(output.unwrap().content, expected);
+    }
+}
+
+#[tokio::test]
 async fn the_files_of_a_failure_are_not_stored() {
     let failure = json!({"type": "text", "text": "no such customer"});
     let result = json!({"content": [failure, picture("AAAA"), picture("!!!")], "isError": true});

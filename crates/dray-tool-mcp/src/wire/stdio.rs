@@ -72,14 +72,20 @@ struct ProcessGroup {
     leader: Child,
 }
 
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
+impl ProcessGroup {
+    fn send_signal(&self, signal: Signal) {
         let id = self.leader.id().and_then(|id| i32::try_from(id).ok());
         if let Some(group) = id.and_then(Pid::from_raw)
-            && let Err(error) = kill_process_group(group, Signal::KILL)
+            && let Err(error) = kill_process_group(group, signal)
         {
             tracing::debug!(%error, "an MCP server was gone before it was ended");
         }
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        self.send_signal(Signal::KILL);
     }
 }
 
@@ -211,24 +217,38 @@ impl Transport<RoleClient> for ProgramTransport {
         }
     }
 
-    /// Closes the input, waits a moment until the program exits, and kills its group.
+    /// Closes the input and waits a moment until the program exits. A program that does not exit gets SIGTERM, and after
+    /// another moment its group is killed.
     async fn close(&mut self) -> Result<(), WireError> {
         // The end of its input asks the program to end (MCP, stdio). A program that does not read keeps a message in
         // the pipe, and the writer of that message holds the input.
         let closing = tokio::time::timeout(CLOSE_TIMEOUT, self.input.close());
-        let Ok(closed) = closing.await else {
-            tracing::debug!("an MCP server does not read its input");
-            drop(self.group.take());
-            return Ok(());
+        let has_ended = match closing.await {
+            Ok(closed) => {
+                if let Err(error) = closed {
+                    tracing::debug!(%error, "the input of an MCP server could not be closed");
+                }
+                self.ends_in_time().await
+            }
+            Err(_) => false,
         };
-        if let Err(error) = closed {
-            tracing::debug!(%error, "the input of an MCP server could not be closed");
-        }
-        let ends = async { while self.lines.next().await.is_some() {} };
-        if tokio::time::timeout(CLOSE_TIMEOUT, ends).await.is_err() {
+        if !has_ended {
             tracing::debug!("an MCP server did not end by itself");
+            // A program may run its server elsewhere, as `docker run` does, and SIGKILL would leave that one running.
+            if let Some(group) = &self.group {
+                group.send_signal(Signal::TERM);
+            }
+            self.ends_in_time().await;
         }
         drop(self.group.take());
         Ok(())
+    }
+}
+
+impl ProgramTransport {
+    /// Waits for the end of the program's output. Returns whether it came in time.
+    async fn ends_in_time(&mut self) -> bool {
+        let ends = async { while self.lines.next().await.is_some() {} };
+        tokio::time::timeout(CLOSE_TIMEOUT, ends).await.is_ok()
     }
 }
