@@ -1,3 +1,5 @@
+//! The end of an answer of the model: which finish reasons end a turn, and which are failures.
+
 use super::*;
 
 #[test]
