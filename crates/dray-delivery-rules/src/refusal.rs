@@ -16,7 +16,7 @@ const MAX_DOUBLINGS: u32 = 5;
 /// The delay after a refusal for a rate limit that names none.
 const RATE_LIMIT_DELAY: Duration = Duration::from_secs(1);
 
-/// Factor of this delay for each further such refusal of a chat in a row, as WhatsApp requires for the messages to one
+/// Factor of this delay for each further such refusal of a chat in a row, as `WhatsApp` requires for the messages to one
 /// person (platform-delivery 7.5).
 const RATE_LIMIT_FACTOR: u32 = 4;
 

@@ -126,7 +126,7 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
-/// Forgets the platform's ids of the files of a message whose media the platform could not use (WhatsApp's 131052 and
+/// Forgets the platform's ids of the files of a message whose media the platform could not use (`WhatsApp`'s 131052 and
 /// 131053), so that the next delivery uploads their bytes. The record must still have the confirmation of the
 /// message.
 pub(crate) async fn forget_refused_media(

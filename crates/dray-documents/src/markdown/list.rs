@@ -46,7 +46,7 @@ impl OpenItems {
     }
 
     /// Adds an item and returns its indentation: the width of the indentation and the marker of its parent, because
-    /// only then it is a child in CommonMark.
+    /// only then it is a child in `CommonMark`.
     fn add(&mut self, depth: usize, marker: &str) -> usize {
         while self.0.last().is_some_and(|item| item.depth >= depth) {
             self.0.pop();

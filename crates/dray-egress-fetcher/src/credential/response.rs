@@ -119,10 +119,10 @@ const fn is_delimiter(byte: u8) -> bool {
 }
 
 fn is_parameter(token: &[u8], name: &str, value: &str) -> bool {
-    let Some(at) = token.iter().position(|byte| *byte == b'=') else {
+    let mut parts = token.splitn(2, |byte| *byte == b'=');
+    let (Some(found), Some(written)) = (parts.next(), parts.next()) else {
         return false;
     };
-    let (found, written) = (&token[..at], &token[at + 1..]);
     // A form writes a blank as a plus sign, and a value may contain one.
     let blanks: Vec<u8> = written
         .iter()

@@ -102,9 +102,7 @@ impl Fetcher {
         source: HopSource<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopOutcome, FetchError> {
-        let HopSource {
-            partial, cached, ..
-        } = source;
+        let (partial, cached) = (source.partial, source.cached);
         let url = chain.current().clone();
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());

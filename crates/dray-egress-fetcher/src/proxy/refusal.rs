@@ -409,7 +409,10 @@ const fn guard_status(code: Code) -> StatusCode {
 /// again: it does not fit what happened after that.
 const fn guard_proxy_error(code: Code, phase: FetchPhase) -> Option<&'static str> {
     let error = match (code, phase) {
-        (Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost, _) => "http_request_error",
+        (Code::TooLarge, FetchPhase::Head) => "http_response_body_size",
+        (Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost | Code::TooLarge, _) => {
+            "http_request_error"
+        }
         (Code::SsrfBlocked, _) => "destination_ip_prohibited",
         (Code::DnsNotFound, _) => "destination_not_found",
         (Code::DnsFailure, _) => "dns_error",
@@ -420,8 +423,6 @@ const fn guard_proxy_error(code: Code, phase: FetchPhase) -> Option<&'static str
         (Code::ConnectionClosed, _) => "connection_terminated",
         (Code::TlsError, _) => "tls_protocol_error",
         (Code::MalformedResponse, _) => "http_protocol_error",
-        (Code::TooLarge, FetchPhase::Head) => "http_response_body_size",
-        (Code::TooLarge, _) => "http_request_error",
         (Code::Overloaded, _) => "connection_limit_reached",
         (Code::Internal | Code::SinkFailed, _) => "proxy_internal_error",
         (Code::MediaTypeNotAllowed, _) => return None,

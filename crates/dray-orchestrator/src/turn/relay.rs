@@ -418,7 +418,7 @@ fn with_address(mut attachment: Attachment) -> Attachment {
 }
 
 /// The meaning of a service's reason for the end of an answer; `None` if the service broke the answer off. Beside the
-/// names of `OpenAI`'s API, services such as those of Mistral, DeepSeek, Gemini, vLLM and `OpenRouter` have their own.
+/// names of `OpenAI`'s API, services such as those of Mistral, `DeepSeek`, Gemini, `vLLM` and `OpenRouter` have their own.
 fn finish_reason(reason: &str) -> Option<FinishReason> {
     Some(match reason.to_ascii_lowercase().as_str() {
         "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,

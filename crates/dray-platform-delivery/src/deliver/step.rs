@@ -365,13 +365,10 @@ impl DeliveryRun<'_> {
             self.with_progress_reports(UploadStage::of(open, &step), &counter, work)
                 .await?
         };
+        let elapsed = request_start.elapsed();
         let platform = open.account.platform.name();
-        self.context.metrics.sent(
-            platform,
-            step.route,
-            counter.bytes(),
-            request_start.elapsed(),
-        );
+        let metrics = &self.context.metrics;
+        metrics.sent(platform, step.route, counter.bytes(), elapsed);
         let error = match sent {
             Ok(confirmed) => {
                 return self

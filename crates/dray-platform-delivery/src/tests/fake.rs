@@ -309,6 +309,19 @@ async fn read_files(
     Ok(all)
 }
 
+impl FakePlatform {
+    /// Counts a request, and returns what happens to it.
+    fn begin_request(&self, request: &Request<'_>) -> FakeAction {
+        let mut state = self.lock();
+        state.requests += 1;
+        state.repeated += usize::from(request.repeated);
+        if state.prepares && !request.step.files().is_empty() {
+            assert!(!request.prepared.is_empty(), "sent without its upload");
+        }
+        state.script.pop_front().unwrap_or(FakeAction::Show)
+    }
+}
+
 #[async_trait]
 impl Platform for FakePlatform {
     fn name(&self) -> &'static str {
@@ -398,15 +411,7 @@ impl Platform for FakePlatform {
         request: Request<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        let action = {
-            let mut state = self.lock();
-            state.requests += 1;
-            state.repeated += usize::from(request.repeated);
-            if state.prepares && !request.step.files().is_empty() {
-                assert!(!request.prepared.is_empty(), "sent without its upload");
-            }
-            state.script.pop_front().unwrap_or(FakeAction::Show)
-        };
+        let action = self.begin_request(&request);
         self.wait_for_permission(&action).await;
         let refusal = |kind| PlatformError::new(kind, "refused by the script");
         let is_shown = matches!(

@@ -250,7 +250,7 @@ impl<'a> PlainText<'a> {
         let is_mark = match character {
             '\\' => after.is_some_and(|next| next.is_ascii_punctuation() || next == '\n'),
             '*' => !(is_blank(before) && is_blank(after)),
-            '_' => !(is_word(before) && is_word(after)) && !(is_blank(before) && is_blank(after)),
+            '_' => !(is_word(before) && is_word(after) || is_blank(before) && is_blank(after)),
             '~' => before == Some('~') || after == Some('~'),
             '>' => self.is_line_start,
             '[' if after == Some('^') => {

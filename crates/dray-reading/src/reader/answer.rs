@@ -198,7 +198,7 @@ impl Reader {
                 let range = range.cloned();
                 // Defanging megabytes of text would block the runtime.
                 let clean = tokio::task::spawn_blocking(move || {
-                    CleanConversion::of(converted, range.as_ref())
+                    CleanConversion::of(*converted, range.as_ref())
                 });
                 match clean.await {
                     Ok(clean) => builder.converted(clean),

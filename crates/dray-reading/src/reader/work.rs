@@ -36,7 +36,7 @@ impl ConversionWork {
 
     fn without_worker(converted: Converted, reason: &'static str) -> Self {
         Self {
-            worked: WorkerOutcome::Done(converted),
+            worked: WorkerOutcome::Done(Box::new(converted)),
             worker: reason,
         }
     }

@@ -61,7 +61,7 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerOutcome {
     /// The worker returned a complete result, which may contain a partial conversion or its own failure.
-    Done(Converted),
+    Done(Box<Converted>),
     /// A limit ended the worker before it returned a result.
     Stopped(Limit),
     /// The worker could not be started, failed or returned an invalid result.
@@ -223,7 +223,7 @@ fn to_outcome(bytes: &[u8], status: io::Result<ExitStatus>) -> WorkerOutcome {
     // The bytes count before the status: `kill_group` may have killed a worker that had written its result and was
     // about to exit.
     if let Some(converted) = wire::read(bytes) {
-        return WorkerOutcome::Done(converted);
+        return WorkerOutcome::Done(Box::new(converted));
     }
     let status = status.ok();
     if status.and_then(|status| status.code()) == Some(NO_MEMORY_EXIT_STATUS.into()) {

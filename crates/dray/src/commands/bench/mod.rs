@@ -164,7 +164,7 @@ impl<'a> BenchSession<'a> {
         let name = |way: &str| format!("{way}, {}{suffix}", human_size(size.as_u64()));
         let (put, get) = (Rc::clone(task), Rc::clone(task));
         let ours = self.calls(&sandbox.options, move |run| put.our_put(run));
-        let theirs = task_calls(task, |task, peer, run| task.their_put(peer, run));
+        let theirs = task_calls(task, CopyTask::their_put);
         self.add_row(group, name("in"), peer, &ours, theirs.as_ref())
             .await;
         let ours = self.calls(&sandbox.options, move |_| get.our_get());

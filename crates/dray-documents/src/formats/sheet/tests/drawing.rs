@@ -6,10 +6,11 @@ use crate::limits::Limits;
 use crate::markdown::{Selection, Span};
 
 fn shape(row: u32, attributes: &str, paragraphs: &[&str]) -> String {
-    let paragraphs: String = paragraphs
+    let paragraphs: Vec<String> = paragraphs
         .iter()
         .map(|text| format!("<a:p><a:r><a:t>{text}</a:t></a:r></a:p>"))
         .collect();
+    let paragraphs = paragraphs.concat();
     anchor(
         row,
         &format!(
