@@ -25,7 +25,7 @@ const SYMBOL_LOWER: &str = " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧ�
 const SYMBOL_UPPER: &str = "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪\u{FFFD}⟩∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭";
 
 /// Signs of Wingdings that documents use in texts. The squares that forms use as check boxes are check boxes here.
-const WINGDINGS: &[(u8, char)] = &[
+const WINGDINGS_1: &[(u8, char)] = &[
     (0x22, '✂'),
     (0x28, '☎'),
     (0x2A, '✉'),
@@ -116,7 +116,7 @@ impl SymbolFont {
             (Self::Symbol, 0x21..=0x7E) => SYMBOL_LOWER.chars().nth(usize::from(code - 0x20)),
             (Self::Symbol, 0xA0..=0xFE) => SYMBOL_UPPER.chars().nth(usize::from(code - 0xA0)),
             (Self::Wingdings, 0x80..=0x95) => circled_number(code - 0x80),
-            (Self::Wingdings, _) => character_in(WINGDINGS, code),
+            (Self::Wingdings, _) => character_in(WINGDINGS_1, code),
             (Self::Wingdings2, 0x69..=0x7E) => circled_number(code - 0x69),
             (Self::Wingdings2, _) => character_in(WINGDINGS_2, code),
             (Self::Wingdings3, _) => character_in(WINGDINGS_3, code),

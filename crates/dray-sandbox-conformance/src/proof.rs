@@ -75,7 +75,7 @@ async fn is_settled(context: &CaseContext<'_>, path: &SandboxPath) -> Result<boo
             return Ok(false);
         };
         if state.is_settled() {
-            // A state of another file, as in another mount namespace, is no evidence about this one.
+            // In another mount namespace the path may name another file, whose state says nothing about this one.
             return Ok(is_same_file(&file, state.identity));
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -22,11 +22,11 @@ struct Shape {
     /// Row and column, from zero, of the cell in which it begins.
     cell: (u64, u64),
     is_hidden: bool,
-    content: Content,
+    content: ShapeContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum ShapeContent {
     /// Text, a line for each paragraph.
     Text(String),
     /// A chart or a diagram, by the name of its part.
@@ -74,8 +74,8 @@ fn read_part(sheet: &str, package: &mut Package<'_>, out: &Markdown) -> Result<D
     }
     let mut shapes = reader.shapes;
     shapes.retain(|shape| match &shape.content {
-        Content::Text(text) => !text.trim().is_empty(),
-        Content::Figure { .. } | Content::Picture { .. } => true,
+        ShapeContent::Text(text) => !text.trim().is_empty(),
+        ShapeContent::Figure { .. } | ShapeContent::Picture { .. } => true,
     });
     // Stable, so that the order of the file decides for shapes of one cell.
     shapes.sort_by_key(|shape| shape.cell);
@@ -113,7 +113,7 @@ impl DrawingReader {
                 }
                 self.description = element.attr("descr").unwrap_or_default();
             }
-            "txBody" => self.add(Content::Text(String::new())),
+            "txBody" => self.add(ShapeContent::Text(String::new())),
             "p" | "br" => self.add_text("\n"),
             "t" => {
                 let text = xml.text()?;
@@ -126,7 +126,7 @@ impl DrawingReader {
                 let target = id.and_then(|id| relations.get(&id));
                 let name = target.map_or("", |relation| figure::part_name(&relation.target));
                 let description = std::mem::take(&mut self.description);
-                self.add(Content::Picture {
+                self.add(ShapeContent::Picture {
                     description: description.replace(['\r', '\n'], " "),
                     name: name.to_owned(),
                 });
@@ -134,7 +134,7 @@ impl DrawingReader {
             "chart" | "relIds" => {
                 if let Some(part) = figure::figure_part(element, xml, relations) {
                     let is_chart = element.name() == "chart";
-                    self.add(Content::Figure { part, is_chart });
+                    self.add(ShapeContent::Figure { part, is_chart });
                 }
             }
             _ => {}
@@ -152,7 +152,7 @@ impl DrawingReader {
         }
     }
 
-    fn add(&mut self, content: Content) {
+    fn add(&mut self, content: ShapeContent) {
         self.shapes.push(Shape {
             cell: self.cell,
             is_hidden: self.hidden_from.is_some(),
@@ -162,7 +162,9 @@ impl DrawingReader {
 
     /// Appends to the text of the last shape.
     fn add_text(&mut self, added: &str) {
-        if let Some(Content::Text(text)) = self.shapes.last_mut().map(|shape| &mut shape.content) {
+        if let Some(ShapeContent::Text(text)) =
+            self.shapes.last_mut().map(|shape| &mut shape.content)
+        {
             text.push_str(added);
         }
     }
@@ -204,13 +206,13 @@ impl Drawing {
         for shape in self.shapes {
             out.budget().element()?;
             let (lines, is_list): (Vec<Inline>, bool) = match shape.content {
-                Content::Text(text) => (text.split('\n').map(Inline::plain).collect(), false),
-                Content::Picture { description, name } => {
+                ShapeContent::Text(text) => (text.split('\n').map(Inline::plain).collect(), false),
+                ShapeContent::Picture { description, name } => {
                     let mut picture = Inline::new();
                     picture.image(&description, &name);
                     (vec![picture], false)
                 }
-                Content::Figure { part, is_chart } => {
+                ShapeContent::Figure { part, is_chart } => {
                     let lines = figure::figure_lines(&part, is_chart, package);
                     let lines = default_if_damaged(lines, out, "a figure is")?;
                     let lines = lines.iter().map(|line| Inline::plain(line));

@@ -56,17 +56,17 @@ fn drawn(rows: &str, anchors: &str) -> Vec<u8> {
     )
 }
 
-const CHART: &str = "<xdr:graphicFrame><xdr:nvGraphicFramePr><xdr:cNvPr id=\"3\" name=\"c\"/></xdr:nvGraphicFramePr>\
+const CHART_FRAME: &str = "<xdr:graphicFrame><xdr:nvGraphicFramePr><xdr:cNvPr id=\"3\" name=\"c\"/></xdr:nvGraphicFramePr>\
     <a:graphic><a:graphicData><c:chart r:id=\"c1\"/></a:graphicData></a:graphic></xdr:graphicFrame>";
-const PICTURE: &str = "<xdr:pic><xdr:nvPicPr><xdr:cNvPr id=\"4\" name=\"p\" descr=\"A logo\"/></xdr:nvPicPr>\
+const PICTURE_SHAPE: &str = "<xdr:pic><xdr:nvPicPr><xdr:cNvPr id=\"4\" name=\"p\" descr=\"A logo\"/></xdr:nvPicPr>\
     <xdr:blipFill><a:blip r:embed=\"p1\"/></xdr:blipFill></xdr:pic>";
 
 #[test]
 fn shapes_pictures_and_charts_follow_the_table_by_their_rows() {
     let anchors = [
         shape(5, "", &["last"]),
-        anchor(3, CHART),
-        anchor(4, PICTURE),
+        anchor(3, CHART_FRAME),
+        anchor(4, PICTURE_SHAPE),
         shape(0, "hidden=\"1\"", &["hidden text"]),
         shape(0, "hidden=\"0\"", &["valid until 1 May", "second"]),
     ]

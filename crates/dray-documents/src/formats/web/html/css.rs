@@ -6,14 +6,14 @@ use std::str::Chars;
 
 /// One declaration of a style, in lower case.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Declaration {
+pub(super) struct StyleDeclaration {
     pub(super) property: String,
     /// The words of the value, without `!important`.
     pub(super) words: Vec<String>,
     is_important: bool,
 }
 
-impl Declaration {
+impl StyleDeclaration {
     fn parse(rule: &str) -> Option<Self> {
         let (property, value) = rule.split_once(':')?;
         let (value, priority) = value.split_once('!').unwrap_or((value, ""));
@@ -29,16 +29,19 @@ impl Declaration {
 }
 
 /// The declarations of a style, in an order in which the last one of a property counts: important ones are last.
-pub(super) fn declarations(style: &str) -> Vec<Declaration> {
+pub(super) fn declarations(style: &str) -> Vec<StyleDeclaration> {
     let style = simplify(style);
-    let mut found: Vec<Declaration> = style.split(';').filter_map(Declaration::parse).collect();
+    let mut found: Vec<StyleDeclaration> = style
+        .split(';')
+        .filter_map(StyleDeclaration::parse)
+        .collect();
     found.sort_by_key(|declaration| declaration.is_important);
     found
 }
 
 /// The last value of a property that `read` accepts. Browsers ignore declarations with values that they do not know.
 pub(super) fn last_value<T>(
-    declarations: &[Declaration],
+    declarations: &[StyleDeclaration],
     property: &str,
     read: impl Fn(&str) -> Option<T>,
 ) -> Option<T> {
