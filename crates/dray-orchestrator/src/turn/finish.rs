@@ -237,7 +237,7 @@ impl OpenTurn {
                 compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages
                     && self.tools.settings.level.shows(false),
-                holds_answers: is_structured || self.tools.holds_answers(),
+                holds_answers: self.tools.holds_answers(is_structured),
                 is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
                 budget: &self.budget,

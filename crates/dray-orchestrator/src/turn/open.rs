@@ -125,9 +125,11 @@ pub(super) struct TurnTools {
 }
 
 impl TurnTools {
-    /// Whether answers of the model are held back until they are judged.
-    pub(super) fn holds_answers(&self) -> bool {
-        has_guardrail(&self.guardrails, GuardrailEvent::AfterModel, None)
+    /// Whether answers of the model are held back until their round ends: guardrails judge them, and structured ones have
+    /// no text beside calls of these tools.
+    pub(super) fn holds_answers(&self, is_structured: bool) -> bool {
+        (is_structured && !self.offered.is_empty())
+            || has_guardrail(&self.guardrails, GuardrailEvent::AfterModel, None)
     }
 }
 

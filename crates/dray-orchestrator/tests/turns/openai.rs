@@ -373,3 +373,15 @@ async fn a_structured_answer_has_no_text_of_rounds_with_calls() {
     let text = fixture.chat(json!({"messages": [user("x")]})).await.text();
     assert_eq!(text, "Let me look.\n\n{\"a\":1}");
 }
+
+#[tokio::test]
+async fn a_structured_answer_of_an_agent_without_tools_arrives_in_pieces() {
+    let script = r#"{"rules": [{"reply": {"say": "{\"a\":1}", "piece": 3}}]}"#;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let format = json!({"type": "json_object"});
+    let body = json!({"messages": [user("x")], "response_format": format});
+    let answer = fixture.chat(body).await;
+    assert_eq!(answer.text(), "{\"a\":1}");
+    let pieces = answer.deltas("/content");
+    assert!(pieces.len() > 1, "{pieces:?}");
+}

@@ -5,6 +5,7 @@ use dray_agent::event::FinishReason;
 use dray_agent::message::{Content, Message, Role, ToolCall};
 use serde_json::{Value, json};
 
+use crate::turn::approval_forms::message_text;
 use crate::turn::relay::ModelAnswer;
 
 /// The messages of a prompt: the newest ones, whose contents have at most `max_chars` characters together.
@@ -47,7 +48,7 @@ impl ContentBudget {
         let mut parts = match &message.content {
             None => Vec::new(),
             Some(_) if message.role == Role::Tool => {
-                let response = self.cut(&text_of(message));
+                let response = self.cut(&message_text(message));
                 let id = &message.tool_call_id;
                 vec![json!({"type": "tool_call_response", "id": id, "response": response})]
             }
@@ -83,18 +84,6 @@ impl ContentBudget {
         let cut: String = text.chars().take(self.0).collect();
         self.0 -= cut.chars().count();
         cut
-    }
-}
-
-/// All text of a message.
-fn text_of(message: &Message) -> String {
-    match &message.content {
-        Some(Content::Text(text)) => text.clone(),
-        Some(Content::Parts(parts)) => parts
-            .iter()
-            .filter_map(|part| part.get("text")?.as_str())
-            .collect(),
-        None => String::new(),
     }
 }
 
