@@ -237,33 +237,31 @@ impl Bus {
         until: Instant,
     ) -> Result<PublishReceipt, PublishError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        let full_stream_deadline = Instant::now() + FULL_STREAM_TIMEOUT;
+        let mut retry_limit = RetryLimit::new(until);
         loop {
             let error = match self.publish_once(&message, until).await {
                 Ok(acknowledged) => return accepted_receipt(stream, acknowledged),
                 Err(error) => error,
             };
-            let (delay, end) = match &error {
-                TransportError::Full => (
-                    // Longer pauses than after a timeout: a full stream recovers when messages expire or an operator
-                    // acts, not through retries (5.3).
-                    random_between(Duration::from_secs(1), Duration::from_secs(10)),
-                    until.min(full_stream_deadline),
-                ),
-                TransportError::NoResponders | TransportError::NotProvisioned(_) => {
-                    // A missing stream is a mistake of the configuration, but it may be provisioned in these seconds.
-                    (backoff.next_delay(), until.min(full_stream_deadline))
+            let delay = match &error {
+                // Longer pauses than after a timeout: a full stream recovers when messages expire or an operator
+                // acts, not through retries (5.3).
+                TransportError::Full => {
+                    random_between(Duration::from_secs(1), Duration::from_secs(10))
                 }
-                TransportError::TimedOut
+                TransportError::NoResponders
+                | TransportError::NotProvisioned(_)
+                | TransportError::TimedOut
                 | TransportError::Disconnected
                 // The message may have been stored; because of its id, a second copy is a duplicate.
-                | TransportError::Other(_) => (backoff.next_delay(), until),
+                | TransportError::Other(_) => backoff.next_delay(),
                 TransportError::Denied(_)
                 | TransportError::TooLarge { .. }
                 | TransportError::WrongRevision
                 | TransportError::Header(_) => return Err(publish_error(&message, error)),
             };
-            if Instant::now() + delay >= end {
+            let now = Instant::now();
+            if now + delay >= retry_limit.after(&error, now) {
                 return Err(publish_error(&message, error));
             }
             tracing::warn!(
@@ -289,6 +287,40 @@ impl Bus {
         match tokio::time::timeout_at(until, attempt).await {
             Ok(result) => result,
             Err(_elapsed) => Err(TransportError::TimedOut),
+        }
+    }
+}
+
+/// Until when a publish is repeated.
+struct RetryLimit {
+    until: Instant,
+    /// Since when the stream has been full or missing. Another failure ends this time, because it says nothing about the
+    /// stream: a server that was away for long may accept connections before its streams.
+    refused_since: Option<Instant>,
+}
+
+impl RetryLimit {
+    fn new(until: Instant) -> Self {
+        Self {
+            until,
+            refused_since: None,
+        }
+    }
+
+    /// The end of the retries after this failure.
+    fn after(&mut self, error: &TransportError, now: Instant) -> Instant {
+        match error {
+            // A missing stream is a mistake of the configuration, but it may be provisioned in these seconds.
+            TransportError::Full
+            | TransportError::NoResponders
+            | TransportError::NotProvisioned(_) => {
+                let since = *self.refused_since.get_or_insert(now);
+                self.until.min(since + FULL_STREAM_TIMEOUT)
+            }
+            _ => {
+                self.refused_since = None;
+                self.until
+            }
         }
     }
 }
@@ -351,6 +383,19 @@ mod tests {
     use dray_types::{Fault, FaultCode};
 
     use super::*;
+
+    #[test]
+    fn a_stream_counts_as_missing_only_from_its_first_refusal() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut limit = RetryLimit::new(at(120));
+        // The server is away for longer than a missing stream is waited for.
+        assert_eq!(limit.after(&TransportError::Disconnected, at(20)), at(120));
+        assert_eq!(limit.after(&TransportError::NoResponders, at(21)), at(36));
+        assert_eq!(limit.after(&TransportError::Full, at(30)), at(36));
+        assert_eq!(limit.after(&TransportError::TimedOut, at(35)), at(120));
+        assert_eq!(limit.after(&TransportError::Full, at(110)), at(120));
+    }
 
     #[test]
     fn only_a_message_that_may_be_stored_is_unconfirmed() {

@@ -46,7 +46,8 @@ impl FaultFixture {
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
-        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_mins(2));
+        // Longer than all rounds together on a busy machine: work that ends by its deadline has no effect.
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_mins(10));
         Meta::new(TenantId::new("acme").unwrap(), deadline)
             .with_operation(OperationId::new(operation).unwrap())
     }
