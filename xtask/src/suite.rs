@@ -196,8 +196,9 @@ fn run_serially(
     if packages.is_empty() {
         bail!("no package has a test binary called `{name}`");
     }
+    let mut failures = Vec::new();
     for package in packages {
-        step::cargo_step(root)
+        let tested = step::cargo_step(root)
             .args(["test", "--package", &package, "--test", name])
             // One at a time, because these tests kill and pause processes, change clocks, or count packets of the
             // complete machine.
@@ -205,7 +206,14 @@ fn run_serially(
             .args(filter)
             .envs(variables)
             .envs(&[binary_variable(binary)])
-            .run()?;
+            .run();
+        // The tests of the other packages take long, and say more together than one after another.
+        if let Err(error) = tested {
+            failures.push(format!("{package}: {error:#}"));
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
     }
     Ok(())
 }
