@@ -65,10 +65,19 @@ pub(crate) fn own_sandboxes(
     }
 }
 
-/// The tenant that the command line names.
+/// The tenant to act for.
 pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailure> {
-    TenantId::new(&global.tenant)
+    TenantId::new(global.tenant_name())
         .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
+}
+
+/// The only tenant whose messages a command reads; `None` for those of all tenants.
+pub(crate) fn only_tenant(global: &GlobalOptions) -> Result<Option<TenantId>, CommandFailure> {
+    global
+        .tenant
+        .as_ref()
+        .map(|_| tenant_of(global))
+        .transpose()
 }
 
 /// A bus and a store for one command. With NATS they are those of a running system; otherwise the needed services run

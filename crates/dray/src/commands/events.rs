@@ -3,11 +3,12 @@
 use dray_bus::headers::SCHEMA_HEADER;
 use dray_bus::{EventFilter, ObservedEvent};
 use dray_proto::json::message_json;
+use dray_types::TenantId;
 use dray_types::terminal::printable_json;
 
 use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
-use crate::context::SystemConnection;
+use crate::context::{SystemConnection, only_tenant};
 use crate::outcome::{CommandFailure, has_output_ended, print_line};
 
 /// Prints events until the wanted number was printed or the reader of standard output has ended.
@@ -17,11 +18,7 @@ pub(crate) async fn run(
 ) -> Result<(), CommandFailure> {
     let EventsCommand::Tail { all, count, audit } = events;
     let system = SystemConnection::open_bus(global).await?;
-    let filter = EventFilter::new(if *audit {
-        "dray.audit.>"
-    } else {
-        "dray.event.>"
-    });
+    let filter = EventFilter::new(subjects(*audit, only_tenant(global)?.as_ref()));
     let filter = if *all { filter.from_start() } else { filter };
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
@@ -38,6 +35,15 @@ pub(crate) async fn run(
     }
     system.close().await;
     Ok(())
+}
+
+/// The subjects of the events, or of the audit events, of a tenant or of all tenants.
+fn subjects(is_audit: bool, tenant: Option<&TenantId>) -> String {
+    let kind = if is_audit { "audit" } else { "event" };
+    match tenant {
+        Some(tenant) => format!("dray.{kind}.*.*.*.{}", tenant.token()),
+        None => format!("dray.{kind}.>"),
+    }
 }
 
 fn event_line(as_json: bool, event: &ObservedEvent) -> String {
