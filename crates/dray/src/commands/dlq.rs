@@ -55,8 +55,7 @@ pub(crate) async fn run(
             }
         }
     };
-    system.close().await;
-    outcome
+    system.close_with(outcome).await
 }
 
 async fn list_letters(

@@ -34,8 +34,7 @@ pub(crate) async fn run(
         summary.add(tenant, event);
     });
     let read = read.await;
-    system.close().await;
-    read?;
+    system.close_with(read).await?;
     if global.json {
         print_line(&summary.to_json(report.limit).to_string());
     } else {

@@ -17,9 +17,19 @@ pub(crate) async fn run(
     events: &EventsCommand,
 ) -> Result<(), CommandFailure> {
     let EventsCommand::Tail { all, count, audit } = events;
-    let system = SystemConnection::open_bus(global).await?;
     let filter = EventFilter::new(subjects(*audit, only_tenant(global)?.as_ref()));
     let filter = if *all { filter.from_start() } else { filter };
+    let system = SystemConnection::open_bus(global).await?;
+    let printed = print_events(global, &system, filter, *count).await;
+    system.close_with(printed).await
+}
+
+async fn print_events(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    filter: EventFilter,
+    count: Option<u64>,
+) -> Result<(), CommandFailure> {
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
         description: dray_service::host::ErrorChain(&error).to_string(),
@@ -33,7 +43,6 @@ pub(crate) async fn run(
         print_line(&event_line(global.json, &event));
         shown += 1;
     }
-    system.close().await;
     Ok(())
 }
 

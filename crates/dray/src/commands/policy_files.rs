@@ -138,8 +138,7 @@ pub(crate) async fn diff(
         replay_event(&mut replay, old.as_ref(), new.as_ref(), tenant, audit);
     });
     let read = read.await;
-    system.close().await;
-    read?;
+    system.close_with(read).await?;
     if global.json {
         print_line(&replay_json(&replay).to_string());
     } else {
