@@ -233,7 +233,7 @@ pub(super) fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Sends each service a request that reads no data, makes no connection and writes nothing.
 async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
-    let explain = policy_bucket::sample_explanation();
+    let explain = v1::ExplainRequest::sample();
     let session = v1::ShowSessionRequest {
         session: UNUSED_SESSION.to_owned(),
     };
