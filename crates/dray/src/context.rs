@@ -23,8 +23,8 @@ use dray_store::Store;
 use dray_ticket::TicketServer;
 use dray_types::{Clock, Deadline, Period, Secret, TenantId};
 
-use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
+use self::advice::{connect_failure, not_ready};
 use self::configuration::without_listeners;
 pub(crate) use self::configuration::{
     check_accounts, config_section, config_sources, load_config, load_service_config,
@@ -355,10 +355,7 @@ impl SystemConnection {
         let meter = dray_service::telemetry::no_meter();
         let bus = Bus::connect(&bus.nats, clock.clone(), &meter)
             .await
-            .map_err(|error| CommandFailure::Unreachable {
-                description: format!("{}", ErrorChain(&error)),
-                advice: bus_advice(&error, "the URL given with --nats"),
-            })?;
+            .map_err(|error| connect_failure(&error, ErrorChain(&error).to_string()))?;
         let store = if needs_store {
             Some(remote_store(loaded, &clock).await?)
         } else {

@@ -44,7 +44,7 @@ pub(super) async fn check_bus(
     let bus = match tokio::time::timeout(limit, connecting).await {
         Ok(Ok(bus)) => bus,
         Ok(Err(error)) => {
-            let advice = bus_advice(&error, "`bus.nats.servers` (or --nats)");
+            let advice = bus_advice(&error);
             return Ok(vec![Finding::problem(
                 "bus",
                 ErrorChain(&error).to_string(),
