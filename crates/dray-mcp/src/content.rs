@@ -57,8 +57,10 @@ impl StoredFile {
             "sha256": artifact.sha256.to_hex(),
             "media_type": self.media_type,
         });
-        if !self.content_warning.is_empty() {
-            description["content_warning"] = json!(self.content_warning);
+        if !self.content_warning.is_empty()
+            && let Some(fields) = description.as_object_mut()
+        {
+            fields.insert("content_warning".to_owned(), json!(self.content_warning));
         }
         description
     }
