@@ -351,6 +351,9 @@ fn typing_errors_have_their_own_exit_codes() {
             .code(),
         Some(69)
     );
+    // No server is asked with such an address.
+    let with_password = ["--nats", "nats://me:pw@127.0.0.1:9", "dlq", "list"];
+    assert_eq!(home.run(&with_password).status.code(), Some(78));
     let mut typo = home.dray(&["config", "check"]);
     typo.env("EXTERNAL_URL_FETCH_HOST_ALOWLIST", "a.example.org");
     let output = typo.output().unwrap();

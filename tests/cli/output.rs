@@ -111,6 +111,33 @@ async fn events_end_with_their_reader_and_an_interruption_has_its_exit_code() {
     assert_eq!(end_by("-INT", &mut child).await, Some(130));
 }
 
+#[tokio::test]
+async fn events_are_those_of_the_named_tenant() {
+    let server = NatsServer::start();
+    let bus = test_bus::connect_provisioned(&server.url()).await;
+    for tenant in ["other", "acme"] {
+        let deadline = Deadline::after(Clock::system().now_ms(), TEST_TIMEOUT);
+        let meta = Meta::new(TenantId::new(tenant).unwrap(), deadline);
+        let event = v1::ToolCallResolved {
+            operation_id: meta.operation.to_string(),
+            ..v1::ToolCallResolved::default()
+        };
+        bus.publish_event(&meta, &event).await.unwrap();
+    }
+    let home = CliHome::new();
+    let url = server.url();
+    let tail = [
+        "events", "tail", "--all", "--count", "1", "--json", "--nats", &url,
+    ];
+    let first_tenant = |options: &[&str]| {
+        let event = line(&home.run(&[&tail[..], options].concat()));
+        let subject = event["subject"].as_str().unwrap_or_default();
+        subject.rsplit('.').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first_tenant(&[]), "other");
+    assert_eq!(first_tenant(&["--tenant", "acme"]), "acme");
+}
+
 #[test]
 fn a_dry_run_prints_account_policy_limits_and_steps_and_sends_nothing() {
     let home = CliHome::new();

@@ -96,3 +96,41 @@ fn a_wrong_password_is_reported_as_a_refused_identity() {
         "the password is not shown: {text}"
     );
 }
+
+/// Configuration of a server whose user gets replies for one name of the connection.
+const NAMED_ACCOUNTS: &str = r#"
+authorization {
+  users = [
+    { user: "named", password: "pw", permissions: { publish: ">", subscribe: "_INBOX_named.>" } }
+  ]
+}"#;
+
+#[test]
+fn a_wrong_name_of_the_connection_is_the_reason_why_no_reply_comes() {
+    let server = NatsServerOptions::default().config(NAMED_ACCOUNTS).start();
+    let url = server.url();
+    let home = CliHome::new();
+    let options = [
+        "--nats",
+        &url,
+        "--set",
+        "bus.nats.user=named",
+        "--set",
+        "bus.nats.password=pw",
+        "--set",
+        "bus.nats.name=wrong",
+        "--json",
+    ];
+    for command in [["session", "show", "s1"].as_slice(), &["dlq", "list"]] {
+        let refused = home.run(&[command, &options].concat());
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let fault = &line(&refused)["fault"];
+        assert_eq!(fault["detail"], "bus_permission", "{fault}");
+        let text = |name: &str| fault[name].as_str().unwrap_or_default().to_owned();
+        assert!(text("message").contains("`_INBOX_wrong."), "{fault}");
+        assert!(text("advice").contains("bus.nats.name"), "{fault}");
+    }
+    let findings = home.run(&[&["doctor"][..], &options].concat());
+    let findings = String::from_utf8_lossy(&findings.stdout).into_owned();
+    assert!(findings.contains("bus.nats.name"), "{findings}");
+}

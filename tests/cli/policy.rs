@@ -268,4 +268,17 @@ async fn a_difference_of_two_policies_and_a_report_are_read_from_the_audit_strea
     let verdicts = &line(&report)["verdicts"];
     assert_eq!(verdicts[0]["tenant"], "acme", "{verdicts}");
     assert_eq!(verdicts[0]["requests"], 3, "{verdicts}");
+    let of_other = [
+        "egress",
+        "report",
+        "--nats",
+        &nats.url(),
+        "--json",
+        "--tenant",
+        "other",
+    ];
+    let verdicts = &line(&home.run(&of_other))["verdicts"];
+    assert_eq!(verdicts, &serde_json::json!([]));
+    assert_eq!(compare(&["--tenant", "acme"])["judged"], 3);
+    assert_eq!(compare(&["--tenant", "other"])["judged"], 0);
 }

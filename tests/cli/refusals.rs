@@ -418,6 +418,10 @@ fn options_that_the_mcp_server_would_refuse_are_not_installed() {
             check_refused(&home, &[command, options].concat(), words);
         }
     }
+    for command in ["install", "bundle"] {
+        let misplaced = ["mcp", command, "codex", "--tenant", "acme"];
+        check_refused(&home, &misplaced, &["--tenant", "after `--`"]);
+    }
     assert!(!home.0.path().join(".codex").exists());
     let valid = [
         "mcp",

@@ -288,4 +288,14 @@ impl Bus {
     pub async fn round_trip(&self) -> Result<(), ProbeError> {
         probe_connection(self).await
     }
+
+    /// Waits until the server has refused the inbox of this process, and returns its subject. No reply comes after
+    /// that: the name in [`NatsOptions`](crate::NatsOptions) is not that of the identity.
+    pub async fn refused_inbox(&self) -> String {
+        let refused = self
+            .inner
+            .health
+            .first_refusal(|subject| subject.starts_with("_INBOX"));
+        refused.await
+    }
 }

@@ -95,9 +95,22 @@ impl ConnectionHealth {
 
     /// Returns once the server has refused `subject`.
     pub(crate) async fn refusal_of(&self, subject: &str) {
+        self.first_refusal(|refused| refused == subject).await;
+    }
+
+    /// Returns the first refused subject that `is_meant`, once there is one.
+    pub(crate) async fn first_refusal(&self, is_meant: impl Fn(&str) -> bool) -> String {
         // The subscription begins before the first check; otherwise a refusal between the two would be missed.
         let mut refusals = self.shared.refusals.subscribe();
-        while !self.lock().iter().any(|refused| refused == subject) {
+        loop {
+            let found = self
+                .lock()
+                .iter()
+                .find(|refused| is_meant(refused))
+                .cloned();
+            if let Some(found) = found {
+                return found;
+            }
             if refusals.changed().await.is_err() {
                 // The sender lives as long as `self`, so this is not reached. If it were, waiting would be correct: no
                 // refusal can follow.

@@ -52,13 +52,9 @@ struct RulesInForce {
 
 /// A section with the rules in force, as one replica of `egress-fetcher` reports them, and with the replicas that differ.
 pub(crate) async fn rules_section(state: &ConsoleState) -> Markup {
-    let request = v1::ExplainRequest {
-        // The URL is judged without a lookup: no query leaves the service.
-        url: "https://example.com/".to_owned(),
-        ..v1::ExplainRequest::default()
-    };
     let meta = state.meta(RULES_TIMEOUT);
-    match state.bus.call_once(&meta, &request).await {
+    let sample = v1::ExplainRequest::sample();
+    match state.bus.call_once(&meta, &sample).await {
         Ok(reply) => section_of_reply(state, &reply).await,
         Err(error) => html! {
             h2 { "Rules in force" }

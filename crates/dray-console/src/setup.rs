@@ -84,11 +84,7 @@ fn service_state(response: &Result<(), String>) -> Markup {
 
 /// Makes one call without an effect to every service.
 async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), String>); 5] {
-    let explain = v1::ExplainRequest {
-        // The URL is judged without a lookup: no query leaves the service.
-        url: "https://example.com/".to_owned(),
-        ..v1::ExplainRequest::default()
-    };
+    let explain = v1::ExplainRequest::sample();
     let receipts = v1::ListReceiptsRequest {
         limit: 1,
         ..v1::ListReceiptsRequest::default()

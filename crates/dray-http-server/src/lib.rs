@@ -5,8 +5,9 @@
 //! the kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off, so that
 //! small responses are sent immediately. The protocol is RFC 9112.
 //!
-//! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
-//! the name of a file into a header, [`escape_html`] escapes text for a page.
+//! Helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write the
+//! name of a file into a header, [`escape_html`] escapes text for a page, [`preflight_headers`] answers browsers that ask
+//! for a page of another origin.
 //!
 //! It does not terminate TLS, does not support HTTP/2, and has no routes: the service interprets requests. It has no
 //! timeout for handlers.
@@ -29,6 +30,7 @@
 
 mod body;
 mod connections;
+mod cors;
 mod disposition;
 mod html;
 mod path;
@@ -37,6 +39,7 @@ mod tests;
 
 pub use body::{BodyError, RequestBody, body_failure_status};
 pub use connections::{ACCEPT_RETRY_DELAY, ConnectionLimits, DrainOutcome, serve};
+pub use cors::{is_preflight, preflight_headers};
 pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
 pub use html::escape_html;
 pub use path::{TextPaths, with_text_paths};

@@ -108,11 +108,10 @@ async fn check_lines(
     let mut line = Vec::new();
     let mut is_too_long = false;
     loop {
-        let available = match reader.fill_buf().await {
-            Ok(available) if !available.is_empty() => available,
-            // The end of the input, or of its stream.
-            Ok(_) | Err(_) => return,
+        let Ok(available) = reader.fill_buf().await else {
+            return;
         };
+        let is_over = available.is_empty();
         let end = available.iter().position(|byte| *byte == b'\n');
         let count = end.map_or(available.len(), |end| end + 1);
         if line.len() + count > MAX_LINE_BYTES {
@@ -123,8 +122,15 @@ async fn check_lines(
             line.extend_from_slice(available.get(..count).unwrap_or_default());
         }
         reader.consume(count);
-        if end.is_none() {
+        if end.is_none() && !is_over {
             continue;
+        }
+        if is_over {
+            if line.is_empty() && !is_too_long {
+                return;
+            }
+            // The last line of the input may have no end.
+            line.push(b'\n');
         }
         let error = if is_too_long {
             let message = format!("The message is longer than {} MiB.", MAX_LINE_BYTES >> 20);
@@ -137,7 +143,7 @@ async fn check_lines(
             Some(error) => rejected.send(error).await.is_ok(),
             None => forward.write_all(&line).await.is_ok(),
         };
-        if !is_open {
+        if !is_open || is_over {
             return;
         }
         line.clear();
@@ -254,6 +260,22 @@ mod tests {
         client.write_all(b"\xef\xbb\xbf{bad\n").await.unwrap();
         drop(client);
         assert!(transport.receive().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_last_line_without_an_end_is_a_message() {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let (output, _answers) = tokio::io::duplex(1 << 10);
+        let mut transport = CheckedTransport::new(server, output);
+        client
+            .write_all(ping(1).trim_end().as_bytes())
+            .await
+            .unwrap();
+        drop(client);
+        assert!(transport.receive().await.is_some());
+        assert!(transport.receive().await.is_none());
+        let text = answers_to(b"{bad").await;
+        assert_eq!(text.lines().map(error_code).collect::<Vec<_>>(), [-32700]);
     }
 
     #[tokio::test]

@@ -29,9 +29,19 @@ pub(crate) struct StoredFile {
     pub(crate) claim: Claim,
     /// Media type, detected from the content and never taken from a server.
     pub(crate) media_type: String,
+    /// What the scan of a file of the sandbox found, as `TransferReceipt.content_warning`; empty for none.
+    content_warning: String,
 }
 
 impl StoredFile {
+    pub(crate) const fn new(claim: Claim, media_type: String) -> Self {
+        Self {
+            claim,
+            media_type,
+            content_warning: String::new(),
+        }
+    }
+
     /// The handle under which every tool finds the content again.
     pub(crate) fn handle(&self) -> String {
         location::artifact_uri(self.claim.artifact.sha256)
@@ -40,13 +50,19 @@ impl StoredFile {
     /// The description of a file in a result, without its bytes.
     pub(crate) fn describe(&self) -> Value {
         let artifact = &self.claim.artifact;
-        json!({
+        let mut description = json!({
             "handle": self.handle(),
             "name": artifact.name,
             "size": artifact.size,
             "sha256": artifact.sha256.to_hex(),
             "media_type": self.media_type,
-        })
+        });
+        if !self.content_warning.is_empty()
+            && let Some(fields) = description.as_object_mut()
+        {
+            fields.insert("content_warning".to_owned(), json!(self.content_warning));
+        }
+        description
     }
 }
 
@@ -142,10 +158,7 @@ impl ContentAccess {
         let shown = name::clean_name(last);
         let media_type = detect_kind(&head, &shown, copied_bytes).media_type;
         let claim = writer.finish(ArtifactLabel::new(media_type, shown)).await?;
-        Ok(StoredFile {
-            claim,
-            media_type: media_type.to_owned(),
-        })
+        Ok(StoredFile::new(claim, media_type.to_owned()))
     }
 
     /// Fetches an outside URL under the policy of the operator. `max_bytes` 0 means the operator's default.
@@ -179,9 +192,10 @@ impl ContentAccess {
             let host_name = || location::host_name_of_url(&reply.final_url, &media_type);
             claim.artifact.name = path_name.unwrap_or_else(host_name);
         }
-        Ok((StoredFile { claim, media_type }, reply))
+        Ok((StoredFile::new(claim, media_type), reply))
     }
 
+    /// A file with a private key is refused, unlike one that an agent only reads: its handle can be sent on.
     async fn store_sandbox_file(&self, path: &str) -> Result<StoredFile, Fault> {
         let request = v1::GetSandboxFileRequest {
             sandbox: Some(self.client.sandbox()),
@@ -193,7 +207,11 @@ impl ContentAccess {
         let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
         let claim = self.copy_from_cache(claim).await?;
         let media_type = claim.artifact.media_type.clone();
-        Ok(StoredFile { claim, media_type })
+        let receipt = file.receipt.unwrap_or_default();
+        Ok(StoredFile {
+            content_warning: receipt.content_warning,
+            ..StoredFile::new(claim, media_type)
+        })
     }
 
     /// Copies an object of the cache into the permanent content of the store. A handle names only the digest, but an
@@ -231,7 +249,7 @@ impl ContentAccess {
         let media_type = detect_kind(&head, "", claim.artifact.size)
             .media_type
             .to_owned();
-        Ok(StoredFile { claim, media_type })
+        Ok(StoredFile::new(claim, media_type))
     }
 
     /// The content of an upload ticket of this session.
@@ -249,10 +267,8 @@ impl ContentAccess {
         let sha256 = content.sha256.parse().map_err(|_| Fault::internal())?;
         let label = ArtifactLabel::new(content.media_type.as_str(), content.name.as_str());
         let claim = client.store.claim(&client.tenant, sha256, label).await?;
-        Ok(StoredFile {
-            claim: claim.ok_or_else(unknown)?,
-            media_type: content.media_type,
-        })
+        let claim = claim.ok_or_else(unknown)?;
+        Ok(StoredFile::new(claim, content.media_type))
     }
 
     /// The start of stored content. The digest of the complete content is checked only when all of it is read.
@@ -341,4 +357,32 @@ fn add_enable_advice(fault: Fault) -> Fault {
         "Fetching is off by default. Ask the user to turn it on when this server starts, with `--set \
          egress-fetcher.enabled=true` or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::{Artifact, TenantId};
+
+    use super::*;
+
+    #[test]
+    fn the_description_of_a_file_with_a_token_says_so() {
+        let claim = Claim {
+            artifact: Artifact {
+                tenant: TenantId::default(),
+                sha256: Sha256Digest::of(b"abc"),
+                size: 3,
+                media_type: "text/plain".to_owned(),
+                name: "a.txt".to_owned(),
+            },
+            store: String::new(),
+            version_id: None,
+            created_at_ms: 0,
+            expires_at_ms: 0,
+        };
+        let mut stored = StoredFile::new(claim, "text/plain".to_owned());
+        assert_eq!(stored.describe().get("content_warning"), None);
+        "token:GitHub".clone_into(&mut stored.content_warning);
+        assert_eq!(stored.describe()["content_warning"], "token:GitHub");
+    }
 }

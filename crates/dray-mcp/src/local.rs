@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -296,17 +295,21 @@ impl NewFile {
         self.file
             .sync_all()
             .map_err(|error| write_fault(&self.shown, &error))?;
-        let directory = &self.temporary.directory;
-        let last = OsStr::from_bytes(self.name.as_bytes());
-        rustix::fs::renameat_with(
-            directory,
-            &self.temporary.name,
-            directory,
-            last,
-            RenameFlags::NOREPLACE,
-        )
+        let TemporaryName { directory, name } = &self.temporary;
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(directory, name, directory, &self.name, flags) {
+            // The file system does not know the flag: NFS, FUSE and 9P, as which WSL has the drives of Windows.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => link_new(directory, name, &self.name),
+            renamed => renamed,
+        }
         .map_err(|error| file_fault(&self.shown, error))
     }
+}
+
+/// Gives a file a further name. A link fails on a name that is taken, as a rename with `NOREPLACE` does. The temporary
+/// name is removed when the [`NewFile`] is dropped.
+fn link_new(directory: &OwnedFd, temporary: &str, new: &OsStr) -> Result<(), Errno> {
+    rustix::fs::linkat(directory, temporary, directory, new, AtFlags::empty())
 }
 
 fn entry_kind(mode: u32) -> &'static str {

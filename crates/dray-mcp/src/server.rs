@@ -266,7 +266,7 @@ impl ServerHandler for McpServer {
         let caller = self.caller_access(&context).await;
         let access = self.reading_access(&context).await?;
         let beginning = async {
-            self.subscriptions.check_room()?;
+            self.subscriptions.check_room(&request.uri)?;
             self.state.watches.watch(&access, &request.uri).await
         };
         let mut watch = beginning

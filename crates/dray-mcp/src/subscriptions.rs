@@ -213,12 +213,12 @@ impl SessionSubscriptions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the limit for another resource.
-    pub(crate) fn check_room(&self) -> Result<(), Fault> {
+    /// Checks the limit for a resource. A repeated subscription replaces the earlier one, so it always has room.
+    pub(crate) fn check_room(&self, uri: &str) -> Result<(), Fault> {
         let mut state = self.state();
         while state.tasks.try_join_next().is_some() {}
         state.handles.retain(|_, handle| !handle.is_finished());
-        if state.handles.len() >= MAX_RESOURCES {
+        if state.handles.len() >= MAX_RESOURCES && !state.handles.contains_key(uri) {
             return Err(too_many("This session"));
         }
         Ok(())
@@ -238,5 +238,26 @@ impl SessionSubscriptions {
         if let Some(handle) = self.state().handles.remove(uri) {
             handle.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_repeated_subscription_has_room_when_the_session_has_no_more() {
+        let subscriptions = SessionSubscriptions::default();
+        for number in 0..MAX_RESOURCES {
+            let uri = format!("{RECEIPT_PREFIX}{number}");
+            assert!(subscriptions.check_room(&uri).is_ok());
+            subscriptions.begin(uri, std::future::pending());
+        }
+        let another = format!("{RECEIPT_PREFIX}another");
+        assert!(subscriptions.check_room(&another).is_err());
+        let known = format!("{RECEIPT_PREFIX}0");
+        assert!(subscriptions.check_room(&known).is_ok());
+        subscriptions.end(&known);
+        assert!(subscriptions.check_room(&another).is_ok());
     }
 }

@@ -19,6 +19,7 @@
 pub mod codes;
 pub mod contract;
 pub mod convert;
+mod explanation;
 pub mod export;
 pub mod json;
 mod listing;

@@ -63,7 +63,7 @@ pub struct Config {
     pub start_timeout: Period,
     /// Longest time without a response before a channel is closed.
     pub idle_timeout: Period,
-    /// How long an unused shared connection stays open; at least `1s`.
+    /// How long an unused shared connection stays open, in whole seconds; less than `1s` counts as `1s`.
     pub persist: Period,
     /// Most shared connections to one host, at least 1; each carries `MaxSessions` channels (10 unless the host is
     /// configured otherwise).

@@ -197,9 +197,11 @@ pub(crate) async fn serve_tickets(
 /// [`TicketProblem::Unauthorized`].
 pub(crate) fn check_key(state: &EndpointState, headers: &HeaderMap) -> Result<(), TicketProblem> {
     let sent = fields::field(headers, header::AUTHORIZATION.as_str());
-    let key = sent.and_then(|sent| sent.strip_prefix("Bearer "));
+    let credentials = sent.and_then(|sent| sent.split_once(' '));
+    // The case of a scheme does not count (RFC 9110 section 11.1).
+    let key = credentials.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     // Digests are compared, so that the time of a comparison reveals nothing about the key.
-    let sent = key.map(|key| Sha256::digest(key.trim()));
+    let sent = key.map(|(_, key)| Sha256::digest(key.trim()));
     let accepted = state.issue_keys.iter().flat_map(DerivedKeys::accepted);
     let mut accepted = accepted.map(|key| Sha256::digest(key_text(key)));
     let is_key = sent.is_some_and(|sent| accepted.any(|expected| expected == sent));

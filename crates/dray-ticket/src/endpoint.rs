@@ -14,6 +14,7 @@ use dray_store::DerivedKeys;
 use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use crate::manage;
 use crate::problem::TicketProblem;
@@ -46,6 +47,20 @@ pub enum EndpointError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Whether a text can be the base of ticket URLs: an http or https URL without user, query and fragment.
+pub fn is_base_url(text: &str) -> bool {
+    // The parser removes blanks and line breaks, which would be in the URLs of tickets.
+    let is_blank = |letter: char| letter.is_whitespace() || letter.is_control();
+    !text.contains(is_blank)
+        && Url::parse(text).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+                && url.fragment().is_none()
+        })
 }
 
 /// The state that every request needs.
@@ -200,4 +215,42 @@ pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Respo
         headers.insert("tus-resumable", HeaderValue::from_static(TUS_VERSION));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_service::config::Section as _;
+
+    use super::*;
+    use crate::TicketConfig;
+
+    #[test]
+    fn the_base_of_ticket_urls_can_be_extended_by_a_path() {
+        for base in [
+            "http://127.0.0.1:7340",
+            "https://files.example.org/",
+            "https://files.example.org/drayage",
+        ] {
+            assert!(is_base_url(base), "{base}");
+        }
+        for other in [
+            "",
+            "files.example.org",
+            "ftp://files.example.org",
+            "https://",
+            "https://files.example.org/?a=b",
+            "https://files.example.org/#a",
+            "https://me:pw@files.example.org",
+            " https://files.example.org",
+            "https://files.example.org\n",
+        ] {
+            assert!(!is_base_url(other), "{other}");
+        }
+        let config = |url: &str| TicketConfig {
+            url: url.to_owned(),
+            ..TicketConfig::default()
+        };
+        assert!(config("https://files.example.org").validate().is_empty());
+        assert_eq!(config("https://files.example.org/?a=b").validate().len(), 1);
+    }
 }

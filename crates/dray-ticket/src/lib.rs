@@ -70,7 +70,7 @@ mod tests;
 
 pub use api::{TicketOrder, TicketReceipt, key_text};
 pub use destination::{TicketDestination, declare_rights};
-pub use endpoint::{EndpointError, TicketEndpoint};
+pub use endpoint::{EndpointError, TicketEndpoint, is_base_url};
 pub use issue::{IssuedTicket, TicketRequest};
 pub use manage::{TicketListDocument, TicketStatus};
 pub use principal::Principal;

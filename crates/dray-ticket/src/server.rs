@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::destination::{self, TicketDestination};
+use crate::endpoint::is_base_url;
 use crate::record::TicketDirection;
 use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService, WebFilePolicy};
 
@@ -33,14 +34,11 @@ pub struct TicketConfig {
 
 impl Section for TicketConfig {
     fn validate(&self) -> Vec<ConfigProblem> {
-        let is_base = ["http://", "https://"]
-            .iter()
-            .any(|scheme| self.url.starts_with(scheme));
         let mut problems = self.web_files.problems();
-        if !self.url.is_empty() && !is_base {
+        if !self.url.is_empty() && !is_base_url(&self.url) {
             problems.push(ConfigProblem::new(
                 "url",
-                "must begin with `http://` or `https://`",
+                "must be an http or https URL without user, query and fragment",
             ));
         }
         problems

@@ -55,11 +55,17 @@ pub(crate) fn question_of_params(params: &ElicitRequestParams) -> Option<UserQue
 }
 
 fn url_question(message: &str, url: &str) -> Option<UserQuestion> {
-    let parsed = url::Url::parse(url).ok()?;
+    let mut parsed = url::Url::parse(url).ok()?;
     // Other schemes run programs or scripts at the user's side.
     let is_web = matches!(parsed.scheme(), "http" | "https");
+    // A user name can look like the host (RFC 3986 section 7.6), and pages need none.
+    let has_user = !parsed.username().is_empty() || parsed.password().is_some();
+    if has_user {
+        parsed.set_username("").ok()?;
+        parsed.set_password(None).ok()?;
+    }
     // The user judges the address by what it looks like, so other characters are shown encoded.
-    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_plain = !has_user && url.bytes().all(|byte| byte.is_ascii_graphic());
     is_web.then(|| UserQuestion::Url {
         message: printable_text(message).into_owned(),
         url: if is_plain {
@@ -162,6 +168,26 @@ mod tests {
         for url in ["javascript:alert(1)", "file:///etc/passwd", "terms"] {
             assert_eq!(of(url), None, "{url}");
         }
+    }
+
+    #[test]
+    fn the_address_of_a_page_begins_with_its_host() {
+        let page = |url: &str| url_question("Agree.", url);
+        let shown = |url: &str| {
+            Some(UserQuestion::Url {
+                message: "Agree.".to_owned(),
+                url: url.to_owned(),
+            })
+        };
+        for url in [
+            "https://bank.example@evil.example/a?b=c",
+            "https://bank.example:443@evil.example/a?b=c",
+            "https://:x@evil.example/a?b=c",
+        ] {
+            assert_eq!(page(url), shown("https://evil.example/a?b=c"), "{url}");
+        }
+        let with_port = "http://bank.example:8080/a@b";
+        assert_eq!(page(with_port), shown(with_port));
     }
 
     #[test]

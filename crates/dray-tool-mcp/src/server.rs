@@ -1,6 +1,7 @@
 //! A server during one request: at most one session at a time, which is begun again if it was lost. The session of a
 //! program may come from an earlier request of the same conversation.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ use crate::wire::{HttpSettings, ServerAddress};
 
 /// Most sign-ins for one list or call: the first, and one for each time that the server asks for further scopes.
 const MAX_SIGN_INS: usize = 3;
+
+/// Interval between two looks at the token while a call runs. A token is renewed half a minute before it expires.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A tool set that DIAL knows.
 #[derive(Clone, Debug)]
@@ -242,6 +246,20 @@ impl ServerTarget {
         }
     }
 
+    /// Renews the token while a call runs: a task is polled, and a broken stream resumed, after the first one expired.
+    async fn keep_token(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(TOKEN_INTERVAL).await;
+            let sign_in = self.sign_in.as_ref();
+            if let Some(sign_in) = sign_in.filter(|_| self.settings.token.get().is_some())
+                // After a failed renewal, the earlier token may still be valid.
+                && let Some(token) = sign_in.token().await
+            {
+                self.settings.token.set(Some(token));
+            }
+        }
+    }
+
     /// Signs in as the server requires.
     async fn answer_challenge(
         &self,
@@ -359,7 +377,10 @@ impl ServerTarget {
     ) -> Result<CallEnd, SessionError> {
         let (session, _) = self.session().await?;
         let trace = self.trace.and_then(|current| current());
-        let outcome = session.call(tool, arguments, questions, trace).await;
+        let outcome = tokio::select! {
+            outcome = session.call(tool, arguments, questions, trace) => outcome,
+            never = self.keep_token() => match never {},
+        };
         if let Some(pooled) = &self.pooled {
             // The time of the call does not count as idle.
             pooled.pool.touch(&pooled.conversation, &pooled.name);

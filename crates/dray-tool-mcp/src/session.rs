@@ -6,7 +6,7 @@ use std::time::Duration;
 use rmcp::model::{
     ContentBlock, ErrorCode, GetPromptRequestParams, GetPromptResponse, JsonObject,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ResourceContents, SubscriptionFilter, Tool,
+    ReadResourceResponse, ResourceContents, ResourceTemplate, SubscriptionFilter, Tool,
 };
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt as _, Peer, RoleClient, RunningService, ServiceError,
@@ -28,6 +28,9 @@ const MAX_LIST_PAGES: usize = 1000;
 
 /// Most pages without tools, one after another, before a list counts as one without end.
 const MAX_EMPTY_PAGES: usize = 32;
+
+/// Most pages of templates of resources. They have no page of their own in the list for the model.
+const MAX_TEMPLATE_PAGES: usize = 10;
 
 /// Longest wait for the versions of a program that is known to name them; set-up as a whole takes less.
 const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
@@ -312,9 +315,7 @@ impl McpSession {
         let listed = self.peer().list_resources(Some(page)).await;
         let listed = listed.map_err(|error| self.failure(error))?;
         let templates = if is_first {
-            // Servers may have none, and report that with an error.
-            let templates = self.peer().list_resource_templates(None).await;
-            templates.ok().map(|listed| listed.resource_templates)
+            self.templates().await
         } else {
             None
         };
@@ -324,6 +325,25 @@ impl McpSession {
             members.insert("templates".to_owned(), json!(templates));
         }
         Ok(page_json)
+    }
+
+    /// The templates of resources, of at most [`MAX_TEMPLATE_PAGES`] pages; `None` without any.
+    async fn templates(&self) -> Option<Vec<ResourceTemplate>> {
+        let mut templates = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MAX_TEMPLATE_PAGES {
+            let page = PaginatedRequestParams::default().with_cursor(cursor);
+            // Servers may have none, and report that with an error.
+            let Ok(listed) = self.peer().list_resource_templates(Some(page)).await else {
+                break;
+            };
+            templates.extend(listed.resource_templates);
+            cursor = listed.next_cursor.filter(|next| !next.is_empty());
+            if cursor.is_none() {
+                break;
+            }
+        }
+        (!templates.is_empty()).then_some(templates)
     }
 
     /// One page of prompts.

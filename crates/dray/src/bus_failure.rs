@@ -1,19 +1,15 @@
 //! Calls over the bus, with refusals of the bus in words that name the missing permission.
 
-use std::time::Duration;
-
 use dray_bus::Meta;
-use dray_bus::error::{CallError, ProbeError, TransportError};
+use dray_bus::error::{CallError, TransportError};
 use dray_proto::{Call, StreamingCall};
 use dray_service::config::{ConfigSources, Environment};
 use dray_types::{Fault, FaultCode};
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use crate::context::{SystemConnection, all_services_host};
 use crate::outcome::CommandFailure;
-
-/// Timeout for checking what the bus refused, after a call without a reply.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SystemConnection {
     /// Calls a service. A refusal by the bus itself becomes the fault `bus_permission`, which names the subject.
@@ -26,10 +22,8 @@ impl SystemConnection {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CommandFailure> {
-        match self.bus.call(meta, request).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(self.failed_call(error).await),
-        }
+        self.await_reply(Box::pin(self.bus.call(meta, request)))
+            .await
     }
 
     /// Like [`Self::call`], without repeating a call on which the service decided.
@@ -42,10 +36,8 @@ impl SystemConnection {
         meta: &Meta,
         request: &C,
     ) -> Result<C::Reply, CommandFailure> {
-        match self.bus.call_once(meta, request).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(self.failed_call(error).await),
-        }
+        self.await_reply(Box::pin(self.bus.call_once(meta, request)))
+            .await
     }
 
     /// Like [`Self::call_once`], with the replies before the final one.
@@ -59,33 +51,45 @@ impl SystemConnection {
         request: &C,
         chunks: mpsc::Sender<C::Reply>,
     ) -> Result<C::Reply, CommandFailure> {
-        match self.bus.call_streaming(meta, request, chunks).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(self.failed_call(error).await),
+        self.await_reply(Box::pin(self.bus.call_streaming(meta, request, chunks)))
+            .await
+    }
+
+    /// Waits for the reply of a call, or until the bus has refused the inbox to which it would come.
+    async fn await_reply<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallError>> + Unpin,
+    ) -> Result<T, CommandFailure> {
+        tokio::select! {
+            reply = call => reply.map_err(failed_call),
+            inbox = self.bus.refused_inbox() => Err(cannot_receive(&inbox).into()),
         }
     }
 
-    async fn failed_call(&self, error: CallError) -> CommandFailure {
-        match error {
-            CallError::Transport(TransportError::Denied(subject)) => {
-                cannot_publish(&subject).into()
+    /// Closes the connection. Where the bus refused the inbox of replies, that is the reason why it seemed unreachable.
+    pub(crate) async fn close_with<T>(
+        self,
+        outcome: Result<T, CommandFailure>,
+    ) -> Result<T, CommandFailure> {
+        let inbox = self.bus.refused_inbox().now_or_never();
+        self.close().await;
+        match (outcome, inbox) {
+            (Err(CommandFailure::Unreachable { .. }), Some(inbox)) => {
+                Err(cannot_receive(&inbox).into())
             }
-            // NATS reports a refused subscription asynchronously, so a missing reply may be a missing permission.
-            CallError::Timeout(subject) => {
-                let probe = tokio::time::timeout(PROBE_TIMEOUT, self.bus.round_trip()).await;
-                match probe {
-                    Ok(Err(ProbeError::Denied { first, .. })) => {
-                        cannot_receive(&subject, &first).into()
-                    }
-                    _ => Fault::from(CallError::Timeout(subject)).into(),
-                }
-            }
-            CallError::NoResponder(subject) => match service_of_call(&subject) {
-                Some(service) => no_service(&subject, &service).into(),
-                None => Fault::from(CallError::NoResponder(subject)).into(),
-            },
-            other => Fault::from(other).into(),
+            (outcome, _) => outcome,
         }
+    }
+}
+
+fn failed_call(error: CallError) -> CommandFailure {
+    match error {
+        CallError::Transport(TransportError::Denied(subject)) => cannot_publish(&subject).into(),
+        CallError::NoResponder(subject) => match service_of_call(&subject) {
+            Some(service) => no_service(&subject, &service).into(),
+            None => Fault::from(CallError::NoResponder(subject)).into(),
+        },
+        other => Fault::from(other).into(),
     }
 }
 
@@ -132,17 +136,15 @@ fn cannot_publish(subject: &str) -> Fault {
     )
 }
 
-/// The fault if no reply arrived and the bus refuses a subject that the reply may use.
-fn cannot_receive(requested: &str, refused_subject: &str) -> Fault {
+/// What to do where the bus refuses the inbox of replies.
+pub(crate) const INBOX_ADVICE: &str = "Set `bus.nats.name` to the name that the NATS accounts (deploy/nats/accounts.conf) have for this user, whose \
+     replies come to `_INBOX_NAME.>`.";
+
+/// Fault for an inbox to which the bus does not let this user subscribe.
+fn cannot_receive(inbox: &str) -> Fault {
     refusal_fault(
-        format!(
-            "No reply to `{requested}` came, and the bus refuses `{refused_subject}` to this user."
-        ),
-        format!(
-            "Connect as a user that may, or add `{refused_subject}` to this user's lists in the NATS accounts \
-             (deploy/nats/accounts.conf); replies come to `_INBOX_NAME.>`, where NAME is the user's name in \
-             `bus.nats.name`."
-        ),
+        format!("No reply can come: the bus refuses the inbox `{inbox}` to this user."),
+        INBOX_ADVICE.to_owned(),
     )
 }
 
@@ -184,7 +186,8 @@ mod tests {
         assert_eq!(fault.detail, "bus_permission");
         assert!(fault.message.contains("publish to `dray.egress.v1.fetch`"));
         assert!(fault.advice.contains("accounts.conf"));
-        let fault = cannot_receive("dray.egress.v1.fetch", "_INBOX_x.1.*");
+        let fault = cannot_receive("_INBOX_x.1.*");
         assert!(fault.message.contains("`_INBOX_x.1.*`"));
+        assert!(fault.advice.contains("bus.nats.name"));
     }
 }

@@ -131,12 +131,19 @@ pub(crate) struct GlobalOptions {
     /// Directory of the embedded store.
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Tenant to act for.
-    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
-    pub(crate) tenant: String,
+    /// Tenant to act for. Default: `default`, or all tenants where a command reads the streams of the bus.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
     /// Print JSON on standard output: one document, or one per line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+impl GlobalOptions {
+    /// Name of the tenant to act for.
+    pub(crate) fn tenant_name(&self) -> &str {
+        self.tenant.as_deref().unwrap_or("default")
+    }
 }
 
 /// The command to run.

@@ -23,8 +23,8 @@ use dray_store::Store;
 use dray_ticket::TicketServer;
 use dray_types::{Clock, Deadline, Period, Secret, TenantId};
 
-use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
+use self::advice::{connect_failure, not_ready};
 use self::configuration::without_listeners;
 pub(crate) use self::configuration::{
     check_accounts, config_section, config_sources, load_config, load_service_config,
@@ -65,10 +65,19 @@ pub(crate) fn own_sandboxes(
     }
 }
 
-/// The tenant that the command line names.
+/// The tenant to act for.
 pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailure> {
-    TenantId::new(&global.tenant)
+    TenantId::new(global.tenant_name())
         .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
+}
+
+/// The only tenant whose messages a command reads; `None` for those of all tenants.
+pub(crate) fn only_tenant(global: &GlobalOptions) -> Result<Option<TenantId>, CommandFailure> {
+    global
+        .tenant
+        .as_ref()
+        .map(|_| tenant_of(global))
+        .transpose()
 }
 
 /// A bus and a store for one command. With NATS they are those of a running system; otherwise the needed services run
@@ -346,10 +355,7 @@ impl SystemConnection {
         let meter = dray_service::telemetry::no_meter();
         let bus = Bus::connect(&bus.nats, clock.clone(), &meter)
             .await
-            .map_err(|error| CommandFailure::Unreachable {
-                description: format!("{}", ErrorChain(&error)),
-                advice: bus_advice(&error, "the URL given with --nats"),
-            })?;
+            .map_err(|error| connect_failure(&error, ErrorChain(&error).to_string()))?;
         let store = if needs_store {
             Some(remote_store(loaded, &clock).await?)
         } else {

@@ -284,3 +284,14 @@ fn a_link_is_not_written_through() {
     assert_eq!(file.finish().unwrap_err().detail, "exists");
     assert!(!outside.exists());
 }
+
+#[test]
+fn a_file_is_named_by_a_link_only_where_the_name_is_free() {
+    let fixture = RootFixture::new();
+    let directory = &fixture.root.inner.directory;
+    let link = |new: &str| link_new(directory, "a.txt", OsStr::new(new));
+    link("new.txt").unwrap();
+    assert_eq!(fixture.read("new.txt").unwrap(), "inside");
+    assert_eq!(link("new.txt"), Err(Errno::EXIST));
+    assert_eq!(link("sub"), Err(Errno::EXIST));
+}

@@ -76,10 +76,7 @@ impl ToolCall<'_> {
                 })
             })
             .collect();
-        let stored = StoredFile {
-            claim,
-            media_type: JSON_TYPE.to_owned(),
-        };
+        let stored = StoredFile::new(claim, JSON_TYPE.to_owned());
         let read = next_call(ToolName::Read, &json!({"path": stored.handle()}));
         let value = extended(
             stored.describe(),

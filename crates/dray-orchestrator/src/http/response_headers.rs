@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use dray_http_server::{is_preflight, preflight_headers};
 
 use super::routes::HttpSurface;
 
@@ -18,15 +19,9 @@ const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// Header by which the packages of `OpenAI` learn that they must not repeat a request: they repeat the statuses 408, 409,
 /// 429 and 5xx otherwise.
 pub(super) const SHOULD_RETRY_HEADER: HeaderName = HeaderName::from_static("x-should-retry");
-/// Seconds for which a browser keeps the permission of a preflight.
-const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
-/// Methods of the plain endpoints.
-const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Headers that a page may read in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue =
     HeaderValue::from_static("x-request-id, retry-after, x-should-retry");
-/// Most bytes of the list of headers in a preflight.
-const MAX_REQUESTED_HEADERS_BYTES: usize = 4096;
 
 /// The id of a request, for its log lines.
 #[derive(Clone, Debug)]
@@ -62,7 +57,9 @@ pub(super) async fn add_plain_headers(
         .filter(|origin| is_listed(origins, origin))
         .cloned();
     let mut response = match &origin {
-        Some(_) if is_preflight(&request) => preflight_response(request.headers()),
+        Some(_) if is_preflight(&request) => {
+            (StatusCode::NO_CONTENT, preflight_headers(request.headers())).into_response()
+        }
         _ => next.run(request).await,
     };
     let headers = response.headers_mut();
@@ -82,28 +79,4 @@ pub(super) fn is_listed(origins: &[String], origin: &HeaderValue) -> bool {
     origins
         .iter()
         .any(|listed| listed.as_bytes() == origin.as_bytes())
-}
-
-fn is_preflight(request: &Request) -> bool {
-    let requested_method = header::ACCESS_CONTROL_REQUEST_METHOD;
-    request.method() == Method::OPTIONS && request.headers().contains_key(requested_method)
-}
-
-/// The response to a preflight. It allows all headers that the preflight lists: clients add headers that this service
-/// does not know, and no header gives more rights than the key.
-fn preflight_response(request: &HeaderMap) -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS);
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
-    let requested_headers = request
-        .get(header::ACCESS_CONTROL_REQUEST_HEADERS)
-        .filter(|requested_headers| requested_headers.len() <= MAX_REQUESTED_HEADERS_BYTES);
-    if let Some(requested_headers) = requested_headers {
-        headers.insert(
-            header::ACCESS_CONTROL_ALLOW_HEADERS,
-            requested_headers.clone(),
-        );
-    }
-    response
 }

@@ -249,6 +249,8 @@ async fn tickets_over_http_need_the_key() {
     let head = format!("POST /tickets\r\nauthorization: Bearer {key}");
     let made = fixture.send(&head, order).await;
     assert_eq!(made.status, 201);
+    let lower_case = format!("POST /tickets\r\nauthorization: bearer {key}");
+    assert_eq!(fixture.send(&lower_case, order).await.status, 201);
     let url = made.json()["url"].as_str().unwrap().to_owned();
     let path = url.split_once("/t/").unwrap().1;
     assert_eq!(

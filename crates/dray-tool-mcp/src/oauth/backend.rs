@@ -97,13 +97,17 @@ impl OAuthBackend {
         current.clone().filter(|presented| presented.is_for(url))
     }
 
-    /// Whether this is an address of the web with at least the protection of the server's own.
+    /// Whether this is an address of the web with at least the protection of the server's own, and without a user name,
+    /// which can look like the host of a page (RFC 3986 section 7.6).
     pub(super) fn is_web(&self, url: &str) -> bool {
         let server = self.server.as_ref().map(Url::scheme);
-        Url::parse(url).is_ok_and(|url| match url.scheme() {
-            "https" => true,
-            "http" => server == Some("http"),
-            _ => false,
+        Url::parse(url).is_ok_and(|url| {
+            let is_protected = match url.scheme() {
+                "https" => true,
+                "http" => server == Some("http"),
+                _ => false,
+            };
+            is_protected && url.username().is_empty() && url.password().is_none()
         })
     }
 
@@ -259,6 +263,7 @@ mod tests {
             "http://login.example/",
             "javascript:alert(1)",
             "file:///etc/passwd",
+            "https://login.example@evil.example/",
         ] {
             assert!(!safe.is_web(url), "{url}");
             assert!(safe.check(url).is_err(), "{url}");

@@ -90,7 +90,7 @@ fn account_form() -> Value {
     }})
 }
 
-fn task(status: &str) -> Value {
+pub(super) fn task(status: &str) -> Value {
     json!({
         "resultType": "complete", "taskId": "t1", "status": status, "createdAt": "2026-11-26T00:00:00Z",
         "lastUpdatedAt": "2026-11-26T00:00:00Z", "ttlMs": null, "pollIntervalMs": 100,

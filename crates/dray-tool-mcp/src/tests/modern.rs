@@ -142,8 +142,12 @@ fn feature_result(method: &str, params: &Value) -> Option<Value> {
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "resources": [{"uri": "notes://1", "name": "one"}], "nextCursor": "2",
         }),
-        "resources/templates/list" => json!({
+        "resources/templates/list" if params["cursor"] == "more" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "resourceTemplates": [{"uriTemplate": "tags://{tag}", "name": "tag"}],
+        }),
+        "resources/templates/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "nextCursor": "more",
             "resourceTemplates": [{"uriTemplate": "notes://{number}", "name": "note"}],
         }),
         "prompts/list" => json!({
@@ -309,10 +313,9 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
         (output.content, output.attachments.len())
     };
     let (listed, _) = content("s_list_resources", json!({})).await;
-    assert!(
-        listed.contains("notes://1") && listed.contains("notes://{number}"),
-        "{listed}"
-    );
+    for uri in ["notes://1", "notes://{number}", "tags://{tag}"] {
+        assert!(listed.contains(uri), "{uri}: {listed}");
+    }
     let (listed, _) = content("s_list_resources", json!({"cursor": "2"})).await;
     assert!(!listed.contains("templates"), "{listed}");
     let read = content("s_read_resource", json!({"uri": "notes://1"})).await;

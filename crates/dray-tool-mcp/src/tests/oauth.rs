@@ -1,5 +1,7 @@
 //! Tests of sign-ins to remote servers: a server that is its own authorization server, or names another one.
 
+mod call_renewal;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -49,7 +49,7 @@ pub(crate) enum DeadLetterCommand {
 /// Which dead letters are meant; several options must all match.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DlqFilter {
-    /// Only letters of this tenant.
+    /// Only letters of this tenant, in place of that of --tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) of_tenant: Option<TenantId>,
     /// Only letters of this area of work, for example `toolcall`.

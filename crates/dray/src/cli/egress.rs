@@ -23,9 +23,9 @@ pub(crate) enum EgressCommand {
     Purge(EgressPurgeArgs),
     /// Count requests by tenant and verdict, with refused and failed hosts and slow lookups.
     ///
-    /// Reads the audit stream of all tenants, which keeps events only up to its limits. Bytes of a connection count
-    /// when it closes, even when it opened before `--since`. A request in a tunnel that is granted and then refused
-    /// counts in both verdicts. Lookups that took less than 1 ms are left out.
+    /// Reads the audit stream, which keeps events only up to its limits. Bytes of a connection count when it closes,
+    /// even when it opened before `--since`. A request in a tunnel that is granted and then refused counts in both
+    /// verdicts. Lookups that took less than 1 ms are left out.
     ///
     /// For example: `dray egress report --since 7d`
     Report(EgressReportArgs),

@@ -9,12 +9,12 @@ use dray_bus::dead::{
 use dray_bus::headers::SCHEMA_HEADER;
 use dray_proto::json::message_json;
 use dray_types::terminal::printable_json;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, TenantId};
 use serde_json::{Value, json};
 
 use crate::cli::{DeadLetterCommand, DlqFilter, GlobalOptions};
 use crate::commands::shown;
-use crate::context::SystemConnection;
+use crate::context::{SystemConnection, only_tenant};
 use crate::outcome::{CommandFailure, fault_json, print_line};
 
 /// Time for restarted work from now on, because its own deadline has passed.
@@ -48,15 +48,14 @@ pub(crate) async fn run(
             limit,
             all: _,
         } => {
-            let found = select_letters(&system, sequences, filter, *limit).await;
+            let found = select_letters(global, &system, sequences, filter, *limit).await;
             match found {
                 Ok(letters) => redrive(global, &system, &letters, *dry_run).await,
                 Err(failure) => Err(failure),
             }
         }
     };
-    system.close().await;
-    outcome
+    system.close_with(outcome).await
 }
 
 async fn list_letters(
@@ -65,7 +64,7 @@ async fn list_letters(
     filter: &DlqFilter,
     limit: usize,
 ) -> Result<(), CommandFailure> {
-    let letters = find_letters(system, filter, limit).await?;
+    let letters = find_letters(global, system, filter, limit).await?;
     if letters.is_empty() && !global.json {
         print_line("no dead letters");
     }
@@ -93,29 +92,34 @@ fn letter_line(letter: &DeadLetterSummary) -> String {
 }
 
 async fn find_letters(
+    global: &GlobalOptions,
     system: &SystemConnection,
     filter: &DlqFilter,
     limit: usize,
 ) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
-    let now_ms = system.clock.now_ms();
+    let filter = letter_filter(filter, only_tenant(global)?, system.clock.now_ms());
+    let letters = system.bus.dead_letters();
+    letters
+        .find(&filter, 1, limit)
+        .await
+        .map_err(letter_failure)
+}
+
+/// The letters that the options select. `named` is the tenant of `--tenant`; `--of-tenant` has precedence.
+fn letter_filter(filter: &DlqFilter, named: Option<TenantId>, now_ms: u64) -> LetterFilter {
     let ago = |period: dray_types::Period| {
         let millis = period.as_millis();
         now_ms.saturating_sub(millis)
     };
-    let filter = LetterFilter {
-        tenant: filter.of_tenant.clone(),
+    LetterFilter {
+        tenant: filter.of_tenant.clone().or(named),
         area: filter.area.clone(),
         code: filter.code,
         detail: filter.detail.clone(),
         states: filter.states.clone(),
         from_ms: filter.newer_than.map(ago),
         until_ms: filter.older_than.map(ago),
-    };
-    let letters = system.bus.dead_letters();
-    letters
-        .find(&filter, 1, limit)
-        .await
-        .map_err(letter_failure)
+    }
 }
 
 async fn show_letter(
@@ -182,6 +186,7 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
 
 /// The named dead letters, or the open ones that the filter selects.
 async fn select_letters(
+    global: &GlobalOptions,
     system: &SystemConnection,
     sequences: &[u64],
     filter: &DlqFilter,
@@ -193,7 +198,7 @@ async fn select_letters(
         if filter.states.is_empty() {
             filter.states.push(LetterState::Open);
         }
-        return find_letters(system, &filter, limit).await;
+        return find_letters(global, system, &filter, limit).await;
     }
     let letters = system.bus.dead_letters();
     let mut found = Vec::new();
@@ -350,7 +355,6 @@ fn letter_failure(error: LetterError) -> CommandFailure {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use dray_types::TenantId;
     use dray_types::invisible::is_unprintable;
 
     use super::*;
@@ -361,12 +365,28 @@ mod tests {
         let typed =
             "dray --tenant me --state dir dlq redrive --of-tenant acme --in-state open --dry-run";
         let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
-        assert_eq!(cli.global.tenant, "me");
+        assert_eq!(cli.global.tenant.as_deref(), Some("me"));
         let DrayCommand::Dlq(DeadLetterCommand::Redrive { filter, .. }) = cli.command else {
             panic!("the command must be `dlq redrive`");
         };
         assert_eq!(filter.of_tenant, TenantId::new("acme").ok());
         assert_eq!(filter.states, [LetterState::Open]);
+    }
+
+    #[test]
+    fn letters_are_those_of_the_named_tenant() {
+        let selected = |typed: &str| {
+            let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
+            let named = only_tenant(&cli.global).unwrap();
+            let DrayCommand::Dlq(DeadLetterCommand::List { filter, .. }) = cli.command else {
+                panic!("the command must be `dlq list`");
+            };
+            letter_filter(&filter, named, 0).tenant
+        };
+        assert_eq!(selected("dray dlq list"), None);
+        let acme = TenantId::new("acme").ok();
+        assert_eq!(selected("dray dlq list --tenant acme"), acme);
+        assert_eq!(selected("dray dlq list --tenant me --of-tenant acme"), acme);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::policy_files::read_egress_events;
 use super::shown::outside_line;
 use crate::cli::{EgressReportArgs, GlobalOptions};
-use crate::context::SystemConnection;
+use crate::context::{SystemConnection, only_tenant};
 use crate::outcome::{CommandFailure, print_line};
 
 /// Most different refusals, failures and names that are counted: agents choose the hosts, and the memory of the command
@@ -29,12 +29,12 @@ pub(crate) async fn run(
         .now_ms()
         .saturating_sub(report.since.as_millis());
     let mut summary = EgressSummary::default();
-    let read = read_egress_events(&system, since_ms, |tenant, event| {
+    let tenant = only_tenant(global)?;
+    let read = read_egress_events(&system, tenant.as_ref(), since_ms, |tenant, event| {
         summary.add(tenant, event);
     });
     let read = read.await;
-    system.close().await;
-    read?;
+    system.close_with(read).await?;
     if global.json {
         print_line(&summary.to_json(report.limit).to_string());
     } else {

@@ -3,11 +3,12 @@
 use dray_bus::headers::SCHEMA_HEADER;
 use dray_bus::{EventFilter, ObservedEvent};
 use dray_proto::json::message_json;
+use dray_types::TenantId;
 use dray_types::terminal::printable_json;
 
 use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
-use crate::context::SystemConnection;
+use crate::context::{SystemConnection, only_tenant};
 use crate::outcome::{CommandFailure, has_output_ended, print_line};
 
 /// Prints events until the wanted number was printed or the reader of standard output has ended.
@@ -16,13 +17,19 @@ pub(crate) async fn run(
     events: &EventsCommand,
 ) -> Result<(), CommandFailure> {
     let EventsCommand::Tail { all, count, audit } = events;
-    let system = SystemConnection::open_bus(global).await?;
-    let filter = EventFilter::new(if *audit {
-        "dray.audit.>"
-    } else {
-        "dray.event.>"
-    });
+    let filter = EventFilter::new(subjects(*audit, only_tenant(global)?.as_ref()));
     let filter = if *all { filter.from_start() } else { filter };
+    let system = SystemConnection::open_bus(global).await?;
+    let printed = print_events(global, &system, filter, *count).await;
+    system.close_with(printed).await
+}
+
+async fn print_events(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    filter: EventFilter,
+    count: Option<u64>,
+) -> Result<(), CommandFailure> {
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
         description: dray_service::host::ErrorChain(&error).to_string(),
@@ -36,8 +43,16 @@ pub(crate) async fn run(
         print_line(&event_line(global.json, &event));
         shown += 1;
     }
-    system.close().await;
     Ok(())
+}
+
+/// The subjects of the events, or of the audit events, of a tenant or of all tenants.
+fn subjects(is_audit: bool, tenant: Option<&TenantId>) -> String {
+    let kind = if is_audit { "audit" } else { "event" };
+    match tenant {
+        Some(tenant) => format!("dray.{kind}.*.*.*.{}", tenant.token()),
+        None => format!("dray.{kind}.>"),
+    }
 }
 
 fn event_line(as_json: bool, event: &ObservedEvent) -> String {

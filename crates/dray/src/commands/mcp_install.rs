@@ -22,13 +22,19 @@ use crate::outcome::{CommandFailure, print_line};
 
 mod server_args;
 
-use self::server_args::{RelativePaths, server_args};
+use self::server_args::{RelativePaths, refuse_misplaced_options, server_args};
 
 /// Runs one of the commands that prepare clients. None of them needs a bus or a store.
 pub(crate) fn run(global: &GlobalOptions, command: &McpSetupCommand) -> Result<(), CommandFailure> {
     match command {
-        McpSetupCommand::Install(args) => run_install(global, args),
-        McpSetupCommand::Bundle(args) => run_bundle(global, args),
+        McpSetupCommand::Install(args) => {
+            refuse_misplaced_options(global)?;
+            run_install(global, args)
+        }
+        McpSetupCommand::Bundle(args) => {
+            refuse_misplaced_options(global)?;
+            run_bundle(global, args)
+        }
         McpSetupCommand::ServerJson(args) => print_server_json(args),
     }
 }

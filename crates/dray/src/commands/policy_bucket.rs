@@ -45,11 +45,9 @@ fn bus_failure(error: &KeyError) -> CommandFailure {
 /// The rules in the bucket.
 pub(crate) async fn rules(global: &GlobalOptions) -> Result<RuleSet, CommandFailure> {
     let (system, keys) = open(global).await?;
-    let state = BucketState::read(&keys).await;
-    system.close().await;
-    let rules = state
-        .and_then(|state| state.policy())
-        .and_then(|files| files.rules());
+    let state = BucketState::read(&keys).await.map_err(read_failure);
+    let state = system.close_with(state).await?;
+    let rules = state.policy().and_then(|files| files.rules());
     rules.map_err(read_failure)
 }
 
@@ -65,9 +63,8 @@ pub(crate) async fn show(
     arguments: &PolicyShowArgs,
 ) -> Result<(), CommandFailure> {
     let (system, keys) = open(global).await?;
-    let state = BucketState::read(&keys).await;
-    system.close().await;
-    let state = state.map_err(read_failure)?;
+    let state = BucketState::read(&keys).await.map_err(read_failure);
+    let state = system.close_with(state).await?;
     let rules = state.policy().and_then(|files| files.rules());
     if let Some(directory) = &arguments.to {
         export(&state, directory)?;
@@ -171,8 +168,7 @@ pub(crate) async fn put(
     let draft = PolicyDraft::new(files, &arguments.principal).map_err(put_failure)?;
     let (system, keys) = open(global).await?;
     let put = draft.put(&keys, arguments.revision).await;
-    system.close().await;
-    let put = put.map_err(put_failure)?;
+    let put = system.close_with(put.map_err(put_failure)).await?;
     if global.json {
         let report = json!({
             "bucket": POLICY_BUCKET, "revision": put.revision, "rules_digest": draft.rules_digest(),

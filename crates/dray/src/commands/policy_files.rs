@@ -13,7 +13,7 @@ use dray_guard::ruleset::replay::{PolicyReplay, ReplayChange};
 use dray_guard::{AllowedPorts, Judge, RuleSet};
 use dray_proto::v1;
 use dray_service::host::ErrorChain;
-use dray_types::Clock;
+use dray_types::{Clock, TenantId};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, PolicyDiffArgs, PolicyTestArgs};
@@ -132,9 +132,13 @@ pub(crate) async fn diff(
     let since_ms = Clock::system()
         .now_ms()
         .saturating_sub(diff.since.as_millis());
-    let replayed = replay(&system, old.as_ref(), new.as_ref(), since_ms).await;
-    system.close().await;
-    let replay = replayed?;
+    let tenant = context::only_tenant(global)?;
+    let mut replay = PolicyReplay::default();
+    let read = read_egress_events(&system, tenant.as_ref(), since_ms, |tenant, audit| {
+        replay_event(&mut replay, old.as_ref(), new.as_ref(), tenant, audit);
+    });
+    let read = read.await;
+    system.close_with(read).await?;
     if global.json {
         print_line(&replay_json(&replay).to_string());
     } else {
@@ -143,24 +147,10 @@ pub(crate) async fn diff(
     Ok(())
 }
 
-/// Reads the audit events of egress from `since_ms` to the end of the stream.
-async fn replay(
-    system: &SystemConnection,
-    old: Option<&RuleSet>,
-    new: Option<&RuleSet>,
-    since_ms: u64,
-) -> Result<PolicyReplay, CommandFailure> {
-    let mut replay = PolicyReplay::default();
-    let read = read_egress_events(system, since_ms, |tenant, audit| {
-        replay_event(&mut replay, old, new, tenant, audit);
-    });
-    read.await?;
-    Ok(replay)
-}
-
 /// Gives `consume` each audit event of egress from `since_ms` to the end of the stream, with the tenant of its subject.
 pub(crate) async fn read_egress_events(
     system: &SystemConnection,
+    tenant: Option<&TenantId>,
     since_ms: u64,
     mut consume: impl FnMut(&str, &v1::EgressAudit),
 ) -> Result<(), CommandFailure> {
@@ -170,7 +160,11 @@ pub(crate) async fn read_egress_events(
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };
-    let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+    let filter = EventFilter::new(format!(
+        "dray.audit.egress.v1.fetched.{}",
+        tenant.map_or_else(|| "*".to_owned(), TenantId::token)
+    ));
+    let filter = filter.from_start();
     let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
     let end_ms = Clock::system().now_ms();
     // A stream has no end, so events that arrive during this read belong to the next one.

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::classify::classify_files;
 use self::spool::{spool_content, spool_stdin};
 use self::targets::{DocumentLocation, ReadTarget};
-use self::view::refusal_fault;
+use self::view::{CLASSIFY_ADVICE, refusal_fault};
 use crate::cli::{GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
 use crate::context::{self, SystemConnection};
@@ -233,10 +233,7 @@ impl ReadRun<'_> {
             }
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
-                .advice(format!(
-                    "`dray classify {}` detects its type.",
-                    escape_path(&target.document)
-                ))
+                .advice(CLASSIFY_ADVICE)
                 .into()),
         }
     }

@@ -356,6 +356,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_whose_text_is_not_exact_has_its_bytes() {
+        let odd = report(|file| file.path = b"a\xff".to_vec());
+        assert_eq!(json::report_json(&odd)["files"][0]["path_base64"], "Yf8=");
+        let plain = report(|file| file.path = b"a".to_vec());
+        let json = json::report_json(&plain);
+        assert_eq!(json["files"][0]["path_base64"], serde_json::Value::Null);
+    }
+
+    #[test]
     fn a_waiting_delivery_shows_its_reason() {
         let mut waiting = report(|file| file.set_file_state(FileState::Queued));
         waiting.set_waiting_reason(v1::WaitingReason::RateLimited);

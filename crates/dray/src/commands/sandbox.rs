@@ -279,7 +279,7 @@ pub(crate) fn path_text(path: &[u8]) -> String {
 
 /// A path for scripts: its bytes in Base64 where the text does not show them as they are, `null` otherwise. Several
 /// names can have the same text.
-fn exact_path(path: &[u8]) -> Option<String> {
+pub(crate) fn exact_path(path: &[u8]) -> Option<String> {
     (path_text(path).as_bytes() != path).then(|| STANDARD.encode(path))
 }
 
@@ -380,6 +380,7 @@ fn print_placed_file(global: &GlobalOptions, placed: &v1::PlacedFile) {
     let path = path_text(&placed.path);
     let document = json!({
         "path": path,
+        "path_base64": exact_path(&placed.path),
         "size": placed.size,
         "sha256": hex_digits(&placed.sha256),
         "renamed": placed.renamed,

@@ -195,6 +195,7 @@ fn show_uploads(global: &GlobalOptions, reply: &v1::SettleUploadsReply) {
                 "state": upload.state,
                 "name": upload.name,
                 "path": sandbox::path_text(&upload.path),
+                "path_base64": sandbox::exact_path(&upload.path),
                 "context_line": upload.context_line,
                 "reason": upload.reason,
                 "receipt": upload.receipt.as_ref().map(sandbox::receipt_json),

@@ -129,7 +129,7 @@ fn plain_order(
 ) -> TicketOrder {
     TicketOrder {
         direction,
-        tenant: global.tenant.clone(),
+        tenant: global.tenant_name().to_owned(),
         session: options.session.as_str().to_owned(),
         max_bytes: None,
         size: None,
@@ -146,7 +146,7 @@ async fn list_tickets(global: &GlobalOptions, list: &TicketList) -> Result<(), C
     let client = EndpointClient::open(global, &list.endpoint).await?;
     let mut url = client.url("/tickets")?;
     url.query_pairs_mut()
-        .append_pair("tenant", &global.tenant)
+        .append_pair("tenant", global.tenant_name())
         .append_pair("session", list.session.as_str())
         .append_pair("limit", &list.limit.to_string());
     let request = client.http.get(url.as_str());
@@ -239,7 +239,8 @@ impl EndpointClient {
         named: &TicketName,
     ) -> Result<String, CommandFailure> {
         let mut url = self.url(&format!("/tickets/{}", named.id.to_hex()))?;
-        url.query_pairs_mut().append_pair("tenant", &global.tenant);
+        url.query_pairs_mut()
+            .append_pair("tenant", global.tenant_name());
         Ok(url.into())
     }
 

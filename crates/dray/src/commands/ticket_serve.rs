@@ -10,7 +10,9 @@ use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::ErrorChain;
 use dray_service::settings::{BusMode, BusSection, StateSection};
 use dray_store::Store;
-use dray_ticket::{TicketConfig, TicketEndpoint, TicketLimits, TicketRecords, TicketService};
+use dray_ticket::{
+    TicketConfig, TicketEndpoint, TicketLimits, TicketRecords, TicketService, is_base_url,
+};
 use dray_types::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +47,12 @@ pub(crate) async fn bind_endpoint(
     public_url: Option<String>,
     flag: &str,
 ) -> Result<TicketEndpoint, CommandFailure> {
+    if public_url.as_deref().is_some_and(|url| !is_base_url(url)) {
+        return Err(CommandFailure::Usage(
+            "the base of ticket URLs is not an http or https URL without user, query and fragment"
+                .to_owned(),
+        ));
+    }
     let bound = TicketEndpoint::bind(address, public_url).await;
     bound.map_err(|error| CommandFailure::Unreachable {
         description: format!("{}", ErrorChain(&error)),

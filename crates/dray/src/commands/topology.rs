@@ -39,7 +39,10 @@ async fn apply(
     let mut shown = String::new();
     loop {
         let failure = match apply_once(global, size, options).await {
-            Err(failure @ CommandFailure::Unreachable { .. }) => failure,
+            // A fault is the refusal of the inbox, which the accounts may permit meanwhile.
+            Err(failure @ (CommandFailure::Unreachable { .. } | CommandFailure::Fault(_))) => {
+                failure
+            }
             other => return other,
         };
         if started.elapsed() >= wait {
@@ -70,8 +73,8 @@ async fn apply_once(
         .bus
         .update_topology(&wanted_topology(size), &sizing)
         .await;
-    system.close().await;
-    let updated = updated.map_err(|error| update_failure(&error))?;
+    let updated = updated.map_err(|error| update_failure(&error));
+    let updated = system.close_with(updated).await?;
     let changes: Vec<String> = updated.changes.iter().map(ToString::to_string).collect();
     let mismatches: Vec<String> = updated.mismatches.iter().map(ToString::to_string).collect();
     if global.json {
@@ -94,12 +97,9 @@ async fn check(global: &GlobalOptions, size: &TopologySize) -> Result<(), Comman
         .bus
         .compare_topology_sizing(&wanted_topology(size), &sizing_of(size))
         .await;
-    system.close().await;
-    let mismatches: Vec<String> = compared
-        .map_err(|error| unreachable(&error))?
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let compared = compared.map_err(|error| unreachable(&error));
+    let compared = system.close_with(compared).await?;
+    let mismatches: Vec<String> = compared.iter().map(ToString::to_string).collect();
     if global.json {
         print_line(
             &json!({ "right": mismatches.is_empty(), "differences": mismatches }).to_string(),

@@ -22,10 +22,7 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
         }
         HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),
         HostError::UnknownService { .. } | HostError::Twice(_) => CommandFailure::Usage(text),
-        HostError::Bus(cause) => CommandFailure::Unreachable {
-            description: text,
-            advice: bus_advice(cause, "`bus.nats.servers` (or --nats)"),
-        },
+        HostError::Bus(cause) => connect_failure(cause, text),
         HostError::Store(_) => CommandFailure::Unreachable {
             description: text,
             advice: "Check `store.s3` (or --s3), the bucket and the credentials.".to_owned(),
@@ -52,14 +49,28 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     }
 }
 
+/// The failure of a connection to the bus. `text` describes it.
+pub(super) fn connect_failure(error: &ConnectError, text: String) -> CommandFailure {
+    match error {
+        // No server was asked, and another attempt does not help.
+        ConnectError::Option { .. } => CommandFailure::Configuration(text),
+        _ => CommandFailure::Unreachable {
+            description: text,
+            advice: bus_advice(error),
+        },
+    }
+}
+
 /// Advice for a bus that was not connected. A refused identity is not a wrong address.
-pub(crate) fn bus_advice(error: &ConnectError, address: &str) -> String {
-    if error.is_refused_identity() {
+pub(crate) fn bus_advice(error: &ConnectError) -> String {
+    if matches!(error, ConnectError::Option { .. }) {
+        "Correct the option of `bus.nats`.".to_owned()
+    } else if error.is_refused_identity() {
         "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
          `bus.nats.credentials_file`."
             .to_owned()
     } else {
-        format!("Check {address} and that the server runs.")
+        "Check `bus.nats.servers` (or --nats) and that the server runs.".to_owned()
     }
 }
 

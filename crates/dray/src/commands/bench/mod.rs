@@ -406,7 +406,9 @@ fn passed_options(global: &GlobalOptions) -> Vec<OsString> {
     if let Some(state) = &global.state {
         add("--state", state.into());
     }
-    add("--tenant", (&global.tenant).into());
+    if let Some(tenant) = &global.tenant {
+        add("--tenant", tenant.into());
+    }
     options
 }
 

@@ -16,20 +16,10 @@ use crate::commands::policy_bucket::revision_text;
 
 /// The subject of the finding, which is that of policy files too.
 const POLICY_SUBJECT: &str = "egress policy";
-/// The URL in the explain call to the fetcher; explaining needs no connection and no name server.
-const SAMPLE_URL: &str = "https://example.com/";
 /// Time between two comparisons with the rules in force.
 const COMPARISON_INTERVAL: Duration = Duration::from_millis(500);
 /// Most comparisons. A change is in force when two reads of the service agree, and it reads every second.
 const MAX_COMPARISONS: u32 = 8;
-
-/// A call of `egress-fetcher` that looks nothing up.
-pub(super) fn sample_explanation() -> v1::ExplainRequest {
-    v1::ExplainRequest {
-        url: SAMPLE_URL.to_owned(),
-        ..v1::ExplainRequest::default()
-    }
-}
 
 /// The finding where the bus is in the process of the services, whose bucket no other process can write.
 pub(super) fn without_a_server() -> Finding {

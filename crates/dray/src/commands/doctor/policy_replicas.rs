@@ -9,7 +9,6 @@ use dray_proto::v1;
 use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
-use super::policy_bucket::sample_explanation;
 
 /// The subject of the finding about replicas with policy files at a path.
 const REPLICAS_SUBJECT: &str = "egress policy in force";
@@ -29,7 +28,7 @@ pub(super) async fn ask_replicas(
     let replies = match bus.call_each(&meta, &request, QUIET_TIME).await {
         Ok(replies) => replies,
         Err(CallError::NoResponder(_)) => {
-            let explained = bus.call_once(&meta, &sample_explanation()).await?;
+            let explained = bus.call_once(&meta, &v1::ExplainRequest::sample()).await?;
             return Ok(vec![v1::ShowEgressPolicyReply {
                 rules_digest: explained.rules_digest,
                 ..v1::ShowEgressPolicyReply::default()

@@ -10,9 +10,11 @@ use dray_service::host::ErrorChain;
 use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
 use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
+use futures_util::FutureExt as _;
 
 use super::finding::Finding;
 use super::{accounts, clock, policy_bucket, policy_replicas, sweeper};
+use crate::bus_failure::INBOX_ADVICE;
 use crate::cli::DoctorArgs;
 use crate::context::{bus_advice, config_section};
 use crate::outcome::CommandFailure;
@@ -42,7 +44,7 @@ pub(super) async fn check_bus(
     let bus = match tokio::time::timeout(limit, connecting).await {
         Ok(Ok(bus)) => bus,
         Ok(Err(error)) => {
-            let advice = bus_advice(&error, "`bus.nats.servers` (or --nats)");
+            let advice = bus_advice(&error);
             return Ok(vec![Finding::problem(
                 "bus",
                 ErrorChain(&error).to_string(),
@@ -61,9 +63,9 @@ pub(super) async fn check_bus(
         }
     };
     let connection = check_connection(&bus, limit).await;
-    if connection.advice == JETSTREAM_ADVICE {
+    if [JETSTREAM_ADVICE, INBOX_ADVICE].contains(&connection.advice.as_str()) {
         // Without JetStream no stream exists and no service starts; their findings would hide the cause.
-        let text = "they need JetStream on the bus";
+        let text = "they need the replies of JetStream";
         bus.drain().await;
         return Ok(vec![
             connection,
@@ -105,6 +107,11 @@ fn without_a_server(egress: &dray_egress_fetcher::Config, doctor: &DoctorArgs) -
 async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
     let start = Instant::now();
     let probe = tokio::time::timeout(limit, bus.round_trip()).await;
+    if let Some(inbox) = bus.refused_inbox().now_or_never() {
+        let text =
+            format!("no reply can come: the server refuses the inbox `{inbox}` to this user");
+        return Finding::problem("bus", text, INBOX_ADVICE);
+    }
     match probe {
         Ok(Ok(())) => Finding::good(
             "bus",
@@ -226,7 +233,7 @@ pub(super) fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Sends each service a request that reads no data, makes no connection and writes nothing.
 async fn check_services(bus: &Bus, meta: &Meta) -> Vec<Finding> {
-    let explain = policy_bucket::sample_explanation();
+    let explain = v1::ExplainRequest::sample();
     let session = v1::ShowSessionRequest {
         session: UNUSED_SESSION.to_owned(),
     };

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use dray_platform::DeliveryTarget;
 use dray_types::PlatformKind;
 
-use crate::cli::{Cli, DrayCommand, McpArgs, argument_problem};
+use crate::cli::{Cli, DrayCommand, GlobalOptions, McpArgs, argument_problem};
 use crate::commands::{mcp, reach, shown};
 use crate::outcome::{CommandFailure, print_note};
 
@@ -47,6 +47,35 @@ pub(super) fn server_args(
         }
     };
     Ok(std::iter::once("mcp".to_owned()).chain(options).collect())
+}
+
+/// Refuses options of the server that were typed before `--`: they would be missing in the entry, and the server would
+/// act for another tenant or with another store.
+pub(super) fn refuse_misplaced_options(global: &GlobalOptions) -> Result<(), CommandFailure> {
+    // The options are destructured, so that a new one cannot be forgotten here.
+    let GlobalOptions {
+        config,
+        overrides,
+        nats,
+        s3,
+        state,
+        tenant,
+        json: _,
+    } = global;
+    let typed = [
+        (config.is_some(), "--config"),
+        (!overrides.is_empty(), "--set"),
+        (nats.is_some(), "--nats"),
+        (s3.is_some(), "--s3"),
+        (state.is_some(), "--state"),
+        (tenant.is_some(), "--tenant"),
+    ];
+    match typed.into_iter().find(|(is_typed, _)| *is_typed) {
+        Some((_, name)) => Err(CommandFailure::Usage(format!(
+            "{name} is an option of the server: name it after `--`, as in `dray mcp install codex -- {name} VALUE`"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn refused(problem: &str) -> CommandFailure {

