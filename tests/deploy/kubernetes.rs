@@ -14,6 +14,7 @@ use super::distributed::command;
 use super::{read, strings, yaml};
 use crate::support;
 
+mod examples;
 mod network;
 mod ports;
 
@@ -455,17 +456,6 @@ fn writable_paths_are_on_a_scratch_volume() {
         let mount = mounts.find(|mount| mount["name"] == "scratch").unwrap();
         assert_eq!(mount["mountPath"], "/tmp", "{name}");
     }
-}
-
-#[test]
-fn the_example_for_sandboxes_fits_the_schemas() {
-    let file = support::root().join("deploy/kubernetes/sandboxes.yaml.example");
-    let valid = support::stdout(
-        Command::new(support::python())
-            .args(["-m", "kubernetes_validate", "--strict", "--no-warn"])
-            .arg(&file),
-    );
-    drop(valid);
 }
 
 #[test]
