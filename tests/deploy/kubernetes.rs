@@ -196,6 +196,9 @@ fn a_service_is_probed_replaced_and_ended_in_order() {
         assert_eq!(strings(&container["args"]), ["up", "--only", name]);
         let budget = object("PodDisruptionBudget", name);
         assert_eq!(budget["spec"]["maxUnavailable"], 1, "{name}");
+        // While the bus is away, all pods are unready, and the budget alone would refuse every eviction.
+        let policy = &budget["spec"]["unhealthyPodEvictionPolicy"];
+        assert_eq!(policy, "AlwaysAllow", "{name}");
         assert_eq!(
             budget["spec"]["selector"], deployment["spec"]["selector"],
             "{name}"

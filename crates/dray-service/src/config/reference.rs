@@ -75,7 +75,8 @@ restart all processes; remove it when what was made with it has ended.
 Every service reads the credentials of the bus and of the store again every 2 s. The store gets the new ones
 with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
 again, too. To change an identity, give the new one to the server first, then to the services. Then remove the old one from the
-server, which ends the connections that use it.
+server, which ends the connections that use it. Links that were signed with a key of the store work until the store removes that key:
+keep it for the lifetime of links (`platform-delivery.link_lifetime`).
 ";
 
 /// Writes a row for each setting of `node`. `defaults` are the values of its fields while the operator sets none; `None`
