@@ -11,7 +11,7 @@ const GOAWAY: u8 = 7;
 
 #[tokio::test]
 async fn a_client_is_asked_for_another_connection_when_the_first_has_reached_its_age() {
-    let fixture = TestHost::new(&[("grpc.max_connection_age", "50ms")]).await;
+    let fixture = TestHost::new(&[("grpc.max_connection_age", "500ms")]).await;
     let mut stream = raw_connection(&fixture).await;
     stream.write_all(PREFACE).await.unwrap();
     loop {
