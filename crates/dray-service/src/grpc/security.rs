@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_types::{Clock, Sha256Digest};
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Gauge, Meter};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::identity::IdentityTable;
 use super::validity::certificate_expiry_seconds;
+use crate::certificate_expiry::CertificateExpiry;
 use crate::settings::GrpcSection;
 
 /// Most bytes of a key, certificate or token file; a larger file is refused.
@@ -48,7 +48,7 @@ struct LoadedSecurity {
 #[derive(Debug)]
 pub(crate) struct GrpcFileMetrics {
     stale: Gauge<u64>,
-    certificate_expiry: Gauge<u64>,
+    certificate_expiry: CertificateExpiry,
 }
 
 impl GrpcFileMetrics {
@@ -61,12 +61,7 @@ impl GrpcFileMetrics {
                      in force, otherwise 0. Absent without the endpoint.",
                 )
                 .build(),
-            certificate_expiry: meter
-                .u64_gauge("dray_certificate_expiry_timestamp_seconds")
-                .with_description(
-                    "Unix time at which the certificate in force expires, by use (grpc). Alert on it.",
-                )
-                .build(),
+            certificate_expiry: CertificateExpiry::new(meter),
         }
     }
 
@@ -80,8 +75,7 @@ impl GrpcFileMetrics {
         let Some(expiry_seconds) = loaded.expiry_seconds else {
             return false;
         };
-        let labels = [KeyValue::new("use", "grpc")];
-        self.certificate_expiry.record(expiry_seconds, &labels);
+        self.certificate_expiry.record("grpc", expiry_seconds);
         let is_expired = expiry_seconds <= clock.now_ms() / 1000;
         if is_expired && !was_expired {
             tracing::warn!(
