@@ -5,7 +5,8 @@
 #   deploy/credentials.sh .env
 #
 # An existing file stays as it is: NATS, MinIO and every service must have the same passwords. `--replace` before the name of
-# the file replaces all of them, and keeps the other lines; restart everything afterwards.
+# the file replaces all of them, and keeps the other lines; restart everything afterwards. It keeps the derivation key too, without
+# which waiting turns, sign-ins and names of files would be lost: remove its line first if others may have read it.
 set -eu
 
 usage() {
@@ -34,6 +35,9 @@ credentials() {
     done
     value=$(random m)
     echo "DRAY_MINIO_ROOT_PASSWORD=$value"
+    value=$(sed -n 's/^DRAY_ORCHESTRATOR_DERIVATION_KEY=//p' "$file" 2>/dev/null | tail -n 1)
+    [ -n "$value" ] || value=$(random k)
+    echo "DRAY_ORCHESTRATOR_DERIVATION_KEY=$value"
 }
 
 replace=no

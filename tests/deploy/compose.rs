@@ -171,7 +171,9 @@ fn credentials_are_in_a_file_of_their_owner_that_is_replaced_on_request_alone() 
     assert!(replaced.ends_with(setting), "other lines stay: {replaced}");
     assert_eq!(replaced.lines().count(), first.lines().count() + 1);
     for line in first.lines() {
-        assert!(!replaced.contains(line), "{line}");
+        // What was made with this key has to stay readable.
+        let stays = line.starts_with("DRAY_ORCHESTRATOR_DERIVATION_KEY=");
+        assert_eq!(replaced.contains(line), stays, "{line}");
     }
 
     // Nothing is printed into a log, and nothing else stays.
@@ -237,6 +239,33 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
         .filter(|key| key.ends_with("PASSWORD") || key.ends_with("KEY"));
     assert_eq!(secrets.count(), 3, "password, access key, secret key");
     assert!(fetcher.keys().all(|key| !own_credentials.contains_key(key)));
+}
+
+#[test]
+fn keys_of_the_orchestrator_do_not_follow_from_its_key_of_the_store() {
+    let own_credentials = credentials();
+    let text = support::stdout(compose(&["config"]).envs(&own_credentials));
+    let file = yaml(&text).remove(0);
+    let environment = |name: &str| file["services"][name]["environment"].clone();
+    let key = &environment("orchestrator")["DRAY_STORE__S3__DERIVATION_KEY"];
+    assert_eq!(*key, own_credentials["DRAY_ORCHESTRATOR_DERIVATION_KEY"]);
+    // Its holder can read the sign-ins of users, so no other container has it.
+    for name in SERVICE_NAMES
+        .into_iter()
+        .filter(|name| *name != "orchestrator")
+    {
+        let key = &environment(name)["DRAY_STORE__S3__DERIVATION_KEY"];
+        assert_eq!(*key, Value::Null, "{name}");
+    }
+}
+
+#[test]
+fn the_log_of_every_container_has_a_limit() {
+    for (name, service) in effective()["services"].as_object().unwrap() {
+        let options = &service["logging"]["options"];
+        assert_eq!(options["max-size"], "50m", "{name}");
+        assert_eq!(options["max-file"], "5", "{name}");
+    }
 }
 
 #[test]

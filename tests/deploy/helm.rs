@@ -366,6 +366,10 @@ fn values_that_the_chart_does_not_know_are_refused() {
             "/services/sweeper/secretName",
         ),
         (
+            json!({ "services": { "sweeper": { "volumes": [{ "name": "secrets" }] } } }),
+            "/services/sweeper/volumes/0/name",
+        ),
+        (
             json!({ "preview": { "host": "https://preview.example.org" } }),
             "/preview/host",
         ),

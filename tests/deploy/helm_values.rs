@@ -59,6 +59,30 @@ fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
 }
 
 #[test]
+fn a_service_has_the_volumes_and_the_token_that_its_values_name() {
+    let volume = json!({ "name": "manifests", "configMap": { "name": "agents" } });
+    let mount =
+        json!({ "name": "manifests", "mountPath": "/etc/dray/manifests", "readOnly": true });
+    let chart = rendered_chart(&json!({ "services": {
+        "orchestrator": { "volumes": [volume], "volumeMounts": [mount] },
+        "sandbox-transfer": { "serviceAccountToken": true },
+    }}));
+    for name in ["orchestrator", "sandbox-transfer", "file-resolver"] {
+        let pod = &chart[&format!("\"Deployment\" \"{name}\"")]["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let has_files = name == "orchestrator";
+        assert_eq!(volumes.contains(&volume), has_files, "{name}");
+        assert_eq!(mounts.contains(&mount), has_files, "{name}");
+        let account = &chart[&format!("\"ServiceAccount\" \"{name}\"")];
+        let has_token = name == "sandbox-transfer";
+        for object in [pod, account] {
+            assert_eq!(object["automountServiceAccountToken"], has_token, "{name}");
+        }
+    }
+}
+
+#[test]
 fn the_job_of_the_topology_is_no_hook_and_a_changed_pod_is_another_job() {
     // With `--wait`, Helm runs hooks after the installation only when all services are ready, and they wait for the job.
     for object in chart_objects(&json!({})) {

@@ -291,14 +291,14 @@ async fn writes_of_keys_are_counted_and_a_full_bucket_is_seen_before() {
     const LEDGER_LABEL: (&str, &str) = ("bucket", "dray_ledger");
     let metrics = MeterReader::new();
     let bus = Bus::in_process(Clock::system(), &metrics.meter());
-    // 8 % of it are 80 kB.
+    // 12 % of it are 120 kB.
     let topology = Topology::new(1, 1_000_000);
     assert_eq!(bus.apply_topology(&topology).await.unwrap(), []);
     let used = || metrics.count("dray_stream_used_ratio", Some(("stream", "KV_dray_ledger")));
     bus.verify_topology(&topology).await.unwrap();
     assert!(used() < 0.01, "{}", used());
     let keys = bus.key_value(LEDGER_LABEL.1);
-    keys.create("a", vec![0; 72_000].into()).await.unwrap();
+    keys.create("a", vec![0; 108_000].into()).await.unwrap();
     metrics.check("dray_key_write_total", Some(LEDGER_LABEL), 1.0);
     bus.verify_topology(&topology).await.unwrap();
     assert!((0.85..1.0).contains(&used()), "{}", used());

@@ -45,6 +45,7 @@
 //! }
 //! ```
 
+mod certificate_expiry;
 pub mod config;
 mod context;
 mod edge;

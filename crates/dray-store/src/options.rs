@@ -28,8 +28,9 @@ pub struct StoreOptions {
     pub secret_key: Secret,
     /// Secret from which the services derive keys that all of their replicas must share: for turns that wait, sign-ins,
     /// names of files, login links, and the key of the tickets' endpoint. At least 32 characters, the same in all
-    /// processes. Empty: `secret_key` at the start of the process, so that processes that started before and after a
-    /// change of the credentials do not accept what the others made. Set it where credentials are temporary or rotated.
+    /// replicas of a service. Empty: `secret_key` at the start of the process, so that processes that started before
+    /// and after a change of the credentials do not accept what the others made. Set it where credentials are temporary
+    /// or rotated.
     pub derivation_key: Secret,
     /// The former `derivation_key` during its change, or the `secret_key` from before there was one. What was made with it is
     /// still accepted; new things are made with the current one. Empty: none.

@@ -11,6 +11,7 @@ use self::wire::WireClient;
 mod dangerous;
 mod product;
 mod replies;
+mod runbooks;
 pub(super) mod server;
 mod table;
 mod wire;

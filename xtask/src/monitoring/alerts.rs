@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 25] = [
+pub(super) const ALERT_RULES: [AlertRule; 26] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -149,6 +149,13 @@ pub(super) const ALERT_RULES: [AlertRule; 25] = [
         hold: "0m",
         severity: AlertSeverity::Warning,
         summary: "NATS refused a subject to an identity of a service.",
+    },
+    AlertRule {
+        name: "DrayForeignEntries",
+        expression: "sum(increase(dray_foreign_entries_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "A key of the bus was overwritten by something that is not a service.",
     },
     AlertRule {
         name: "DraySlowConsumer",

@@ -200,12 +200,17 @@ pub fn ended_record(
     }
 }
 
-/// The entry after the event of the work was published.
+/// The entry after the event of the work was published. It is kept for days, and the ledger is sized for such entries,
+/// so it has only what outcomes are queried by: no worker claims it, and its event is not published again.
 pub fn reported_record(record: &v1::LedgerRecord) -> v1::LedgerRecord {
-    v1::LedgerRecord {
-        state: LedgerState::Reported.into(),
-        ..record.clone()
+    let mut record = record.clone();
+    record.state = LedgerState::Reported.into();
+    record.owner.clear();
+    if let Some(event) = &mut record.result {
+        event.subject.clear();
+        event.message_id.clear();
     }
+    record
 }
 
 fn failing_record(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::LedgerRecord {
@@ -365,6 +370,33 @@ mod tests {
             );
             assert!(is_terminal(&record));
         }
+    }
+
+    #[test]
+    fn a_reported_entry_keeps_only_what_its_outcome_is_read_from() {
+        let event = v1::RecordedEvent {
+            subject: "dray.event.toolcall.v1.resolved.acme".to_owned(),
+            schema: "dray.v1.ToolCallResolved/1".to_owned(),
+            message_id: "acme/op:toolcall.resolved:0".to_owned(),
+            payload: vec![1, 2, 3],
+        };
+        let ended = ended_record(&first(), TerminalState::Done, event.clone(), None, 2_000);
+        assert_eq!(ended.result.as_ref(), Some(&event), "not published yet");
+        let reported = reported_record(&ended);
+        let kept = v1::RecordedEvent {
+            schema: event.schema,
+            payload: event.payload,
+            ..v1::RecordedEvent::default()
+        };
+        assert_eq!(reported.result, Some(kept));
+        assert_eq!(
+            (reported.owner.as_str(), reported.terminal()),
+            ("", TerminalState::Done)
+        );
+        assert_eq!(
+            (reported.epoch, reported.attempts, reported.first_seen_ms),
+            (ended.epoch, ended.attempts, ended.first_seen_ms)
+        );
     }
 
     #[test]

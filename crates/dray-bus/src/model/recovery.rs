@@ -248,7 +248,7 @@ fn an_operation_costs_three_ledger_writes_and_two_publications() {
             if stream == LEDGER_STREAM {
                 // The bytes of docs/scale.md, from which operators compute the size of the store.
                 let entry_bytes = state.bytes / WAITING_OPERATIONS as u64;
-                assert!(entry_bytes <= 770, "{entry_bytes}");
+                assert!(entry_bytes <= 610, "{entry_bytes}");
             }
         }
     });

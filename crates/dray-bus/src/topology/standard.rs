@@ -32,7 +32,8 @@ struct StreamRow {
     store_permille: u64,
 }
 
-/// All shares together take at most 70 % of the store.
+/// All shares together take at most 70 % of the store. They follow from what an operation costs and how long it is
+/// kept: work leaves after hours, records of operations and deliveries after days and weeks (docs/scale.md).
 ///
 /// The ledger accepts messages of 256 KiB, not 64: an entry contains the event that is to be published, and an event
 /// may have 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
@@ -44,7 +45,7 @@ const STREAM_ROWS: [StreamRow; 16] = [
         max_age_seconds: 6 * HOUR_SECONDS,
         duplicate_window_seconds: 30 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_permille: 180,
+        store_permille: 90,
     },
     StreamRow {
         name: EVENT_STREAM,
@@ -92,7 +93,7 @@ const STREAM_ROWS: [StreamRow; 16] = [
         max_age_seconds: 72 * HOUR_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_permille: 80,
+        store_permille: 120,
     },
     StreamRow {
         name: SESSION_STREAM,
@@ -119,7 +120,7 @@ const STREAM_ROWS: [StreamRow; 16] = [
         max_age_seconds: 14 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_permille: 40,
+        store_permille: 80,
     },
     StreamRow {
         name: PLATFORM_STREAM,
@@ -187,7 +188,7 @@ const STREAM_ROWS: [StreamRow; 16] = [
         max_age_seconds: 15 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
         max_message_bytes: 256 * KIB_BYTES,
-        store_permille: 20,
+        store_permille: 30,
     },
 ];
 
@@ -341,6 +342,20 @@ mod tests {
             .map(|spec| spec.max_bytes)
             .sum();
         assert!(sum <= store / 10 * 7, "{sum}");
+    }
+
+    #[test]
+    fn records_of_operations_have_the_share_that_the_page_on_scale_says() {
+        let streams = Topology::new(1, 1_000_000).streams;
+        for (name, share) in [
+            (WORK_STREAM, 90_000),
+            (LEDGER_STREAM, 120_000),
+            (DELIVERY_STREAM, 80_000),
+            (CLIENT_STATE_STREAM, 30_000),
+        ] {
+            let spec = streams.iter().find(|spec| spec.name == name).unwrap();
+            assert_eq!(spec.max_bytes, share, "{name}");
+        }
     }
 
     #[test]

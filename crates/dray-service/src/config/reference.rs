@@ -64,18 +64,19 @@ variables and flags are those of the start. When the content of a file with auth
 names, the setting counts as changed. The log names changed settings that need a restart. Policy files, and certificates and
 identities of listeners, are read again as their pages say.
 
-Keys that all replicas must share are derived from `store.s3.derivation_key`, at least 32 characters, the same in all processes: for
-turns that wait for their client, sign-ins at MCP servers, names of stored files, login links of the console, and the key of the
-tickets' endpoint. Without it they come from `store.s3.secret_key` as it was at the start of the process. Processes that started
-before and after a change of the credentials then do not accept what the others made, and a secret that was replaced still makes
-valid login links and keys until all of them restart. So set it where credentials are temporary or rotated. To change it, move the
-former value (or the `secret_key` from before there was one) to `previous_derivation_key` and restart all processes; remove it when
-what was made with it has ended.
+Keys that all replicas must share are derived from `store.s3.derivation_key`, at least 32 characters, the same in all replicas
+of a service: for turns that wait for their client, sign-ins at MCP servers, names of stored files, login links of the console,
+and the key of the tickets' endpoint. Without it they come from `store.s3.secret_key` as it was at the start of the process.
+Processes that started before and after a change of the credentials then do not accept what the others made, and a secret that
+was replaced still makes valid login links and keys until all of them restart. So set it where credentials are temporary or
+rotated. To change it, move the former value (or the `secret_key` from before there was one) to `previous_derivation_key` and
+restart all processes; remove it when what was made with it has ended.
 
 Every service reads the credentials of the bus and of the store again every 2 s. The store gets the new ones
 with the next request. The bus gets a new identity with the next connection, for which the files that `bus.nats` names are read
 again, too. To change an identity, give the new one to the server first, then to the services. Then remove the old one from the
-server, which ends the connections that use it.
+server, which ends the connections that use it. Links that were signed with a key of the store work until the store removes that key:
+keep it for the lifetime of links (`platform-delivery.link_lifetime`).
 ";
 
 /// Writes a row for each setting of `node`. `defaults` are the values of its fields while the operator sets none; `None`

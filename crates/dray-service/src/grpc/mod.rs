@@ -145,6 +145,8 @@ impl GrpcEndpoint {
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_max_header_list_size(MAX_METADATA_BYTES)
+            // Without a grace period of tonic, which would cut running requests off.
+            .max_connection_age(self.security.max_connection_age())
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming, stop))
     }

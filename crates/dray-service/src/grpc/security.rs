@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_types::{Clock, Sha256Digest};
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Gauge, Meter};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::identity::IdentityTable;
 use super::validity::certificate_expiry_seconds;
+use crate::certificate_expiry::CertificateExpiry;
 use crate::settings::GrpcSection;
 
 /// Most bytes of a key, certificate or token file; a larger file is refused.
@@ -48,7 +48,7 @@ struct LoadedSecurity {
 #[derive(Debug)]
 pub(crate) struct GrpcFileMetrics {
     stale: Gauge<u64>,
-    certificate_expiry: Gauge<u64>,
+    certificate_expiry: CertificateExpiry,
 }
 
 impl GrpcFileMetrics {
@@ -61,12 +61,7 @@ impl GrpcFileMetrics {
                      in force, otherwise 0. Absent without the endpoint.",
                 )
                 .build(),
-            certificate_expiry: meter
-                .u64_gauge("dray_certificate_expiry_timestamp_seconds")
-                .with_description(
-                    "Unix time at which the certificate in force expires, by use (grpc). Alert on it.",
-                )
-                .build(),
+            certificate_expiry: CertificateExpiry::new(meter),
         }
     }
 
@@ -74,18 +69,20 @@ impl GrpcFileMetrics {
         self.stale.record(u64::from(is_stale), &[]);
     }
 
-    /// Records when the certificate expires, and logs that it has expired: TLS serves it, and clients refuse it.
-    fn record_expiry(&self, clock: &Clock, loaded: &LoadedSecurity) {
+    /// Records when the certificate expires, and returns whether it has. The log says so when it begins: TLS serves an
+    /// expired certificate, and clients refuse it.
+    fn record_expiry(&self, clock: &Clock, loaded: &LoadedSecurity, was_expired: bool) -> bool {
         let Some(expiry_seconds) = loaded.expiry_seconds else {
-            return;
+            return false;
         };
-        let labels = [KeyValue::new("use", "grpc")];
-        self.certificate_expiry.record(expiry_seconds, &labels);
-        if expiry_seconds <= clock.now_ms() / 1000 {
+        self.certificate_expiry.record("grpc", expiry_seconds);
+        let is_expired = expiry_seconds <= clock.now_ms() / 1000;
+        if is_expired && !was_expired {
             tracing::warn!(
                 "the certificate of the gRPC endpoint has expired, so clients refuse it"
             );
         }
+        is_expired
     }
 }
 
@@ -140,10 +137,15 @@ impl GrpcSecurity {
         self.section.handshake_timeout.as_duration()
     }
 
+    /// Age at which a connection ends after its running requests.
+    pub(crate) fn max_connection_age(&self) -> Duration {
+        self.section.max_connection_age.as_duration()
+    }
+
     /// Reads the files periodically, and applies changed ones. Never returns.
     pub(crate) async fn keep_current(self: Arc<Self>, clock: Clock, metrics: GrpcFileMetrics) {
+        let mut is_expired = metrics.record_expiry(&clock, &self.loaded(), false);
         metrics.set_stale(false);
-        metrics.record_expiry(&clock, &self.loaded());
         let interval = self.section.reload_interval.as_duration();
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -153,6 +155,7 @@ impl GrpcSecurity {
         let mut is_usable = true;
         loop {
             ticks.tick().await;
+            is_expired = metrics.record_expiry(&clock, &self.loaded(), is_expired);
             let read = || async {
                 let files = SecurityFiles::read(&self.section).await?;
                 Ok::<_, SecurityFileError>((files.digest(), files))
@@ -171,7 +174,6 @@ impl GrpcSecurity {
             is_readable = true;
             if digest != std::mem::replace(&mut last_digest, digest) {
                 is_usable = self.apply(&files);
-                metrics.record_expiry(&clock, &self.loaded());
             }
             metrics.set_stale(!is_usable);
         }
@@ -383,7 +385,22 @@ fn file_error(
 mod tests {
     use std::cell::Cell;
 
+    use opentelemetry::metrics::{MeterProvider as _, noop::NoopMeterProvider};
+
     use super::*;
+
+    #[test]
+    fn a_certificate_that_expires_while_it_is_served_is_noticed() {
+        let metrics = GrpcFileMetrics::new(&NoopMeterProvider::new().meter("test"));
+        let loaded = LoadedSecurity {
+            expiry_seconds: Some(100),
+            ..LoadedSecurity::default()
+        };
+        let clock = Clock::manual(99_000);
+        assert!(!metrics.record_expiry(&clock, &loaded, false));
+        clock.advance(Duration::from_secs(1));
+        assert!(metrics.record_expiry(&clock, &loaded, false));
+    }
 
     /// Reads these contents one after the other; the last digest is that of the content in force.
     async fn settle(known: &str, contents: &[&'static str]) -> (&'static str, usize) {

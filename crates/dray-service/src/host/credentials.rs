@@ -10,8 +10,10 @@ use opentelemetry::metrics::Meter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::bus_certificate;
 use super::open::{CommonSections, OpenConnections};
 use crate::StartError;
+use crate::certificate_expiry::CertificateExpiry;
 use crate::config::LoadedConfig;
 use crate::reload::{ApplySection, DEFAULT_RELOAD_INTERVAL, ReloadMetrics, SectionReload};
 use crate::settings::{BusMode, BusSection, StoreMode, StoreSection};
@@ -41,6 +43,10 @@ pub(super) fn follow(
             BusCredentials(connections.bus.clone()),
         );
         checks.spawn(reload.run(stop.clone()));
+        if let Some(file) = sections.bus.nats.client_certificate_file.clone() {
+            let expiry = CertificateExpiry::new(meter);
+            checks.spawn(bus_certificate::record_expiry(file, expiry));
+        }
     }
     if connections.owns_store && sections.store.mode == StoreMode::S3 {
         let reload = SectionReload::new(

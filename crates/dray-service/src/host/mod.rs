@@ -3,6 +3,7 @@
 //! Every task is owned by a handle: dropping a [`RunningHost`] ends all of its tasks immediately, without the grace
 //! period of [`RunningHost::stop`]. Two hosts in one process are independent.
 
+mod bus_certificate;
 mod credentials;
 mod hosted;
 mod memory;

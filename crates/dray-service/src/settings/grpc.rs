@@ -36,6 +36,9 @@ pub struct GrpcSection {
     pub reload_interval: Period,
     /// Longest time of a TLS handshake, and then until a client begins to speak HTTP/2: `10ms` to `1m`.
     pub handshake_timeout: Period,
+    /// Age at which a connection ends after its running requests, and its client opens another one: `10ms` to `1d`. The
+    /// new one may be with another replica, and its client certificate is verified again.
+    pub max_connection_age: Period,
     /// Allows an address that other machines reach although TLS or `identities` is missing. The network in front of the
     /// service must then decide who may call, and for which tenant.
     pub insecure: bool,
@@ -53,6 +56,7 @@ impl Default for GrpcSection {
             identities: None,
             reload_interval: Period::secs(10),
             handshake_timeout: Period::secs(10),
+            max_connection_age: Period::secs(3600),
             insecure: false,
         }
     }
@@ -121,6 +125,11 @@ impl Section for GrpcSection {
             !(Period::millis(10)..=Period::secs(60)).contains(&self.handshake_timeout),
             "handshake_timeout",
             "must be 10ms to 1m",
+        );
+        refuse(
+            !(Period::millis(10)..=Period::secs(86_400)).contains(&self.max_connection_age),
+            "max_connection_age",
+            "must be 10ms to 1d",
         );
         problems
     }

@@ -7,7 +7,7 @@ use super::grpc_auth::SecuredFiles;
 use super::grpc_silent::{client_config, tls_connection};
 
 /// The preface of HTTP/2 with an empty frame of settings (RFC 9113 section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
 async fn a_session_with_a_client_certificate_is_not_resumed() {

@@ -3,6 +3,7 @@
 mod calls;
 mod edge;
 mod grpc;
+mod grpc_age;
 mod grpc_auth;
 mod grpc_files;
 mod grpc_resumption;

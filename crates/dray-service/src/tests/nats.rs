@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use dray_bus::{Bus, NatsOptions, Topology};
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
+use dray_testkit::tls::Authority;
 use dray_types::Clock;
 
 use super::pages::get;
@@ -16,6 +17,45 @@ async fn operator(server: &NatsServer) -> Bus {
     Bus::connect(&options, Clock::system(), &crate::telemetry::no_meter())
         .await
         .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_certificate_for_the_bus_is_shown() {
+    let server = NatsServer::start();
+    let topology = Topology::new(1, 1 << 30);
+    provision::apply_topology(&operator(&server).await, &topology)
+        .await
+        .unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let issued = Authority::new().unwrap().issue(&["service"], true).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let settings = settings(&directory)
+        .set("bus.mode", "nats")
+        .set("bus.nats.servers", server.url())
+        .set(
+            "bus.nats.client_certificate_file",
+            file("tls.crt", &issued.certificate),
+        )
+        .set(
+            "bus.nats.client_key_file",
+            file("tls.key", &issued.private_key),
+        );
+    let running = host(settings, &HandlerProbe::default())
+        .start()
+        .await
+        .unwrap();
+    // 2001-01-01, as the authority of the tests has it.
+    let expected = "dray_certificate_expiry_timestamp_seconds{use=\"bus\"} 978307200";
+    eventually("the end of the certificate", async || {
+        let page = running.metrics().unwrap();
+        page.contains(expected).then_some(())
+    })
+    .await;
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

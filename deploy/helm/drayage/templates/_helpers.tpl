@@ -4,9 +4,8 @@ app.kubernetes.io/name: {{ . }}
 app.kubernetes.io/part-of: dray
 {{- end }}
 
-{{/* What every pod says of itself: no token of Kubernetes, no user root, the seccomp profile of the runtime. */}}
+{{/* What every pod says of itself: no user root, the seccomp profile of the runtime. */}}
 {{- define "drayage.podSecurity" -}}
-automountServiceAccountToken: false
 # Variables with the addresses of other services would be read as configuration.
 enableServiceLinks: false
 securityContext:
