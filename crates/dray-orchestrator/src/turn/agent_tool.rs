@@ -17,13 +17,14 @@ use dray_tool::{
     CallRules, EventSink, HandledFailure, StageWriter, Tool, ToolCall, ToolDeclaration,
     ToolFailure, ToolOutput, Turn, naming, timeout,
 };
-use dray_tool_files::TurnStart;
+use dray_tool_files::{DeliveredFiles, TurnStart};
 use dray_types::TraceContext;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::budget::TurnBudget;
 use super::report::{ParentTurn, TurnReport};
+use super::session::turn_id;
 use super::setup_plan::PlannedSet;
 use super::tool_sources::ToolSources;
 use super::{AgentEngine, SharedParts};
@@ -47,12 +48,27 @@ pub(super) struct AgentLineage {
     /// The turn of the calling agent, and of each call that led to it, so that two calls with the same request are two
     /// turns.
     pub(super) turn: String,
+    /// The files that the agents of the turn sent to the chat.
+    pub(super) delivered: DeliveredFiles,
     /// Budgets of the calling agent.
     pub(super) budget: Arc<TurnBudget>,
     /// The turn of the calling agent.
     pub(super) parent: ParentTurn,
     /// The trace of that turn.
     pub(super) trace: TraceContext,
+}
+
+impl AgentLineage {
+    /// Makes the turn of a called agent one on the files and in the sandbox of the conversation.
+    pub(super) fn join(&self, start: &mut TurnStart, messages: &[Message]) {
+        start.session.clone_from(&self.session);
+        start.conversation.clone_from(&self.conversation);
+        start.delivered.clone_from(&self.delivered);
+        // A call names no session, but that of the conversation may have a sandbox and a chat.
+        start.is_new = false;
+        // Equal requests of two calls are not repetitions of one request.
+        start.turn = turn_id(&self.turn, messages);
+    }
 }
 
 /// The state that all called agents of a turn share.
@@ -94,6 +110,7 @@ pub(super) fn agent_calls(
             session: opening.session.clone(),
             conversation: opening.conversation.clone(),
             turn: opening.turn.clone(),
+            delivered: opening.delivered.clone(),
             budget: Arc::clone(budget),
             parent: report.as_parent(TurnCause::Call),
             trace: report.trace(),
