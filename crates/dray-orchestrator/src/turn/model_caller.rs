@@ -68,7 +68,10 @@ impl ModelCaller<'_> {
         loop {
             let answered = self.ask_model(messages, round, speech, sink, tally).await;
             let (error, has_begun) = match answered {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.outgoing.reasoning.note(&answer);
+                    return Ok(answer);
+                }
                 Err(CallError::Interrupted(error)) => return Err(error),
                 Err(CallError::Model { error, has_begun }) => (error, has_begun),
             };
@@ -87,7 +90,8 @@ impl ModelCaller<'_> {
         }
     }
 
-    /// Calls one model. If it refuses the files in the request, it is called once more without them.
+    /// Calls one model. If it refuses the files in the request, it is called once more without them, and if it misses its
+    /// reasoning, once more with that.
     async fn ask_model(
         &mut self,
         messages: &mut [Message],
@@ -96,7 +100,14 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let first = self.try_ask(messages, round, speech, sink, tally).await;
+        let has_reasoning = self.outgoing.reasoning.is_for(&self.model.deployment);
+        let mut first = self.try_ask(messages, round, speech, sink, tally).await;
+        if let Err(CallError::Model { error, .. }) = &first {
+            let reasoning = &self.outgoing.reasoning;
+            if !has_reasoning && reasoning.note_refusal(&self.model.deployment, error) {
+                first = self.try_ask(messages, round, speech, sink, tally).await;
+            }
+        }
         match first {
             Err(CallError::Model { error, .. })
                 if self.outgoing.remove_refused_files(&error, messages) =>
@@ -143,6 +154,8 @@ impl ModelCaller<'_> {
         if self.outgoing.plain {
             shorten_pair_ids(&mut outgoing);
         }
+        let reasoning = &self.outgoing.reasoning;
+        reasoning.add_to(&self.model.deployment, &mut outgoing);
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::replayed_calls::repair_calls;
 use super::result_pictures::is_result_picture;
+use super::returned_reasoning::ReturnedReasoning;
 use super::tool_search::DeferredTools;
 use crate::http::{DETAIL_FIELD, PART_FIELD, RESULT_FIELD};
 use dray_tool_files::inline::INLINE_KEY;
@@ -32,6 +33,8 @@ pub(super) struct OutgoingMessages {
     pub(super) recovered: bool,
     /// Tools that the model calls through another one.
     pub(super) deferred: DeferredTools,
+    /// The reasoning of the model, if its service wants it back.
+    pub(super) reasoning: ReturnedReasoning,
 }
 
 impl OutgoingMessages {
@@ -146,12 +149,13 @@ fn take_attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachme
 
 /// Converts the message to a form that any model of chat completions accepts: images that were kept become parts of it.
 fn to_plain_message(message: &mut Message) {
-    let Some(custom) = message.custom_content.take() else {
-        return;
-    };
+    let custom = message.custom_content.take().unwrap_or_default();
     let images = custom.attachments.unwrap_or_default();
     let images: Vec<_> = images.iter().filter_map(image_url).collect();
     if images.is_empty() {
+        // Clients send calls back without a content, and some services refuse a message that lacks the member.
+        let empty = || Content::Text(String::new());
+        message.content.get_or_insert_with(empty);
         return;
     }
     let mut parts = match message.content.take() {
@@ -230,6 +234,7 @@ mod tests {
             reminders,
             recovered: false,
             deferred: DeferredTools::default(),
+            reasoning: ReturnedReasoning::default(),
         }
     }
 
@@ -246,6 +251,21 @@ mod tests {
             user(json!([{"type": "text", "text": "part"}])),
         ]))
         .unwrap()
+    }
+
+    #[test]
+    fn every_message_for_a_plain_model_has_a_content() {
+        let call = json!({"id": "1", "function": {"name": "f", "arguments": "{}"}});
+        let messages: Vec<Message> = serde_json::from_value(json!([
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": null},
+        ]))
+        .unwrap();
+        let shown = serde_json::to_value(outgoing(Vec::new()).view(&messages)).unwrap();
+        for (index, content) in ["q", "", ""].into_iter().enumerate() {
+            assert_eq!(shown[index]["content"], content, "{shown}");
+        }
     }
 
     #[test]

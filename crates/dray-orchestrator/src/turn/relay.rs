@@ -46,6 +46,8 @@ impl From<ClientGone> for InvalidAnswer {
 pub(super) struct ModelAnswer {
     /// The answer's text, as the model wrote it.
     pub(super) content: String,
+    /// The model's reasoning, which is not a part of the text.
+    pub(super) reasoning: String,
     /// The calls that it requests, in order.
     pub(super) calls: Vec<ToolCall>,
     /// Files of the answer, each with content or an address.
@@ -131,6 +133,13 @@ impl<'a> AnswerRelay<'a> {
         }
         for stage in delta.stages {
             self.forward_stage(stage).await?;
+        }
+        if let Some(reasoning) = &delta.reasoning {
+            if !self.is_plain {
+                // Clients of DIAL do not get it, so `forward` does not count it.
+                self.count_bytes(reasoning.len())?;
+            }
+            self.answer.reasoning.push_str(reasoning);
         }
         if self.is_plain {
             let thought = delta.reasoning.map(Event::Reasoning);

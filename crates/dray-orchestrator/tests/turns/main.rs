@@ -33,6 +33,7 @@ mod openai;
 mod packages;
 mod plain;
 mod questions;
+mod reasoning;
 mod responses;
 mod retries;
 mod sandboxes;
