@@ -68,8 +68,8 @@ impl ModelCaller<'_> {
         loop {
             let answered = self.ask_model(messages, round, speech, sink, tally).await;
             let (error, has_begun) = match answered {
-                Ok(answer) => {
-                    self.outgoing.reasoning.note(&answer);
+                Ok(mut answer) => {
+                    self.outgoing.reasoning.take(&mut answer);
                     return Ok(answer);
                 }
                 Err(CallError::Interrupted(error)) => return Err(error),
@@ -100,11 +100,11 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let has_reasoning = self.outgoing.reasoning.is_for(&self.model.deployment);
+        let sent = self.outgoing.reasoning.wanted_by(&self.model.deployment);
         let mut first = self.try_ask(messages, round, speech, sink, tally).await;
         if let Err(CallError::Model { error, .. }) = &first {
             let reasoning = &self.outgoing.reasoning;
-            if !has_reasoning && reasoning.note_refusal(&self.model.deployment, error) {
+            if reasoning.note_refusal(&self.model.deployment, sent, error) {
                 first = self.try_ask(messages, round, speech, sink, tally).await;
             }
         }

@@ -8,6 +8,7 @@ use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
 use serde_json::{Map, Value};
 
+use super::returned_reasoning::EXTRA_MEMBER;
 use super::speech::TextRelay;
 use crate::records::digest_prefix;
 
@@ -313,7 +314,9 @@ impl<'a> AnswerRelay<'a> {
         }
         let arguments = delta.arguments.unwrap_or_default();
         let name = delta.name.unwrap_or_default();
-        self.count_bytes(arguments.len().saturating_add(name.len()))?;
+        let extra = delta.extra_content;
+        let extra_bytes = extra.as_ref().map_or(0, |extra| extra.to_string().len());
+        self.count_bytes(arguments.len() + name.len() + extra_bytes)?;
         let Some((_, call)) = self.calls.get_mut(position) else {
             return Ok(());
         };
@@ -325,6 +328,8 @@ impl<'a> AnswerRelay<'a> {
             call.function.name.push_str(&name);
         }
         call.function.arguments.push_str(&arguments);
+        call.rest
+            .extend(extra.map(|extra| (EXTRA_MEMBER.to_owned(), extra)));
         Ok(())
     }
 }

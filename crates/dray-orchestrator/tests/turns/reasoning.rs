@@ -1,4 +1,4 @@
-//! Models whose services refuse calls without the reasoning before them.
+//! Models whose services refuse calls without the reasoning before them, or without its signature.
 
 use std::sync::Arc;
 
@@ -12,12 +12,37 @@ use crate::client_tools::CountingEndpoint;
 use crate::fixture::{TurnFixture, manifest, rest};
 
 /// The first message with a call that has no reasoning.
-fn lacking_message(request: &Value) -> Option<usize> {
+fn without_reasoning(request: &Value) -> Option<usize> {
     let mut messages = request["messages"].as_array().unwrap().iter();
     messages.position(|message| {
         let reasoning = message["reasoning_content"].as_str().unwrap_or_default();
         message["tool_calls"].is_array() && reasoning.is_empty()
     })
+}
+
+/// The first message with a call that has no signature.
+fn without_signature(request: &Value) -> Option<usize> {
+    let mut messages = request["messages"].as_array().unwrap().iter();
+    messages.position(|message| {
+        let signature = message.pointer("/tool_calls/0/extra_content/google/thought_signature");
+        message["tool_calls"].is_array() && signature.is_none()
+    })
+}
+
+/// A refusal of Moonshot's API.
+fn missing_reasoning(index: usize) -> Value {
+    let message = format!(
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}"
+    );
+    json!({"error": {"message": message, "type": "invalid_request_error"}})
+}
+
+/// A refusal of Gemini's API, which has it in a list.
+fn missing_signature(index: usize) -> Value {
+    let message = format!(
+        "Function call is missing a thought_signature in functionCall parts. Additional data, position {index}."
+    );
+    json!([{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}])
 }
 
 fn streamed_reply(choices: &[Value]) -> Reply {
@@ -28,62 +53,93 @@ fn streamed_reply(choices: &[Value]) -> Reply {
     fake_server::bytes_reply(200, "text/event-stream", body.into())
 }
 
-/// The reply of Moonshot's API to a model that thinks, calls `shop_a`, and answers.
-fn reply(request: &Value) -> Reply {
-    if let Some(index) = lacking_message(request) {
-        let message = format!(
-            "thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}"
-        );
-        let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
-        return fake_server::json_reply(400, &error);
+/// A service with a model that thinks, calls `shop_a`, and answers.
+#[derive(Clone, Copy)]
+struct Service {
+    lacking: fn(&Value) -> Option<usize>,
+    refusal: fn(usize) -> Value,
+}
+
+impl Service {
+    fn reply(self, request: &Value) -> Reply {
+        if let Some(index) = (self.lacking)(request) {
+            return fake_server::json_reply(400, &(self.refusal)(index));
+        }
+        let mut messages = request["messages"].as_array().unwrap().iter();
+        if messages.any(|message| message["tool_calls"][0]["function"]["name"] == "shop_a") {
+            let answer =
+                json!({"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"});
+            return streamed_reply(&[answer]);
+        }
+        let call = json!({
+            "index": 0, "id": "c1", "function": {"name": "shop_a", "arguments": r#"{"q":"1"}"#},
+            "extra_content": {"google": {"thought_signature": "signed"}},
+        });
+        streamed_reply(&[
+            json!({"index": 0, "delta": {"reasoning_content": "Let me "}}),
+            json!({"index": 0, "delta": {"reasoning_content": "look."}}),
+            json!({"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}),
+        ])
     }
-    let mut messages = request["messages"].as_array().unwrap().iter();
-    if messages.any(|message| message["tool_calls"][0]["function"]["name"] == "shop_a") {
-        return streamed_reply(&[
-            json!({"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"}),
-        ]);
+
+    async fn start(self) -> FakeServer<Vec<Value>> {
+        let answer = move |shared: Arc<SharedState<Vec<Value>>>, received: ReceivedRequest| {
+            async move {
+                let request = received.json().await?;
+                shared.lock().push(request.clone());
+                Ok::<_, ConnectionClosed>(self.reply(&request))
+            }
+            .boxed()
+        };
+        FakeServer::start(Vec::new(), answer).await.unwrap()
     }
-    let call = json!({"index": 0, "id": "c1", "function": {"name": "shop_a", "arguments": "{\"q\":\"1\"}"}});
-    streamed_reply(&[
-        json!({"index": 0, "delta": {"reasoning_content": "Let me "}}),
-        json!({"index": 0, "delta": {"reasoning_content": "look."}}),
-        json!({"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}),
-    ])
+
+    /// Runs two turns. Returns the message with the call in the last request.
+    async fn run(self) -> Value {
+        let model = self.start().await;
+        let endpoint = CountingEndpoint::start().await;
+        let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+        let unused_script = r#"{"rules": [{"reply": {"say": "unused"}}]}"#;
+        let fixture = TurnFixture::with(&agent, unused_script, |config| {
+            config.model_url = Some(format!("{}/v1", model.shared().url()));
+        })
+        .await;
+        for _turn in 0..2 {
+            let result = fixture.send_text("go").await;
+            assert_eq!(result.text(), "Done.", "{result:?}");
+        }
+        assert_eq!(endpoint.called(), ["1", "1"]);
+        let requests = model.shared().lock().clone();
+        let refused = requests.iter().filter_map(self.lacking).count();
+        assert_eq!(refused, 1, "the second turn knows what the model wants");
+        let last = requests.last().unwrap()["messages"].as_array().unwrap();
+        let mut messages = last.iter();
+        let asked =
+            messages.find(|message| message["tool_calls"][0]["function"]["name"] == "shop_a");
+        asked.unwrap().clone()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_wants_its_reasoning_back_gets_it_after_one_refusal() {
-    let model = FakeServer::start(
-        Vec::new(),
-        |shared: Arc<SharedState<Vec<Value>>>, received: ReceivedRequest| {
-            async move {
-                let request = received.json().await?;
-                shared.lock().push(request.clone());
-                Ok::<_, ConnectionClosed>(reply(&request))
-            }
-            .boxed()
-        },
-    );
-    let model = model.await.unwrap();
-    let endpoint = CountingEndpoint::start().await;
-    let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
-    let unused_script = r#"{"rules": [{"reply": {"say": "unused"}}]}"#;
-    let fixture = TurnFixture::with(&agent, unused_script, |config| {
-        config.model_url = Some(format!("{}/v1", model.shared().url()));
-    })
-    .await;
-    for _turn in 0..2 {
-        let result = fixture.send_text("go").await;
-        assert_eq!(result.text(), "Done.", "{result:?}");
-    }
-    assert_eq!(endpoint.called(), ["1", "1"]);
-    let requests = model.shared().lock().clone();
-    let refused = requests.iter().filter_map(lacking_message).count();
-    assert_eq!(refused, 1, "the second turn knows what the model wants");
-    let last = requests.last().unwrap()["messages"].as_array().unwrap();
-    let mut reasoning = last.iter().map(|message| &message["reasoning_content"]);
-    assert!(
-        reasoning.any(|reasoning| reasoning == "Let me look."),
-        "{last:?}"
-    );
+    let service = Service {
+        lacking: without_reasoning,
+        refusal: missing_reasoning,
+    };
+    let message = service.run().await;
+    assert_eq!(message["reasoning_content"], "Let me look.");
+    let extra = &message["tool_calls"][0]["extra_content"];
+    assert!(extra.is_null(), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_wants_its_signatures_back_gets_them_after_one_refusal() {
+    let service = Service {
+        lacking: without_signature,
+        refusal: missing_signature,
+    };
+    let message = service.run().await;
+    let signature = &message["tool_calls"][0]["extra_content"]["google"]["thought_signature"];
+    assert_eq!(signature, "signed");
+    assert!(message["reasoning_content"].is_null(), "{message}");
 }
