@@ -29,7 +29,7 @@ use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 use crate::sign_ins::StoredSignIns;
 use crate::turn::{
-    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, ReasoningModels, SetupPlans,
+    AgentEngine, KnownQuirks, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans,
     SharedAdditions, SharedParts, ToolKinds, TurnRecords,
 };
 use crate::turn_events::TurnEvents;
@@ -109,7 +109,7 @@ impl LastingParts {
             additions,
             prices: Arc::new(config.budgets.prices.clone()),
             model: model_endpoint(&config, core.as_ref())?,
-            reasoning_models: ReasoningModels::default(),
+            known_quirks: KnownQuirks::default(),
             kinds: self.tool_kinds(&config, core.as_ref(), earlier)?,
             loader: ManifestLoader {
                 reader,

@@ -69,7 +69,7 @@ impl ModelCaller<'_> {
             let answered = self.ask_model(messages, round, speech, sink, tally).await;
             let (error, has_begun) = match answered {
                 Ok(mut answer) => {
-                    self.outgoing.reasoning.take(&mut answer);
+                    self.outgoing.adapter.take_reasoning(&mut answer);
                     return Ok(answer);
                 }
                 Err(CallError::Interrupted(error)) => return Err(error),
@@ -90,8 +90,8 @@ impl ModelCaller<'_> {
         }
     }
 
-    /// Calls one model. If it refuses the files in the request, it is called once more without them, and if it misses its
-    /// reasoning, once more with that.
+    /// Calls one model. If it refuses the files in the request, it is called once more without them, and if its service
+    /// wants something else in the messages, once more with that.
     async fn ask_model(
         &mut self,
         messages: &mut [Message],
@@ -100,11 +100,11 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let sent = self.outgoing.reasoning.wanted_by(&self.model.deployment);
+        let sent = self.outgoing.adapter.quirks_of(&self.model.deployment);
         let mut first = self.try_ask(messages, round, speech, sink, tally).await;
         if let Err(CallError::Model { error, .. }) = &first {
-            let reasoning = &self.outgoing.reasoning;
-            if reasoning.note_refusal(&self.model.deployment, sent, error) {
+            let adapter = &self.outgoing.adapter;
+            if adapter.note_refusal(&self.model.deployment, sent, error) {
                 first = self.try_ask(messages, round, speech, sink, tally).await;
             }
         }
@@ -154,8 +154,8 @@ impl ModelCaller<'_> {
         if self.outgoing.plain {
             shorten_pair_ids(&mut outgoing);
         }
-        let reasoning = &self.outgoing.reasoning;
-        reasoning.add_to(&self.model.deployment, &mut outgoing);
+        let adapter = &self.outgoing.adapter;
+        adapter.adapt(&self.model.deployment, &mut outgoing);
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;

@@ -6,7 +6,7 @@ use dray_agent::manifest::feature::StageLevel;
 use super::body::ClientParameters;
 use super::mcp_report::McpReport;
 use super::prepare::OutgoingMessages;
-use super::returned_reasoning::ReturnedReasoning;
+use super::provider_quirks::PromptAdapter;
 use super::tool_search::DeferredTools;
 use super::{SharedParts, plain};
 use crate::http::ChatRequest;
@@ -93,6 +93,6 @@ pub(super) fn outgoing_messages(
         reminders: Vec::new(),
         recovered: false,
         deferred: DeferredTools::default(),
-        reasoning: ReturnedReasoning::new(parts.reasoning_models.clone()),
+        adapter: PromptAdapter::new(parts.known_quirks.clone()),
     }
 }

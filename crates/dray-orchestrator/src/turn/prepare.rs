@@ -6,9 +6,9 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
+use super::provider_quirks::PromptAdapter;
 use super::replayed_calls::repair_calls;
 use super::result_pictures::is_result_picture;
-use super::returned_reasoning::ReturnedReasoning;
 use super::tool_search::DeferredTools;
 use crate::http::{DETAIL_FIELD, PART_FIELD, RESULT_FIELD};
 use dray_tool_files::inline::INLINE_KEY;
@@ -33,8 +33,8 @@ pub(super) struct OutgoingMessages {
     pub(super) recovered: bool,
     /// Tools that the model calls through another one.
     pub(super) deferred: DeferredTools,
-    /// The reasoning of the model, if its service wants it back.
-    pub(super) reasoning: ReturnedReasoning,
+    /// Adds what the service of the model wants.
+    pub(super) adapter: PromptAdapter,
 }
 
 impl OutgoingMessages {
@@ -234,7 +234,7 @@ mod tests {
             reminders,
             recovered: false,
             deferred: DeferredTools::default(),
-            reasoning: ReturnedReasoning::default(),
+            adapter: PromptAdapter::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
 use serde_json::{Map, Value};
 
-use super::returned_reasoning::EXTRA_MEMBER;
+use super::provider_quirks::EXTRA_MEMBER;
 use super::speech::TextRelay;
 use crate::records::digest_prefix;
 

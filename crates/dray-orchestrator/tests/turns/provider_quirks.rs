@@ -1,4 +1,4 @@
-//! Models whose services refuse calls without the reasoning before them, or without its signature.
+//! Models whose services refuse calls that `OpenAI`'s API accepts.
 
 use std::sync::Arc;
 
@@ -27,6 +27,25 @@ fn without_signature(request: &Value) -> Option<usize> {
         let signature = message.pointer("/tool_calls/0/extra_content/google/thought_signature");
         message["tool_calls"].is_array() && signature.is_none()
     })
+}
+
+/// The first message with a call whose id is not one of Mistral's.
+fn with_foreign_id(request: &Value) -> Option<usize> {
+    let mut messages = request["messages"].as_array().unwrap().iter();
+    messages.position(|message| {
+        let mut ids = message["tool_calls"].as_array().into_iter().flatten();
+        ids.any(|call| {
+            let id = call["id"].as_str().unwrap();
+            id.len() != 9 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        })
+    })
+}
+
+/// A refusal of Mistral's API.
+fn foreign_id(index: usize) -> Value {
+    let message =
+        format!("Tool call id was s_{index} but must be a-z, A-Z, 0-9, with a length of 9.");
+    json!({"object": "error", "message": message, "type": "invalid_function_call", "code": "3280"})
 }
 
 /// A refusal of Moonshot's API.
@@ -72,7 +91,7 @@ impl Service {
             return streamed_reply(&[answer]);
         }
         let call = json!({
-            "index": 0, "id": "c1", "function": {"name": "shop_a", "arguments": r#"{"q":"1"}"#},
+            "index": 0, "id": "D681PevKs", "function": {"name": "shop_a", "arguments": r#"{"q":"1"}"#},
             "extra_content": {"google": {"thought_signature": "signed"}},
         });
         streamed_reply(&[
@@ -142,4 +161,14 @@ async fn a_model_that_wants_its_signatures_back_gets_them_after_one_refusal() {
     let signature = &message["tool_calls"][0]["extra_content"]["google"]["thought_signature"];
     assert_eq!(signature, "signed");
     assert!(message["reasoning_content"].is_null(), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_wants_short_ids_gets_them_after_one_refusal() {
+    let service = Service {
+        lacking: with_foreign_id,
+        refusal: foreign_id,
+    };
+    let message = service.run().await;
+    assert_eq!(message["tool_calls"][0]["id"], "D681PevKs");
 }
