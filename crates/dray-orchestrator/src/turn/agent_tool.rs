@@ -60,7 +60,7 @@ pub(super) struct AgentLineage {
 
 impl AgentLineage {
     /// Makes the turn of a called agent one on the files and in the sandbox of the conversation.
-    pub(super) fn join(&self, start: &mut TurnStart, messages: &[Message]) {
+    pub(super) fn join_conversation(&self, start: &mut TurnStart, messages: &[Message]) {
         start.session.clone_from(&self.session);
         start.conversation.clone_from(&self.conversation);
         start.delivered.clone_from(&self.delivered);
@@ -260,7 +260,7 @@ impl Tool for AgentTool {
             let text = format!("The agent '{}' failed: {}", self.agent, failure.message);
             ToolFailure::Failed(HandledFailure::new(text))
         })?;
-        answer.end(ended.reason);
+        answer.note_end(ended.reason);
         Ok(ToolOutput {
             content: answer.text,
             content_type: "text/markdown".to_owned(),
@@ -330,8 +330,8 @@ impl AgentAnswer {
         }
     }
 
-    /// Tells the calling agent if the answer is not complete.
-    fn end(&mut self, reason: FinishReason) {
+    /// Adds a remark for the calling agent if the answer is not complete.
+    fn note_end(&mut self, reason: FinishReason) {
         self.text
             .push_str(reason.incomplete_remark().unwrap_or_default());
     }

@@ -52,7 +52,7 @@ impl ClientTools {
     }
 
     /// The tools in the form of the agent's own. A function without parameters takes none, as in `OpenAI`'s API.
-    pub(super) fn functions(&self) -> impl Iterator<Item = ToolDeclaration> {
+    pub(super) fn tool_declarations(&self) -> impl Iterator<Item = ToolDeclaration> {
         self.declared.iter().filter_map(|tool| {
             let description = tool.pointer("/function/description");
             let parameters = tool.pointer("/function/parameters");

@@ -155,7 +155,7 @@ impl ModelCaller<'_> {
             shorten_pair_ids(&mut outgoing);
         }
         let adapter = &self.outgoing.adapter;
-        adapter.adapt(&self.model.deployment, &mut outgoing);
+        adapter.adapt_messages(&self.model.deployment, &mut outgoing);
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;

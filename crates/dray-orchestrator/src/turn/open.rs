@@ -384,7 +384,7 @@ async fn begin_turn(
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, request, manifest).await?;
     if let Some(lineage) = &lineage {
-        lineage.join(&mut opening, &request.request.messages);
+        lineage.join_conversation(&mut opening, &request.request.messages);
     }
     if let Some(inherited) = &entry.inherited {
         opening.session.clone_from(&inherited.session);

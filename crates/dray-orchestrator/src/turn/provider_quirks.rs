@@ -53,7 +53,7 @@ impl KnownQuirks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, model: &str, quirks: ProviderQuirks) {
+    fn set_quirks(&self, model: &str, quirks: ProviderQuirks) {
         let mut models = self.lock();
         if models.len() < MAX_MODELS || models.contains_key(model) {
             models.insert(model.to_owned(), quirks);
@@ -115,20 +115,20 @@ impl PromptAdapter {
         };
         let is_missing = error.kind == ChatKind::Status(400) && wanted != sent;
         if is_missing {
-            self.known.set(model, wanted);
+            self.known.set_quirks(model, wanted);
         }
         is_missing
     }
 
     /// Adapts the messages to the service of this model.
-    pub(super) fn adapt(&self, model: &str, messages: &mut [Message]) {
+    pub(super) fn adapt_messages(&self, model: &str, messages: &mut [Message]) {
         let quirks = self.quirks_of(model);
         for message in messages {
             if quirks.wants_reasoning {
                 self.add_reasoning(message);
             }
             if quirks.wants_signatures && !message.calls().is_empty() {
-                self.sign(message.tool_calls.as_deref_mut().unwrap_or_default());
+                self.add_signatures(message.tool_calls.as_deref_mut().unwrap_or_default());
             }
             // The ids are the keys above, so they come last.
             if quirks.wants_short_ids {
@@ -151,7 +151,7 @@ impl PromptAdapter {
     }
 
     /// Adds the signatures of one round. Its first call needs one.
-    fn sign(&self, calls: &mut [ToolCall]) {
+    fn add_signatures(&self, calls: &mut [ToolCall]) {
         for (position, call) in calls.iter_mut().enumerate() {
             let unknown = || json!({"google": {(SIGNATURE_MEMBER): UNKNOWN_SIGNATURE}});
             let known = self.signatures.get(&call.id).cloned();
@@ -186,13 +186,13 @@ mod tests {
     /// An adapter that knows what the service of `model` wants.
     fn adapter(quirks: ProviderQuirks) -> PromptAdapter {
         let adapter = PromptAdapter::default();
-        adapter.known.set("model", quirks);
+        adapter.known.set_quirks("model", quirks);
         adapter
     }
 
     fn shown(adapter: &PromptAdapter, model: &str, messages: &Value) -> Value {
         let mut messages: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
-        adapter.adapt(model, &mut messages);
+        adapter.adapt_messages(model, &mut messages);
         serde_json::to_value(messages).unwrap()
     }
 

@@ -179,7 +179,7 @@ fn tools_to_defer(
         OWN_TOOLS.len()
     };
     if is_too_long(all - deferred.len() + added, limit) {
-        let of_client = client_parameters.tools.functions();
+        let of_client = client_parameters.tools.tool_declarations();
         deferred.extend(of_client.filter(|tool| may_defer(&tool.name)));
     }
     deferred

@@ -74,12 +74,12 @@ fn streamed_reply(choices: &[Value]) -> Reply {
 
 /// A service with a model that thinks, calls `shop_a`, and answers.
 #[derive(Clone, Copy)]
-struct Service {
+struct StrictService {
     lacking: fn(&Value) -> Option<usize>,
     refusal: fn(usize) -> Value,
 }
 
-impl Service {
+impl StrictService {
     fn reply(self, request: &Value) -> Reply {
         if let Some(index) = (self.lacking)(request) {
             return fake_server::json_reply(400, &(self.refusal)(index));
@@ -141,7 +141,7 @@ impl Service {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_wants_its_reasoning_back_gets_it_after_one_refusal() {
-    let service = Service {
+    let service = StrictService {
         lacking: without_reasoning,
         refusal: missing_reasoning,
     };
@@ -153,7 +153,7 @@ async fn a_model_that_wants_its_reasoning_back_gets_it_after_one_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_wants_its_signatures_back_gets_them_after_one_refusal() {
-    let service = Service {
+    let service = StrictService {
         lacking: without_signature,
         refusal: missing_signature,
     };
@@ -165,7 +165,7 @@ async fn a_model_that_wants_its_signatures_back_gets_them_after_one_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_wants_short_ids_gets_them_after_one_refusal() {
-    let service = Service {
+    let service = StrictService {
         lacking: with_foreign_id,
         refusal: foreign_id,
     };
