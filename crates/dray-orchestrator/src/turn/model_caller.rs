@@ -106,6 +106,10 @@ impl ModelCaller<'_> {
             let adapter = &self.outgoing.adapter;
             if adapter.note_refusal(&self.model.deployment, sent, error) {
                 first = self.try_ask(messages, round, speech, sink, tally).await;
+                if matches!(&first, Err(CallError::Model { error, .. }) if error.status() == Some(400))
+                {
+                    adapter.restore_quirks(&self.model.deployment, sent);
+                }
             }
         }
         match first {

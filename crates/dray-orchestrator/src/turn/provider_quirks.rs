@@ -120,6 +120,12 @@ impl PromptAdapter {
         is_missing
     }
 
+    /// Forgets what a refusal seemed to mean, because the service refused the adapted request too: it may have refused a
+    /// member that a client had sent.
+    pub(super) fn restore_quirks(&self, model: &str, sent: ProviderQuirks) {
+        self.known.set_quirks(model, sent);
+    }
+
     /// Adapts the messages to the service of this model.
     pub(super) fn adapt_messages(&self, model: &str, messages: &mut [Message]) {
         let quirks = self.quirks_of(model);

@@ -8,7 +8,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::client_tools::CountingEndpoint;
+use crate::client_tools::{CountingEndpoint, user};
 use crate::fixture::{TurnFixture, manifest, rest};
 
 /// The first message with a call that has no reasoning.
@@ -117,12 +117,7 @@ impl StrictService {
     async fn run(self) -> Value {
         let model = self.start().await;
         let endpoint = CountingEndpoint::start().await;
-        let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
-        let unused_script = r#"{"rules": [{"reply": {"say": "unused"}}]}"#;
-        let fixture = TurnFixture::with(&agent, unused_script, |config| {
-            config.model_url = Some(format!("{}/v1", model.shared().url()));
-        })
-        .await;
+        let fixture = fixture_of(&model, &endpoint).await;
         for _turn in 0..2 {
             let result = fixture.send_text("go").await;
             assert_eq!(result.text(), "Done.", "{result:?}");
@@ -137,6 +132,41 @@ impl StrictService {
             messages.find(|message| message["tool_calls"][0]["function"]["name"] == "shop_a");
         asked.unwrap().clone()
     }
+}
+
+/// An agent with this model and a tool.
+async fn fixture_of(model: &FakeServer<Vec<Value>>, endpoint: &CountingEndpoint) -> TurnFixture {
+    let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    let unused_script = r#"{"rules": [{"reply": {"say": "unused"}}]}"#;
+    TurnFixture::with(&agent, unused_script, |config| {
+        config.model_url = Some(format!("{}/v1", model.shared().url()));
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_no_change_prevents_changes_no_later_request() {
+    let service = StrictService {
+        lacking: |_| Some(0),
+        refusal: |_| json!({"error": {"message": "property 'reasoning_content' is unsupported"}}),
+    };
+    let model = service.start().await;
+    let endpoint = CountingEndpoint::start().await;
+    let fixture = fixture_of(&model, &endpoint).await;
+    for _turn in 0..2 {
+        let (status, body) = fixture.whole(json!({"messages": [user("go")]})).await;
+        assert_eq!(status, 400, "{body}");
+    }
+    let requests = model.shared().lock().clone();
+    let reasoned: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            request["messages"]
+                .to_string()
+                .contains("reasoning_content")
+        })
+        .collect();
+    assert_eq!(reasoned, [false, true, false, true]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
