@@ -194,6 +194,15 @@ impl FinishReason {
             Self::ContentFilter => "content_filter",
         }
     }
+
+    /// A remark after the text of an answer with this end, for a model that would take it for a complete one.
+    pub const fn incomplete_remark(self) -> Option<&'static str> {
+        match self {
+            Self::Stop | Self::ToolCalls => None,
+            Self::Length => Some("\n\n[The answer reached a limit and is not complete.]"),
+            Self::ContentFilter => Some("\n\n[A filter ended the answer before it was complete.]"),
+        }
+    }
 }
 
 /// Tokens of one call of a model, or of several together.

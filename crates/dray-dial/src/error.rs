@@ -121,7 +121,9 @@ impl Error {
         };
         match serde_json::from_slice::<Value>(&body) {
             Ok(body) => {
-                error.read_body(body.get("error").unwrap_or(&body));
+                // Gemini's API has its errors in a list.
+                let body = body.get(0_usize).unwrap_or(&body);
+                error.read_body(body.get("error").unwrap_or(body));
                 // The form of FastAPI, in which many servers of models are written.
                 if !error.from_peer
                     && let Some(detail) = body.get("detail").and_then(Value::as_str)

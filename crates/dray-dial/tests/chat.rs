@@ -416,11 +416,17 @@ async fn the_delay_in_milliseconds_counts_before_the_one_in_seconds() {
 }
 
 #[tokio::test]
-async fn the_detail_of_a_refusal_is_its_message() {
-    let body = json!({"detail": "the prompt is too long"}).to_string();
-    let length = body.len();
-    let response = format!("HTTP/1.1 400 Bad\r\ncontent-length: {length}\r\n\r\n{body}");
-    assert_eq!(refusal(response).await.message, "the prompt is too long");
+async fn the_message_of_a_refusal_is_found_in_the_forms_of_several_services() {
+    for body in [
+        json!({"detail": "the prompt is too long"}),
+        // Gemini's API has its errors in a list.
+        json!([{"error": {"code": 400, "message": "the prompt is too long"}}]),
+    ] {
+        let body = body.to_string();
+        let length = body.len();
+        let response = format!("HTTP/1.1 400 Bad\r\ncontent-length: {length}\r\n\r\n{body}");
+        assert_eq!(refusal(response).await.message, "the prompt is too long");
+    }
 }
 
 /// Answers the requests of one connection. Ends each body once the client has all events.

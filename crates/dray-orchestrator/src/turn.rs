@@ -6,7 +6,7 @@
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
-//! - `compactor`: old messages of long conversations.
+//! - `compactor`: old messages of long conversations; `provider_quirks`: what services want beyond the API.
 //! - `additions`: system prompt, skills and notices, which a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about
@@ -52,6 +52,7 @@ mod pause;
 mod paused;
 mod plain;
 mod prepare;
+mod provider_quirks;
 mod question_forms;
 mod relay;
 mod replayed_calls;
@@ -111,6 +112,7 @@ use agent_tool::AgentLineage;
 pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::{PausedTurns, checkpoint_messages};
+pub(crate) use provider_quirks::KnownQuirks;
 use report::TurnEnd;
 pub(crate) use setup::ToolKinds;
 pub(crate) use setup_plan::SetupPlans;
@@ -123,6 +125,7 @@ pub(crate) struct SharedParts {
     pub(crate) additions: SharedAdditions,
     pub(crate) core: Option<DialClient>,
     pub(crate) model: ModelEndpoint,
+    pub(crate) known_quirks: KnownQuirks,
     pub(crate) kinds: ToolKinds,
     pub(crate) services: FileServices,
     pub(crate) records: TurnRecords,

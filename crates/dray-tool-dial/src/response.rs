@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_agent::event::{ModelUsage, TokenUsage};
+use dray_agent::event::{FinishReason, ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 use dray_dial::{ChunkStream, Error, ErrorKind};
 use dray_tool::{HandledFailure, StageWriter, ToolFailure, ToolOutput};
@@ -49,6 +49,8 @@ struct DeploymentResponse {
     total: Option<TokenUsage>,
     size: usize,
     is_finished: bool,
+    /// A remark for the model on an answer that is not complete.
+    remark: Option<&'static str>,
 }
 
 impl DeploymentResponse {
@@ -59,9 +61,17 @@ impl DeploymentResponse {
         let Some(choice) = choice else {
             return Ok(None);
         };
-        self.is_finished |= choice
+        let reason = choice
             .get("finish_reason")
-            .is_some_and(|reason| !reason.is_null());
+            .filter(|reason| !reason.is_null());
+        if let Some(reason) = reason {
+            self.is_finished = true;
+            self.remark = match reason.as_str() {
+                Some("length") => FinishReason::Length.incomplete_remark(),
+                Some("content_filter") => FinishReason::ContentFilter.incomplete_remark(),
+                _ => None,
+            };
+        }
         let delta = choice.get("delta").unwrap_or(&Value::Null);
         let files = delta.pointer("/custom_content/attachments");
         for file in files.and_then(Value::as_array).into_iter().flatten() {
@@ -133,7 +143,8 @@ impl DeploymentResponse {
     }
 
     fn into_output(self, deployment: &str) -> ToolOutput {
-        let mut usage = self.usage;
+        let (mut content, mut usage) = (self.content, self.usage);
+        content.push_str(self.remark.unwrap_or_default());
         if usage.is_empty() {
             usage.extend(self.total.map(|tokens| ModelUsage {
                 model: deployment.to_owned(),
@@ -144,7 +155,7 @@ impl DeploymentResponse {
         // A file of an unknown form must not make the response fail.
         let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
         ToolOutput {
-            content: self.content,
+            content,
             content_type: "text/markdown".to_owned(),
             attachments: files.map(with_address).collect(),
             state: self.state,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use dray_proto::v1;
 use dray_tool::ToolFailure;
+use dray_types::reference::{FileReference, ParsedReference, ReferenceForm};
 use serde_json::{Map, Value};
 
 use super::ask::{CallFailure, PeerService};
@@ -23,6 +24,7 @@ impl ContextBuilder {
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure> {
         for (parameter, value) in &mut arguments {
+            self.strip_url_references(value);
             self.replace_names_by_ids(value);
             self.replace_names_by_links(parameter, value).await?;
         }
@@ -78,6 +80,34 @@ impl ContextBuilder {
                 .for_each(|item| self.replace_ids_by_addresses(item)),
             _ => {}
         }
+    }
+
+    /// Removes `file:url::` before ids and stable names, which then become links as without it.
+    fn strip_url_references(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                let parsed = FileReference::parse(text);
+                if let ParsedReference::Reference(reference) = parsed
+                    && reference.form == ReferenceForm::Url
+                    && self.names_one_file(reference.target)
+                {
+                    let target = reference.target.to_owned();
+                    *text = target;
+                }
+            }
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.strip_url_references(item)),
+            Value::Object(members) => members
+                .values_mut()
+                .for_each(|member| self.strip_url_references(member)),
+            _ => {}
+        }
+    }
+
+    /// Whether a text is the id or the stable name of a file of this conversation.
+    fn names_one_file(&self, text: &str) -> bool {
+        self.catalog.entry(text).is_some() || self.names.checked_name(text).is_some()
     }
 
     /// Replaces the stable names of stored files that have no id, such as files of results, by links.

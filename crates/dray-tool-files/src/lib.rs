@@ -62,6 +62,7 @@ pub use config::Config;
 pub use outgoing::FileDelivery;
 pub use resolve::ReferenceResolver;
 pub use scope::TurnScope;
+pub use sent_files::DeliveredFiles;
 pub use services::FileServices;
 pub use session::SessionBinding;
 pub use storage::{TurnStorage, clean_name};

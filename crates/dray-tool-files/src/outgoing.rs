@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::ask::PeerService;
 use super::export::copy_out;
 use super::scope::TurnScope;
-use super::sent_files::SentFiles;
+use super::sent_files::{DeliveredFiles, SentFiles};
 use super::session::SessionBinding;
 use super::storage::{TurnStorage, media_type};
 
@@ -65,17 +65,18 @@ pub struct FileDelivery {
 }
 
 impl FileDelivery {
-    /// Creates a delivery without sent files.
+    /// Creates a delivery of an agent that has sent nothing. `delivered` are the files of other agents of the turn.
     pub(super) fn new(
         scope: Arc<TurnScope>,
         session: Arc<SessionBinding>,
         storage: Arc<TurnStorage>,
+        delivered: DeliveredFiles,
     ) -> Self {
         Self {
             scope,
             session,
             storage,
-            sent: SentFiles::default(),
+            sent: SentFiles::new(delivered),
         }
     }
 

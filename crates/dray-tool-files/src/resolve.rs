@@ -30,7 +30,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
     async fn resolve(
         &self,
         tool: &str,
-        arguments: Map<String, Value>,
+        mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure> {
         let services = &self.scope.services;
         let nested = services.config.nested;
@@ -40,6 +40,9 @@ impl ArgumentResolver for ReferenceResolver<'_> {
             .any(|value| has_reference(value, nested, 0))
         {
             return Ok(arguments);
+        }
+        for value in arguments.values_mut() {
+            self.replace_targets(value, nested, 0);
         }
         let json = serde_json::to_vec(&arguments).map_err(|_| garbled_reply_failure())?;
         let time = services.config.transfer_timeout.as_duration();
@@ -95,6 +98,33 @@ impl ArgumentResolver for ReferenceResolver<'_> {
 
     fn replace_ids_by_addresses(&self, argument: &mut Value) {
         self.context.replace_ids_by_addresses(argument);
+    }
+}
+
+impl ReferenceResolver<'_> {
+    /// Replaces ids of files in references by the addresses of these files, where references are resolved.
+    fn replace_targets(&self, value: &mut Value, nested: bool, depth: u32) {
+        match value {
+            Value::String(text) => {
+                let ParsedReference::Reference(reference) = FileReference::parse(text) else {
+                    return;
+                };
+                let catalog = &self.context.catalog;
+                let address = catalog.address_of(reference.target, &self.scope.services);
+                if let Some(address) = address {
+                    // A final line feed belongs to the reference and not to its target.
+                    let head = text.trim_end_matches('\n').strip_suffix(reference.target);
+                    *text = format!("{}{address}", head.unwrap_or_default());
+                }
+            }
+            Value::Array(items) if nested || depth == 0 => items
+                .iter_mut()
+                .for_each(|item| self.replace_targets(item, nested, depth + 1)),
+            Value::Object(members) if nested => members
+                .values_mut()
+                .for_each(|member| self.replace_targets(member, nested, depth + 1)),
+            _ => {}
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! a request that continues it, know those of the parts before.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_agent::message::{Content, Message, Role};
 use dray_proto::NamedCode as _;
@@ -12,24 +12,49 @@ use serde_json::Value;
 use super::tools::SEND_FILE_TOOL;
 
 /// Paths in the sandbox, both as the model wrote them and as the sandbox resolved them.
-#[derive(Debug, Default)]
-pub(super) struct SentFiles(Mutex<BTreeSet<Vec<u8>>>);
+type SandboxPaths = BTreeSet<Vec<u8>>;
 
-impl SentFiles {
-    fn paths_of_turn(&self) -> MutexGuard<'_, BTreeSet<Vec<u8>>> {
+/// The files that went to the chat of the session in one turn of the user. Clones share them: agents that call each
+/// other in the turn send to one chat.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveredFiles(Arc<Mutex<SandboxPaths>>);
+
+/// The files that one agent sent, or knows of.
+#[derive(Debug, Default)]
+pub(super) struct SentFiles {
+    of_agent: Mutex<SandboxPaths>,
+    in_chat: DeliveredFiles,
+}
+
+impl DeliveredFiles {
+    fn lock(&self) -> MutexGuard<'_, SandboxPaths> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Records paths of an accepted delivery, and returns those that were not recorded before.
-    pub(super) fn note_accepted(&self, paths: &[Vec<u8>]) -> BTreeSet<Vec<u8>> {
-        let mut sent = self.paths_of_turn();
+impl SentFiles {
+    /// An agent that has sent nothing. `in_chat` are the files of the other agents of the turn.
+    pub(super) fn new(in_chat: DeliveredFiles) -> Self {
+        Self {
+            of_agent: Mutex::default(),
+            in_chat,
+        }
+    }
+
+    fn of_agent(&self) -> MutexGuard<'_, SandboxPaths> {
+        self.of_agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records paths of a delivery that the chat accepted, and returns those that were not recorded before.
+    pub(super) fn note_accepted(&self, paths: &[Vec<u8>]) -> SandboxPaths {
+        let mut sent = self.in_chat.lock();
         let new_paths = paths.iter().filter(|path| sent.insert((*path).clone()));
         new_paths.cloned().collect()
     }
 
     /// Removes paths whose files did not arrive and will not.
     pub(super) fn forget(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
-        let mut sent = self.paths_of_turn();
+        let mut sent = self.in_chat.lock();
         for path in paths {
             sent.remove(&path);
         }
@@ -39,7 +64,7 @@ impl SentFiles {
     pub(super) fn note(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
         // Stored files have no path in the sandbox.
         let paths = paths.into_iter().filter(|path| !path.is_empty());
-        self.paths_of_turn().extend(paths);
+        self.of_agent().extend(paths);
     }
 
     /// Records the files that the rounds after the user's last message sent.
@@ -66,13 +91,15 @@ impl SentFiles {
     }
 
     /// The recorded paths.
-    pub(super) fn paths(&self) -> BTreeSet<Vec<u8>> {
-        self.paths_of_turn().clone()
+    pub(super) fn paths(&self) -> SandboxPaths {
+        let mut paths = self.of_agent().clone();
+        paths.extend(self.in_chat.lock().iter().cloned());
+        paths
     }
 
     /// Whether a path is recorded.
     pub(super) fn has(&self, path: &[u8]) -> bool {
-        self.paths_of_turn().contains(path)
+        self.of_agent().contains(path) || self.in_chat.lock().contains(path)
     }
 }
 

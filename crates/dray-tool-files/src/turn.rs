@@ -20,6 +20,7 @@ use super::offload::ResultOffloader;
 use super::outgoing::FileDelivery;
 use super::resolve::ReferenceResolver;
 use super::scope::TurnScope;
+use super::sent_files::DeliveredFiles;
 use super::services::FileServices;
 use super::session::SessionBinding;
 use super::storage::{STORED_NAME_FIELD, TurnStorage, clean_name};
@@ -41,6 +42,8 @@ pub struct TurnStart {
     pub conversation: String,
     /// Features that the manifest switches on.
     pub features: Features,
+    /// The files that agents of this turn sent to the chat.
+    pub delivered: DeliveredFiles,
 }
 
 /// The parts of one turn's file handling. Each has the handles that it needs; this type connects them.
@@ -74,6 +77,7 @@ impl TurnFiles {
             caller,
             conversation,
             features,
+            delivered,
         } = start;
         let conversation = [conversation, session.clone(), turn.clone()]
             .into_iter()
@@ -107,6 +111,7 @@ impl TurnFiles {
             Arc::clone(&scope),
             Arc::clone(&session),
             Arc::clone(&storage),
+            delivered,
         );
         Self {
             scope,

@@ -68,6 +68,8 @@ pub struct CallDelta {
     pub name: Option<String>,
     /// Text that is appended to the arguments.
     pub arguments: Option<String>,
+    /// A member of Gemini's API with the signature of the reasoning before the call.
+    pub extra_content: Option<Value>,
 }
 
 impl ChunkDelta {
@@ -107,15 +109,7 @@ impl ChunkDelta {
         read.reasoning =
             text_member(delta, "reasoning_content").or_else(|| text_member(delta, "reasoning"));
         read.refusal = text_member(delta, "refusal");
-        read.tool_calls = with_index(delta.get("tool_calls"), |index, call| {
-            let function = call.get("function").unwrap_or(&Value::Null);
-            CallDelta {
-                index,
-                id: text_member(call, "id"),
-                name: text_member(function, "name"),
-                arguments: function_arguments(function),
-            }
-        });
+        read.tool_calls = with_index(delta.get("tool_calls"), call_delta);
         // The form before `tool_calls`, with one call and no id (OpenAI, "Create chat completion", deprecated).
         let function = delta.get("function_call").filter(|call| call.is_object());
         if let (Some(function), true) = (function, read.tool_calls.is_empty()) {
@@ -124,6 +118,7 @@ impl ChunkDelta {
                 id: None,
                 name: text_member(function, "name"),
                 arguments: function_arguments(function),
+                extra_content: None,
             });
         }
         if let Some(custom) = delta.get("custom_content") {
@@ -156,6 +151,18 @@ fn function_arguments(function: &Value) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         object @ Value::Object(_) => Some(object.to_string()),
         _ => None,
+    }
+}
+
+fn call_delta(index: u32, call: &Value) -> CallDelta {
+    let function = call.get("function").unwrap_or(&Value::Null);
+    let extra = call.get("extra_content").filter(|extra| extra.is_object());
+    CallDelta {
+        index,
+        id: text_member(call, "id"),
+        name: text_member(function, "name"),
+        arguments: function_arguments(function),
+        extra_content: extra.cloned(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::delta::{CallDelta, ChunkDelta};
 
@@ -34,6 +35,7 @@ impl ChunkDelta {
                     id: call.id,
                     name: call.function.name,
                     arguments: call.function.arguments,
+                    extra_content: call.extra_content.filter(Value::is_object),
                 })
                 .collect(),
             finish_reason: choice.finish_reason,
@@ -84,6 +86,7 @@ struct PlainCall {
     index: Option<u64>,
     id: Option<String>,
     function: PlainFunction,
+    extra_content: Option<Value>,
 }
 
 #[derive(Default)]
@@ -172,6 +175,7 @@ impl ObjectMembers for PlainCall {
                 let JsonObject(function) = members.next_value()?;
                 self.function = function;
             }
+            "extra_content" => self.extra_content = members.next_value()?,
             _ => return ignore_value(members),
         }
         Ok(())
@@ -230,7 +234,7 @@ impl<'de, T: ObjectMembers> Visitor<'de> for ObjectVisitor<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -252,6 +256,7 @@ mod tests {
             json!({"tool_calls": [
                 {"index": 3, "id": "i", "type": "function", "function": {"name": "f", "arguments": ""}},
                 {"function": {"arguments": "{"}}, {"index": u64::MAX, "id": null},
+                {"extra_content": {"google": {"thought_signature": "s"}}}, {"extra_content": null},
             ]}),
             json!({}),
         ] {

@@ -29,8 +29,8 @@ use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 use crate::sign_ins::StoredSignIns;
 use crate::turn::{
-    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans, SharedAdditions,
-    SharedParts, ToolKinds, TurnRecords,
+    AgentEngine, KnownQuirks, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans,
+    SharedAdditions, SharedParts, ToolKinds, TurnRecords,
 };
 use crate::turn_events::TurnEvents;
 
@@ -109,6 +109,7 @@ impl LastingParts {
             additions,
             prices: Arc::new(config.budgets.prices.clone()),
             model: model_endpoint(&config, core.as_ref())?,
+            known_quirks: KnownQuirks::default(),
             kinds: self.tool_kinds(&config, core.as_ref(), earlier)?,
             loader: ManifestLoader {
                 reader,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_agent::event::{Event, ModelUsage, StageStatus};
+use dray_agent::event::{AnswerEnd, Event, FinishReason, StageStatus};
 use dray_agent::issues::ToolIssue;
 use dray_agent::manifest::toolset::{AgentRef, AgentSet, ToolSet};
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
@@ -17,13 +17,14 @@ use dray_tool::{
     CallRules, EventSink, HandledFailure, StageWriter, Tool, ToolCall, ToolDeclaration,
     ToolFailure, ToolOutput, Turn, naming, timeout,
 };
-use dray_tool_files::TurnStart;
+use dray_tool_files::{DeliveredFiles, TurnStart};
 use dray_types::TraceContext;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::budget::TurnBudget;
 use super::report::{ParentTurn, TurnReport};
+use super::session::turn_id;
 use super::setup_plan::PlannedSet;
 use super::tool_sources::ToolSources;
 use super::{AgentEngine, SharedParts};
@@ -47,12 +48,27 @@ pub(super) struct AgentLineage {
     /// The turn of the calling agent, and of each call that led to it, so that two calls with the same request are two
     /// turns.
     pub(super) turn: String,
+    /// The files that the agents of the turn sent to the chat.
+    pub(super) delivered: DeliveredFiles,
     /// Budgets of the calling agent.
     pub(super) budget: Arc<TurnBudget>,
     /// The turn of the calling agent.
     pub(super) parent: ParentTurn,
     /// The trace of that turn.
     pub(super) trace: TraceContext,
+}
+
+impl AgentLineage {
+    /// Makes the turn of a called agent one on the files and in the sandbox of the conversation.
+    pub(super) fn join_conversation(&self, start: &mut TurnStart, messages: &[Message]) {
+        start.session.clone_from(&self.session);
+        start.conversation.clone_from(&self.conversation);
+        start.delivered.clone_from(&self.delivered);
+        // A call names no session, but that of the conversation may have a sandbox and a chat.
+        start.is_new = false;
+        // Equal requests of two calls are not repetitions of one request.
+        start.turn = turn_id(&self.turn, messages);
+    }
 }
 
 /// The state that all called agents of a turn share.
@@ -94,6 +110,7 @@ pub(super) fn agent_calls(
             session: opening.session.clone(),
             conversation: opening.conversation.clone(),
             turn: opening.turn.clone(),
+            delivered: opening.delivered.clone(),
             budget: Arc::clone(budget),
             parent: report.as_parent(TurnCause::Call),
             trace: report.trace(),
@@ -238,16 +255,17 @@ impl Tool for AgentTool {
         }
         let (sink, events) = EventSink::new();
         let running = self.run(&call.id, message, sink);
-        let (ended, answer) = tokio::join!(running, collect_answer(events, &call.stage));
-        let usage = ended.map_err(|failure| {
+        let (ended, mut answer) = tokio::join!(running, collect_answer(events, &call.stage));
+        let ended = ended.map_err(|failure| {
             let text = format!("The agent '{}' failed: {}", self.agent, failure.message);
             ToolFailure::Failed(HandledFailure::new(text))
         })?;
+        answer.note_end(ended.reason);
         Ok(ToolOutput {
             content: answer.text,
             content_type: "text/markdown".to_owned(),
             attachments: answer.attachments,
-            usage,
+            usage: ended.per_model,
             ..ToolOutput::default()
         })
     }
@@ -260,7 +278,7 @@ impl AgentTool {
         call_id: &str,
         message: Message,
         sink: EventSink,
-    ) -> Result<Vec<ModelUsage>, dray_agent::failure::RequestFailure> {
+    ) -> Result<AnswerEnd, dray_agent::failure::RequestFailure> {
         let calls = &self.calls;
         let checked = CheckedChatRequest {
             request: ChatRequest {
@@ -284,8 +302,7 @@ impl AgentTool {
         };
         let mut lineage = calls.lineage.clone();
         lineage.turn = format!("{}\n{call_id}", lineage.turn);
-        let ended = engine.turn(checked, &sink, Some(lineage)).await?;
-        Ok(ended.per_model)
+        engine.turn(checked, &sink, Some(lineage)).await
     }
 }
 
@@ -312,6 +329,12 @@ impl AgentAnswer {
             self.text.push_str(CUT_NOTICE);
         }
     }
+
+    /// Adds a remark for the calling agent if the answer is not complete.
+    fn note_end(&mut self, reason: FinishReason) {
+        self.text
+            .push_str(reason.incomplete_remark().unwrap_or_default());
+    }
 }
 
 /// Takes the events of a called agent. Its stages go into the stage of the call, each as a whole when it is closed.
@@ -320,7 +343,8 @@ async fn collect_answer(mut events: Receiver<Event>, stage: &StageWriter) -> Age
     let mut stages = std::collections::BTreeMap::<u32, (String, String)>::new();
     while let Some(event) = events.recv().await {
         match event {
-            Event::Content(text) => answer.append_text(&text),
+            // A refusal is the whole answer of a model, without any text.
+            Event::Content(text) | Event::Refusal(text) => answer.append_text(&text),
             Event::Attachment(attachment) => answer.attachments.push(attachment),
             Event::StageOpened { stage, name } => {
                 stages.insert(stage, (name.unwrap_or_default(), String::new()));
@@ -402,6 +426,20 @@ mod tests {
         let (text, notice) = answer.text.split_at(MAX_TEXT_BYTES - 1);
         assert!(text.bytes().all(|byte| byte == b'x'));
         assert_eq!(notice, CUT_NOTICE);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_the_answer_of_an_agent_whose_model_refuses() {
+        let (sink, events) = EventSink::new();
+        sink.send(Event::Refusal("I cannot ".to_owned()))
+            .await
+            .unwrap();
+        sink.send(Event::Refusal("do that.".to_owned()))
+            .await
+            .unwrap();
+        drop(sink);
+        let answer = collect_answer(events, &StageWriter::hidden()).await;
+        assert_eq!(answer.text, "I cannot do that.");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::client_tools::{ClientTools, lasting_choice, merge_parameters};
+use super::client_tools::{ClientTools, lasting_choice, merge_parameters, tool_name};
+use super::tool_search::DeferredTools;
 
 /// The client's parameters for calls of the model.
 #[derive(Clone, Debug, Default)]
@@ -149,8 +150,8 @@ pub(super) struct BodyTemplate {
 }
 
 impl BodyTemplate {
-    /// A template. `statics` are the tools that the model's own deployment runs, unchanged. A turn has at most
-    /// `max_rounds` calls of the model.
+    /// A template. `statics` are the tools that the model's own deployment runs, unchanged; `deferred` ones are left out.
+    /// A turn has at most `max_rounds` calls of the model.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl BodyTemplate {
         deployment: &Deployment,
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
-        client_parameters: ClientParameters,
+        (client_parameters, deferred): (ClientParameters, &DeferredTools),
         max_rounds: u32,
     ) -> Result<Self, serde_json::Error> {
         let ClientParameters {
@@ -178,10 +179,15 @@ impl BodyTemplate {
         for name in OWN_MEMBERS {
             fixed.shift_remove(name);
         }
+        let is_declared = |tool: &&Value| tool_name(tool).is_none_or(|name| !deferred.has(name));
+        let client = client_tools.declarations();
+        let own = tools.iter();
         let tools = ToolList {
-            own: tools,
+            own: own
+                .filter(|tool| !deferred.has(&tool.declaration().name))
+                .collect(),
             statics,
-            client: client_tools.declarations(),
+            client: client.iter().filter(is_declared).collect(),
         };
         if tools.is_empty() {
             // Services refuse this member in a request without tools, where it has no meaning.
@@ -198,9 +204,9 @@ impl BodyTemplate {
             .filter(|_| !tools.is_empty())
             .map(|choice| ToolChoice::new(choice, &client_tools, max_rounds));
         let only_client_tools = ToolList {
-            own: &[],
+            own: Vec::new(),
             statics: &[],
-            client: tools.client,
+            client: client.iter().collect(),
         };
         let last_members = FixedMembers {
             tools: &only_client_tools,
@@ -307,14 +313,14 @@ struct StreamOptions {
 
 /// All tools of a request, in the order in which the model gets them.
 struct ToolList<'a> {
-    own: &'a [Arc<dyn Tool>],
+    own: Vec<&'a Arc<dyn Tool>>,
     statics: &'a [Value],
     /// The client's tools come last, so that the agent's own part of the prompt is the same for all clients.
-    client: &'a [Value],
+    client: Vec<&'a Value>,
 }
 
 impl ToolList<'_> {
-    const fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.own.is_empty() && self.statics.is_empty() && self.client.is_empty()
     }
 }
@@ -322,10 +328,10 @@ impl ToolList<'_> {
 impl Serialize for ToolList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tools = serializer.serialize_seq(None)?;
-        for tool in self.own {
+        for tool in &self.own {
             tools.serialize_element(tool.declaration())?;
         }
-        for tool in self.statics.iter().chain(self.client) {
+        for tool in self.statics.iter().chain(self.client.iter().copied()) {
             tools.serialize_element(tool)?;
         }
         tools.end()
@@ -344,6 +350,7 @@ mod tests {
             "deployment_id": "gpt",
             "parameters": {"temperature": 0.5},
         }));
+        let client_parameters = (client_parameters, &DeferredTools::default());
         BodyTemplate::new(&deployment.unwrap(), &[], statics, client_parameters, 3).unwrap()
     }
 

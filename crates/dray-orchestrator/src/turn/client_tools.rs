@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::orchestrator::Orchestrator;
-use dray_tool::Tool;
+use dray_tool::{Tool, ToolDeclaration};
 use serde_json::{Map, Value, json};
 
 use super::body::ClientParameters;
@@ -46,9 +46,25 @@ impl ClientTools {
         self.declared.iter().filter_map(tool_name)
     }
 
-    /// The tools as the model gets them.
+    /// The tools as the client declared them.
     pub(super) fn declarations(&self) -> &[Value] {
         &self.declared
+    }
+
+    /// The tools in the form of the agent's own. A function without parameters takes none, as in `OpenAI`'s API.
+    pub(super) fn tool_declarations(&self) -> impl Iterator<Item = ToolDeclaration> {
+        self.declared.iter().filter_map(|tool| {
+            let description = tool.pointer("/function/description");
+            let parameters = tool.pointer("/function/parameters");
+            let parameters = parameters.filter(|parameters| parameters.is_object());
+            Some(ToolDeclaration {
+                name: tool_name(tool)?.to_owned(),
+                description: description.and_then(Value::as_str).map(str::to_owned),
+                parameters: parameters
+                    .cloned()
+                    .unwrap_or_else(|| json!({"type": "object", "properties": {}})),
+            })
+        })
     }
 
     /// Refuses a tool whose name one of the agent's own tools has: a call by the model would mean either.
@@ -136,7 +152,8 @@ impl ClientTools {
     }
 }
 
-fn tool_name(tool: &Value) -> Option<&str> {
+/// Name of a declared function.
+pub(super) fn tool_name(tool: &Value) -> Option<&str> {
     tool.pointer("/function/name")?.as_str()
 }
 

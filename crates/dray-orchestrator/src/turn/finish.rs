@@ -323,18 +323,13 @@ impl OpenTurn {
         max_rounds: u32,
     ) -> Result<Vec<CalledModel>, LoopError> {
         let deferred = &self.response.outgoing.deferred;
-        let declared = self.tools.offered.iter();
-        let declared: Vec<_> = declared
-            .filter(|tool| !deferred.has(&tool.declaration().name))
-            .cloned()
-            .collect();
+        let tools = &self.tools.offered;
         let models = self.manifest.orchestrator.models().enumerate();
         let models = models.map(|(index, deployment)| {
             // `statics` are tools that the first deployment runs itself.
             let statics: &[_] = if index == 0 { &self.tools.statics } else { &[] };
-            let parameters = client_parameters.clone();
-            let template =
-                BodyTemplate::new(deployment, &declared, statics, parameters, max_rounds);
+            let parameters = (client_parameters.clone(), deferred);
+            let template = BodyTemplate::new(deployment, tools, statics, parameters, max_rounds);
             let template = template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))?;
             Ok(CalledModel {
                 deployment: deployment.deployment_id.clone(),

@@ -68,7 +68,10 @@ impl ModelCaller<'_> {
         loop {
             let answered = self.ask_model(messages, round, speech, sink, tally).await;
             let (error, has_begun) = match answered {
-                Ok(answer) => return Ok(answer),
+                Ok(mut answer) => {
+                    self.outgoing.adapter.take_reasoning(&mut answer);
+                    return Ok(answer);
+                }
                 Err(CallError::Interrupted(error)) => return Err(error),
                 Err(CallError::Model { error, has_begun }) => (error, has_begun),
             };
@@ -87,7 +90,8 @@ impl ModelCaller<'_> {
         }
     }
 
-    /// Calls one model. If it refuses the files in the request, it is called once more without them.
+    /// Calls one model. If it refuses the files in the request, it is called once more without them, and if its service
+    /// wants something else in the messages, once more with that.
     async fn ask_model(
         &mut self,
         messages: &mut [Message],
@@ -96,7 +100,18 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let first = self.try_ask(messages, round, speech, sink, tally).await;
+        let sent = self.outgoing.adapter.quirks_of(&self.model.deployment);
+        let mut first = self.try_ask(messages, round, speech, sink, tally).await;
+        if let Err(CallError::Model { error, .. }) = &first {
+            let adapter = &self.outgoing.adapter;
+            if adapter.note_refusal(&self.model.deployment, sent, error) {
+                first = self.try_ask(messages, round, speech, sink, tally).await;
+                if matches!(&first, Err(CallError::Model { error, .. }) if error.status() == Some(400))
+                {
+                    adapter.restore_quirks(&self.model.deployment, sent);
+                }
+            }
+        }
         match first {
             Err(CallError::Model { error, .. })
                 if self.outgoing.remove_refused_files(&error, messages) =>
@@ -143,6 +158,8 @@ impl ModelCaller<'_> {
         if self.outgoing.plain {
             shorten_pair_ids(&mut outgoing);
         }
+        let adapter = &self.outgoing.adapter;
+        adapter.adapt_messages(&self.model.deployment, &mut outgoing);
         let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;

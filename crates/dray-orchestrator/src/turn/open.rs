@@ -40,7 +40,7 @@ use crate::config::StageLevel;
 use crate::http::{ChatRequest, CheckedChatRequest, ManifestSource};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
-use dray_tool_files::{TurnFiles, TurnStart};
+use dray_tool_files::{DeliveredFiles, TurnFiles, TurnStart};
 
 /// A turn that is ready to run.
 pub(super) struct OpenTurn {
@@ -384,11 +384,7 @@ async fn begin_turn(
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, request, manifest).await?;
     if let Some(lineage) = &lineage {
-        // A called agent works on the files and in the sandbox of the conversation.
-        opening.session.clone_from(&lineage.session);
-        opening.conversation.clone_from(&lineage.conversation);
-        // Equal requests of two calls are not repetitions of one request.
-        opening.turn = session::turn_id(&lineage.turn, &request.request.messages);
+        lineage.join_conversation(&mut opening, &request.request.messages);
     }
     if let Some(inherited) = &entry.inherited {
         opening.session.clone_from(&inherited.session);
@@ -453,6 +449,7 @@ async fn turn_start(
         session,
         caller: caller.clone(),
         features: manifest.features.clone(),
+        delivered: DeliveredFiles::default(),
     })
 }
 

@@ -6,6 +6,7 @@ use dray_agent::manifest::feature::StageLevel;
 use super::body::ClientParameters;
 use super::mcp_report::McpReport;
 use super::prepare::OutgoingMessages;
+use super::provider_quirks::PromptAdapter;
 use super::tool_search::DeferredTools;
 use super::{SharedParts, plain};
 use crate::http::ChatRequest;
@@ -92,5 +93,6 @@ pub(super) fn outgoing_messages(
         reminders: Vec::new(),
         recovered: false,
         deferred: DeferredTools::default(),
+        adapter: PromptAdapter::new(parts.known_quirks.clone()),
     }
 }

@@ -6,6 +6,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
+use super::provider_quirks::PromptAdapter;
 use super::replayed_calls::repair_calls;
 use super::result_pictures::is_result_picture;
 use super::tool_search::DeferredTools;
@@ -32,6 +33,8 @@ pub(super) struct OutgoingMessages {
     pub(super) recovered: bool,
     /// Tools that the model calls through another one.
     pub(super) deferred: DeferredTools,
+    /// Adds what the service of the model wants.
+    pub(super) adapter: PromptAdapter,
 }
 
 impl OutgoingMessages {
@@ -146,12 +149,13 @@ fn take_attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachme
 
 /// Converts the message to a form that any model of chat completions accepts: images that were kept become parts of it.
 fn to_plain_message(message: &mut Message) {
-    let Some(custom) = message.custom_content.take() else {
-        return;
-    };
+    let custom = message.custom_content.take().unwrap_or_default();
     let images = custom.attachments.unwrap_or_default();
     let images: Vec<_> = images.iter().filter_map(image_url).collect();
     if images.is_empty() {
+        // Clients send calls back without a content, and some services refuse a message that lacks the member.
+        let empty = || Content::Text(String::new());
+        message.content.get_or_insert_with(empty);
         return;
     }
     let mut parts = match message.content.take() {
@@ -230,6 +234,7 @@ mod tests {
             reminders,
             recovered: false,
             deferred: DeferredTools::default(),
+            adapter: PromptAdapter::default(),
         }
     }
 
@@ -246,6 +251,21 @@ mod tests {
             user(json!([{"type": "text", "text": "part"}])),
         ]))
         .unwrap()
+    }
+
+    #[test]
+    fn every_message_for_a_plain_model_has_a_content() {
+        let call = json!({"id": "1", "function": {"name": "f", "arguments": "{}"}});
+        let messages: Vec<Message> = serde_json::from_value(json!([
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": null},
+        ]))
+        .unwrap();
+        let shown = serde_json::to_value(outgoing(Vec::new()).view(&messages)).unwrap();
+        for (index, content) in ["q", "", ""].into_iter().enumerate() {
+            assert_eq!(shown[index]["content"], content, "{shown}");
+        }
     }
 
     #[test]

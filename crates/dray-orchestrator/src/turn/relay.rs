@@ -8,6 +8,7 @@ use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
 use serde_json::{Map, Value};
 
+use super::provider_quirks::EXTRA_MEMBER;
 use super::speech::TextRelay;
 use crate::records::digest_prefix;
 
@@ -46,6 +47,8 @@ impl From<ClientGone> for InvalidAnswer {
 pub(super) struct ModelAnswer {
     /// The answer's text, as the model wrote it.
     pub(super) content: String,
+    /// The model's reasoning, which is not a part of the text.
+    pub(super) reasoning: String,
     /// The calls that it requests, in order.
     pub(super) calls: Vec<ToolCall>,
     /// Files of the answer, each with content or an address.
@@ -131,6 +134,13 @@ impl<'a> AnswerRelay<'a> {
         }
         for stage in delta.stages {
             self.forward_stage(stage).await?;
+        }
+        if let Some(reasoning) = &delta.reasoning {
+            if !self.is_plain {
+                // Clients of DIAL do not get it, so `forward` does not count it.
+                self.count_bytes(reasoning.len())?;
+            }
+            self.answer.reasoning.push_str(reasoning);
         }
         if self.is_plain {
             let thought = delta.reasoning.map(Event::Reasoning);
@@ -304,7 +314,9 @@ impl<'a> AnswerRelay<'a> {
         }
         let arguments = delta.arguments.unwrap_or_default();
         let name = delta.name.unwrap_or_default();
-        self.count_bytes(arguments.len().saturating_add(name.len()))?;
+        let extra = delta.extra_content;
+        let extra_bytes = extra.as_ref().map_or(0, |extra| extra.to_string().len());
+        self.count_bytes(arguments.len() + name.len() + extra_bytes)?;
         let Some((_, call)) = self.calls.get_mut(position) else {
             return Ok(());
         };
@@ -316,6 +328,8 @@ impl<'a> AnswerRelay<'a> {
             call.function.name.push_str(&name);
         }
         call.function.arguments.push_str(&arguments);
+        call.rest
+            .extend(extra.map(|extra| (EXTRA_MEMBER.to_owned(), extra)));
         Ok(())
     }
 }

@@ -34,10 +34,15 @@ const REQUEST_MODEL: &str = "gen_ai.request.model";
 const ERROR_TYPE: &str = "error.type";
 /// Name of an agent whose manifest came in the request.
 const GIVEN_AGENT: &str = "given";
-/// Parameters of a request that its span contains, with their names there.
-const SHOWN_PARAMETERS: [(&str, &str); 5] = [
+/// Parameters of a request that its span contains as numbers with a fraction, with their names there.
+const SHOWN_FRACTIONS: [(&str, &str); 4] = [
     ("temperature", "gen_ai.request.temperature"),
     ("top_p", "gen_ai.request.top_p"),
+    ("frequency_penalty", "gen_ai.request.frequency_penalty"),
+    ("presence_penalty", "gen_ai.request.presence_penalty"),
+];
+/// The same for whole numbers.
+const SHOWN_INTEGERS: [(&str, &str); 3] = [
     ("max_tokens", "gen_ai.request.max_tokens"),
     // The later name of OpenAI's API for the same limit.
     ("max_completion_tokens", "gen_ai.request.max_tokens"),
@@ -158,16 +163,8 @@ impl TurnTelemetry {
         span.set_attribute(OPERATION_NAME, "chat");
         span.set_attribute(PROVIDER_NAME, self.provider);
         span.set_attribute(REQUEST_MODEL, model.to_owned());
-        for (parameter, attribute) in SHOWN_PARAMETERS {
-            match parameters.get(parameter) {
-                Some(Json::Number(number)) if number.is_i64() => {
-                    span.set_attribute(attribute, number.as_i64().unwrap_or_default());
-                }
-                Some(Json::Number(number)) => {
-                    span.set_attribute(attribute, number.as_f64().unwrap_or_default());
-                }
-                _ => {}
-            }
+        for (attribute, value) in shown_parameters(parameters) {
+            span.set_attribute(attribute, value);
         }
         if let Some(max_chars) = self.max_content {
             let messages = contents::input_messages(messages, max_chars);
@@ -278,11 +275,29 @@ pub(super) const fn error_type(error: &ChatError) -> &'static str {
     }
 }
 
+/// The parameters of a request that its span contains. Their types are those of the conventions: backends keep one type
+/// for each attribute, and `1` after `0.5` would be a conflict.
+fn shown_parameters(parameters: &Map<String, Json>) -> Vec<(&'static str, Value)> {
+    let fractions = SHOWN_FRACTIONS.into_iter().filter_map(|(name, attribute)| {
+        let number = parameters.get(name)?.as_f64()?;
+        Some((attribute, Value::F64(number)))
+    });
+    let integers = SHOWN_INTEGERS.into_iter().filter_map(|(name, attribute)| {
+        let number = parameters.get(name)?.as_i64()?;
+        Some((attribute, Value::I64(number)))
+    });
+    fractions.chain(integers).collect()
+}
+
 fn note_tokens(span: &Span, tokens: TokenUsage) {
     let counts = [
         ("gen_ai.usage.input_tokens", tokens.prompt),
         ("gen_ai.usage.output_tokens", tokens.completion),
         ("gen_ai.usage.cache_read.input_tokens", tokens.cached),
+        (
+            "gen_ai.usage.cache_creation.input_tokens",
+            tokens.cache_written,
+        ),
     ];
     for (attribute, count) in counts {
         span.set_attribute(attribute, i64::try_from(count).unwrap_or(i64::MAX));
@@ -311,4 +326,28 @@ pub(super) fn describe_turn(conversation: &str, model: &str) {
     let span = Span::current();
     span.set_attribute("gen_ai.conversation.id", conversation.to_owned());
     span.set_attribute(REQUEST_MODEL, model.to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parameters_have_one_type_in_all_spans() {
+        let parameters =
+            json!({"temperature": 1, "top_p": 0.5, "max_tokens": 100, "seed": "x", "stop": ["a"]});
+        let Json::Object(parameters) = parameters else {
+            panic!("the parameters are an object");
+        };
+        assert_eq!(
+            shown_parameters(&parameters),
+            [
+                ("gen_ai.request.temperature", Value::F64(1.0)),
+                ("gen_ai.request.top_p", Value::F64(0.5)),
+                ("gen_ai.request.max_tokens", Value::I64(100)),
+            ]
+        );
+    }
 }

@@ -28,6 +28,10 @@ use crate::http::MAX_TOOLS;
 pub(super) const SEARCH_TOOL: &str = "search_tools";
 /// Name of the tool that calls others.
 pub(super) const CALL_TOOL: &str = "call_tool";
+/// The tools that the model gets in place of others.
+const OWN_TOOLS: [&str; 2] = [SEARCH_TOOL, CALL_TOOL];
+/// The set of the client's tools, in the description of the search.
+const CLIENT_SET: &str = "client";
 /// Declarations in a result, unless the call asks for another number.
 const DEFAULT_RESULTS: usize = 5;
 /// Most declarations in a result.
@@ -48,7 +52,7 @@ const MIN_PREFIX_CHARACTERS: usize = 3;
 pub(super) struct DeferredTools {
     /// Their names; empty if the model gets all tools.
     names: Arc<HashSet<String>>,
-    /// Names of all tools of the agent.
+    /// Names of all tools of the agent and the client.
     all: Arc<HashSet<String>>,
 }
 
@@ -130,33 +134,73 @@ fn threshold(parts: &SharedParts, manifest: &Manifest) -> Option<usize> {
     usize::try_from(tools).ok().filter(|tools| *tools > 0)
 }
 
-/// Whether the model has to search for tools: the sets have more of them than the limit, or `all` tools of its
-/// requests are more than services accept. An operator whose service accepts more has raised the limit.
-fn needs_search(of_sets: usize, all: usize, limit: usize) -> bool {
-    of_sets > limit || (of_sets > 0 && all > limit.max(MAX_TOOLS))
+/// Whether services refuse a list of so many tools. An operator whose service accepts more has raised the limit.
+const fn is_too_long(declared: usize, limit: usize) -> bool {
+    declared > MAX_TOOLS && declared > limit
 }
 
-/// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The
-/// service's own tools stay, and those that the manifest or the client's choice names.
+/// Whether the model has to search for the tools of sets: there are more of them than the limit, or `all` tools of its
+/// requests are more than services accept.
+const fn needs_search(of_sets: usize, all: usize, limit: usize) -> bool {
+    of_sets > limit || (of_sets > 0 && is_too_long(all, limit))
+}
+
+/// The tools that the model does not get in its list: those of the tool sets if there are too many, and those of the
+/// client if they do not fit beside the others. The service's own tools stay, and those that the manifest or the client's
+/// choice names.
+fn tools_to_defer(
+    limit: usize,
+    manifest: &Manifest,
+    sources: &ToolSources,
+    (client_parameters, statics): (&ClientParameters, &[Value]),
+    tools: &[Arc<dyn Tool>],
+) -> Vec<ToolDeclaration> {
+    let is_of_set = |tool: &&ToolDeclaration| {
+        !sources.of(&tool.name).is_empty() && !sources.is_handoff(&tool.name)
+    };
+    let declared = tools.iter().map(|tool| tool.declaration());
+    let of_sets: Vec<_> = declared.filter(is_of_set).collect();
+    let all = tools.len() + statics.len() + client_parameters.tools.declarations().len();
+    let search = manifest.features.tool_search.clone().unwrap_or_default();
+    let always = search.always_loaded.unwrap_or_default();
+    let chosen = client_parameters.tool_choice.as_ref();
+    let chosen = chosen.map(chosen_names).unwrap_or_default();
+    let may_defer = |name: &str| {
+        !chosen.contains(&name) && !always.iter().any(|pattern| matches_pattern(pattern, name))
+    };
+    let mut deferred: Vec<ToolDeclaration> = Vec::new();
+    if needs_search(of_sets.len(), all, limit) {
+        let of_sets = of_sets.into_iter().filter(|tool| may_defer(&tool.name));
+        deferred.extend(of_sets.cloned());
+    }
+    let added = if deferred.is_empty() {
+        0
+    } else {
+        OWN_TOOLS.len()
+    };
+    if is_too_long(all - deferred.len() + added, limit) {
+        let of_client = client_parameters.tools.tool_declarations();
+        deferred.extend(of_client.filter(|tool| may_defer(&tool.name)));
+    }
+    deferred
+}
+
+/// Defers tools if there are too many, and adds the two tools that find and call them.
 pub(super) fn defer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
     sources: &ToolSources,
-    (client_parameters, statics): (&ClientParameters, &[Value]),
+    others: (&ClientParameters, &[Value]),
     tools: &mut Vec<Arc<dyn Tool>>,
 ) -> (DeferredTools, Option<ToolIssue>) {
-    let is_of_set = |tool: &&Arc<dyn Tool>| {
-        let name = &tool.declaration().name;
-        !sources.of(name).is_empty() && !sources.is_handoff(name)
-    };
-    let of_sets: Vec<_> = tools.iter().filter(is_of_set).collect();
-    let others = statics.len() + client_parameters.tools.declarations().len();
-    let all = tools.len() + others;
-    if threshold(parts, manifest).is_none_or(|limit| !needs_search(of_sets.len(), all, limit)) {
+    let deferred = threshold(parts, manifest)
+        .map(|limit| tools_to_defer(limit, manifest, sources, others, tools))
+        .unwrap_or_default();
+    if deferred.is_empty() {
         return (DeferredTools::default(), None);
     }
     // With two tools of one name, a call would be ambiguous.
-    let taken = [SEARCH_TOOL, CALL_TOOL]
+    let taken = OWN_TOOLS
         .into_iter()
         .find(|name| tools.iter().any(|tool| tool.declaration().name == *name));
     if let Some(name) = taken {
@@ -171,21 +215,12 @@ pub(super) fn defer_tools(
         };
         return (DeferredTools::default(), Some(issue));
     }
-    let search = manifest.features.tool_search.clone().unwrap_or_default();
-    let always = search.always_loaded.unwrap_or_default();
-    let chosen = client_parameters.tool_choice.as_ref();
-    let chosen = chosen.map(chosen_names).unwrap_or_default();
-    let is_always_loaded = |name: &str| {
-        chosen.contains(&name) || always.iter().any(|pattern| matches_pattern(pattern, name))
-    };
-    let deferred = of_sets
-        .into_iter()
-        .filter(|tool| !is_always_loaded(&tool.declaration().name));
-    let index = SearchIndex::new(deferred.map(|tool| tool.declaration()), sources);
+    let index = SearchIndex::new(deferred, sources);
     let names = index.tools.iter().map(|tool| tool.name.clone());
     let names: Arc<HashSet<_>> = Arc::new(names.collect());
     let all = tools.iter().map(|tool| tool.declaration().name.clone());
-    let all = Arc::new(all.collect());
+    let of_client = others.0.tools.names().map(str::to_owned);
+    let all = Arc::new(all.chain(of_client).collect());
     tools.push(Arc::new(SearchTools::new(index)));
     tools.push(Arc::new(CallTool::new()));
     (DeferredTools { names, all }, None)
@@ -221,9 +256,9 @@ struct SearchIndex {
 }
 
 impl SearchIndex {
-    fn new<'a>(tools: impl Iterator<Item = &'a ToolDeclaration>, sources: &ToolSources) -> Self {
+    fn new(tools: Vec<ToolDeclaration>, sources: &ToolSources) -> Self {
         let mut index = Self::default();
-        for tool in tools {
+        for tool in &tools {
             let arguments = tool.parameters.get("properties").and_then(Value::as_object);
             let arguments = arguments.into_iter().flat_map(|members| members.keys());
             index.fields.push([
@@ -231,14 +266,14 @@ impl SearchIndex {
                 words(tool.description.as_deref().unwrap_or_default()),
                 arguments.flat_map(|name| words(name)).collect(),
             ]);
-            if let Some(set) = sources.of(&tool.name).first() {
-                match index.sets.iter_mut().find(|(known, _)| known == set) {
-                    Some((_, count)) => *count += 1,
-                    None => index.sets.push((set.clone(), 1)),
-                }
+            let set = sources.of(&tool.name).first();
+            let set = set.map_or(CLIENT_SET, String::as_str);
+            match index.sets.iter_mut().find(|(known, _)| known == set) {
+                Some((_, count)) => *count += 1,
+                None => index.sets.push((set.to_owned(), 1)),
             }
-            index.tools.push(tool.clone());
         }
+        index.tools = tools;
         index
     }
 

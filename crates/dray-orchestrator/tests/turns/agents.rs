@@ -228,3 +228,26 @@ async fn a_called_agent_ends_at_its_own_budget_and_its_caller_continues() {
     assert_eq!(result.reason(), "stop", "{result:?}");
     assert_eq!(endpoint.called(), ["deep"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_learns_that_the_answer_of_another_is_not_complete() {
+    let script = r#"{"rules": [
+        {"when": {"model": "help"}, "reply": {"say": "Half", "finish_reason": "length"}},
+        {"when": {"tool_result_of": "team_helper"}, "reply": {"say": "It says: {result}"}},
+        {"reply": {"call": [{"name": "team_helper", "arguments": {"request": "look"}}]}}]}"#;
+    let mut helper = manifest(json!([]));
+    helper["orchestrator"]["deployment"]["deployment_id"] = json!("help");
+    let lead = manifest(json!([team(&["helper"])]));
+    let fixture = TurnFixture::with(&lead, script, |config| {
+        let directory = config.manifests.clone().unwrap();
+        std::fs::write(directory.join("helper.json"), helper.to_string()).unwrap();
+    })
+    .await;
+    let result = fixture.send_text("go").await;
+    assert_eq!(
+        result.text(),
+        "It says: Half\n\n[The answer reached a limit and is not complete.]",
+        "{result:?}"
+    );
+    assert_eq!(result.reason(), "stop");
+}

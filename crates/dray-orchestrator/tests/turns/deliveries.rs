@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_bus::Bus;
+use dray_orchestrator::Config;
 use dray_proto::contract::call_subject;
 use dray_proto::{Call, v1};
 use dray_types::Sha256Digest;
@@ -121,6 +122,14 @@ fn send_file(path: &str) -> Value {
 
 /// An agent, a second one with the model `second`, and a session in which files are sent.
 async fn fixture(lead: &Value, rules: Value) -> (TurnFixture, FakeSession) {
+    fixture_with(lead, rules, |_| {}).await
+}
+
+async fn fixture_with(
+    lead: &Value,
+    rules: Value,
+    change: impl FnOnce(&mut Config),
+) -> (TurnFixture, FakeSession) {
     let mut second = manifest(json!([]));
     second["orchestrator"]["deployment"]["deployment_id"] = json!("second");
     let script = json!({"rules": rules}).to_string();
@@ -128,6 +137,7 @@ async fn fixture(lead: &Value, rules: Value) -> (TurnFixture, FakeSession) {
         config.files.sessions = true;
         let directory = config.manifests.clone().unwrap();
         std::fs::write(directory.join("second.json"), second.to_string()).unwrap();
+        change(config);
     })
     .await;
     let session = FakeSession::start(fixture.bus()).await;
@@ -173,20 +183,77 @@ async fn a_file_that_was_sent_before_the_client_s_call_is_not_sent_again_by_a_ta
     assert_eq!(session.paths(), ["/w/report.pdf"]);
 }
 
+/// An agent that calls the second one.
+fn calling_agent() -> Value {
+    let agents = json!({"type": "agents", "name": "team", "agents": [{"agent": "second"}]});
+    manifest(json!([agents]))
+}
+
+fn call_of_second() -> Value {
+    json!({"call": [{"name": "team_second", "arguments": {"request": "send it"}}]})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_requests_of_two_calls_of_an_agent_are_two_deliveries() {
-    let agents = json!({"type": "agents", "name": "team", "agents": [{"agent": "second"}]});
-    let call = json!({"call": [{"name": "team_second", "arguments": {"request": "send it"}}]});
     let rules = json!([
         {"when": {"model": "second", "tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
         {"when": {"model": "second"}, "reply": send_file("/w/report.pdf")},
-        {"times": 2, "reply": call},
+        {"times": 2, "reply": call_of_second()},
         {"reply": {"say": "Done."}},
     ]);
-    let (fixture, session) = fixture(&manifest(json!([agents])), rules).await;
+    let (fixture, session) = fixture(&calling_agent(), rules).await;
     let answer = ask(&fixture, json!([user("Twice.")])).await;
     assert!(answer.text().ends_with("Done."), "{answer:?}");
     let requested = session.requested();
     let operations: BTreeSet<_> = requested.iter().map(|(operation, _)| operation).collect();
     assert_eq!((requested.len(), operations.len()), (2, 2), "{requested:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_a_called_agent_sent_is_not_sent_again_by_a_tag_of_its_caller() {
+    let rules = json!([
+        {"when": {"model": "second", "tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
+        {"when": {"model": "second"}, "reply": send_file("/w/report.pdf")},
+        {"when": {"tool_result_of": "team_second"}, "reply": {
+            "say": "Here it is.\nMEDIA:/w/report.pdf\nMEDIA:/w/notes.txt"}},
+        {"reply": call_of_second()},
+    ]);
+    let (fixture, session) = fixture(&calling_agent(), rules).await;
+    let answer = ask(&fixture, json!([user("The report?")])).await;
+    assert!(answer.text().contains("Here it is."), "{answer:?}");
+    assert_eq!(session.paths(), ["/w/report.pdf", "/w/notes.txt"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_called_agent_has_the_session_of_its_conversation_and_does_not_bind_it_again() {
+    let rules = json!([
+        {"when": {"model": "second", "tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
+        {"when": {"model": "second"}, "reply": send_file("/w/report.pdf")},
+        {"when": {"tool_result_of": "team_second"}, "reply": {"say": "Done."}},
+        {"reply": call_of_second()},
+    ]);
+    let (fixture, mut session) = fixture_with(&calling_agent(), rules, |config| {
+        config.sandbox = Some("docker:agent-{session}".to_owned());
+    })
+    .await;
+    let bound = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&bound);
+    session
+        .serve(fixture.bus(), move |_, request: v1::BindSessionRequest| {
+            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            noted.push(request.session.clone());
+            v1::Session {
+                session: request.session,
+                sandbox: Some(v1::SandboxHandle::default()),
+                working_directory: b"/w".to_vec(),
+                ..v1::Session::default()
+            }
+        })
+        .await;
+    // The client names no session, so this conversation has a new one.
+    let answer = fixture.send_text("The report?").await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    assert_eq!(session.paths(), ["/w/report.pdf"]);
+    let bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(bound.len(), 1, "{bound:?}");
 }

@@ -32,6 +32,7 @@ mod open_responses;
 mod openai;
 mod packages;
 mod plain;
+mod provider_quirks;
 mod questions;
 mod responses;
 mod retries;

@@ -6,7 +6,7 @@ use dray_testkit::dial::DialCore;
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use crate::client_tools::{CountingEndpoint, user};
+use crate::client_tools::{CountingEndpoint, kept, tool_result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
@@ -286,4 +286,43 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
         ask_as(&fixture, "k-2", &[]).await.text(),
         "Got {\"own\":\"7\"}."
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_client_that_do_not_fit_beside_the_others_are_searched() {
+    let endpoint = CountingEndpoint::start().await;
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "call_tool"}, "reply": {"say": "Got {result}."}},
+        {"when": {"tool_result_of": "search_tools"}, "reply": {"call": [
+            {"name": "call_tool", "arguments": {"name": "page_7", "arguments": {"q": "7"}}}]}},
+        {"reply": {"call": [{"name": "search_tools", "arguments": {"query": "page 7", "limit": 1}}]}}]}"#;
+    let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    let fixture = TurnFixture::plain(&agent, script).await;
+    let named =
+        |number: usize| json!({"type": "function", "function": {"name": format!("page_{number}")}});
+    let tools: Vec<_> = (0..128).map(named).collect();
+    let first = fixture
+        .chat(json!({"messages": [user("go")], "tools": tools}))
+        .await;
+    let calls = first.calls();
+    assert_eq!(calls.len(), 1, "{first:?}");
+    let function = json!({"name": "page_7", "arguments": r#"{"q":"7"}"#});
+    assert_eq!(calls[0]["function"], function);
+    let messages = json!([user("go"), kept(&first), tool_result(&calls[0], "opened")]);
+    let second = fixture
+        .chat(json!({"messages": messages, "tools": tools}))
+        .await;
+    // The model sees its call of `call_tool`, although the client has the call of its own tool.
+    assert_eq!(second.text(), "Got opened.", "{second:?}");
+    fixture
+        .chat(json!({"messages": [user("go")], "tools": tools, "tool_choice": named(0)}))
+        .await;
+    let requests = fixture.asked();
+    for (request, has_chosen) in [(&requests[0], false), (&requests[3], true)] {
+        let names = tool_names(request);
+        assert!(names.len() <= 128, "{names:?}");
+        assert!(names.contains(&"search_tools".to_owned()), "{names:?}");
+        assert_eq!(names.contains(&"page_0".to_owned()), has_chosen);
+        assert!(!names.contains(&"page_7".to_owned()), "{names:?}");
+    }
 }

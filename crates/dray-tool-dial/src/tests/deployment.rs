@@ -194,6 +194,19 @@ async fn text_is_written_to_the_stage_as_it_arrives_and_nested_stages_are_not() 
 }
 
 #[tokio::test]
+async fn the_model_learns_that_an_answer_is_not_complete() {
+    let fixture = fixture(DeploymentFacts::default());
+    for (reason, remark) in [("length", "a limit"), ("content_filter", "A filter")] {
+        let cut = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] });
+        let response = vec![text("half"), Ok(cut)];
+        let (output, _) = ask_deployment(&fixture, json!({ "query": "q" }), response).await;
+        let content = output.unwrap().content;
+        let (shown, rest) = content.split_at(4);
+        assert!(shown == "half" && rest.contains(remark), "{content}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_by_model_win_over_the_sum() {
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 9 }, "statistics": { "usage_per_model": [
         { "index": 0, "model": "m", "prompt_tokens": 1, "completion_tokens": 2 } ] } });

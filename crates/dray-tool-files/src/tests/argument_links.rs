@@ -1,8 +1,10 @@
 //! Tests of ids and keys of files in arguments of other tools.
 
+use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_tool::{ArgumentResolver as _, FileStorage as _, ToolFailure};
-use serde_json::json;
+use dray_types::{Fault, FaultCode};
+use serde_json::{Value, json};
 
 use super::fixture::{FilesFixture, lock, message, named, object};
 use super::reading::{contexts, inline};
@@ -120,4 +122,50 @@ async fn ids_become_addresses_for_tools_that_take_files_themselves() {
     // Tools that read earlier arguments ask the storage.
     let addresses = ["a1-0", "a1-2"].map(|id| files.storage.address_of(id));
     assert_eq!(addresses, [Some("files/b/a.pdf".to_owned()), None]);
+}
+
+#[tokio::test]
+async fn references_take_ids_of_files_that_have_an_address() {
+    let mut fixture = FilesFixture::new().await;
+    fixture.drive();
+    contexts(&mut fixture).await;
+    let requests = fixture
+        .serve(|_: &v1::ResolveRequest| Err(Fault::new(FaultCode::Denied, "DIAL refuses the key.")))
+        .await;
+    let files = fixture.turn();
+    let attachments = vec![
+        named("a.pdf", "files/b/a.pdf"),
+        named("b.pdf", "https://e.example/b.pdf"),
+    ];
+    files.context.prepare(&[message("q", attachments)]).await;
+    let arguments = json!({
+        "a": "file:text::a1-0", "b": ["file:base64::a1-1\n", "a1-1"], "c": "file:text::a1-9",
+        "d": {"e": "file:text::a1-0"},
+    });
+    let resolving = files.resolver().resolve("tool", object(arguments)).await;
+    resolving.unwrap_err();
+    let sent = lock(&requests)[0].1.arguments.clone().unwrap();
+    let Ok(ContentSource::Inline(sent)) = ContentSource::try_from(sent) else {
+        panic!("the content must be inline")
+    };
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    let expected = json!({
+        "a": "file:text::files/b/a.pdf", "b": ["file:base64::https://e.example/b.pdf", "a1-1"],
+        "c": "file:text::a1-9", "d": {"e": "file:text::a1-0"},
+    });
+    assert_eq!(sent, expected);
+}
+
+#[tokio::test]
+async fn a_reference_to_the_address_of_a_stored_file_is_its_link() {
+    let fixture = FilesFixture::new().await;
+    let files = fixture.turn();
+    let claim = fixture.put("out.csv", b"a,b").await;
+    let key = files.context.names.name_of(&claim);
+    let arguments = json!({"doc": format!("file:url::{key}"), "text": "file:url::files/b/a.pdf"});
+    let done = files.resolver().replace_ids(object(arguments)).await;
+    let done = done.unwrap();
+    let link = done["doc"].as_str().unwrap();
+    assert!(link.starts_with("http"), "{link}");
+    assert_eq!(done["text"], "file:url::files/b/a.pdf");
 }

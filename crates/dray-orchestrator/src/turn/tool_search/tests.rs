@@ -19,7 +19,7 @@ fn index() -> SearchIndex {
         tool("shop_cancel", "Cancels an order of the shop."),
         tool("mail_sendLetter", "Sends a letter by post."),
     ];
-    SearchIndex::new(tools.iter(), &ToolSources::default())
+    SearchIndex::new(tools.into(), &ToolSources::default())
 }
 
 fn found(query: &str) -> Vec<String> {
@@ -70,7 +70,7 @@ fn a_result_is_bounded_and_names_what_it_leaves_out() {
     let tools: Vec<_> = (0..150)
         .map(|number| tool(&format!("shop_{number}"), &large))
         .collect();
-    let search = SearchTools::new(SearchIndex::new(tools.iter(), &ToolSources::default()));
+    let search = SearchTools::new(SearchIndex::new(tools, &ToolSources::default()));
     let result = search.result("shop", MAX_RESULTS);
     assert_eq!(result["found"], 150);
     assert_eq!(result["tools"].as_array().unwrap().len(), 1);
