@@ -1,6 +1,6 @@
 //! `dray sandbox put`, `get` and `cp` of directories and several files, and transfers that a later command continues.
 
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -384,6 +384,53 @@ fn many_directories_are_made_where_some_exist_and_none_through_a_link_that_leads
     let refused = fixture.run(&["put", "tree", &sandbox, "."]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(fixture.names("outside").is_empty());
+}
+
+#[test]
+fn a_tree_of_many_levels_is_copied_whole() {
+    let fixture = CopyFixture::new();
+    let file = format!("{}file.txt", "d/".repeat(70));
+    fixture.write(&format!("here/tree/{file}"), "deep");
+    let sandbox = format!("local:{}", fixture.path("a").display());
+    fixture.copy(&["put", "tree", &sandbox, "."]);
+    assert_eq!(fixture.read(&format!("a/tree/{file}")), "deep");
+    fixture.copy(&["cp", "local:../a:./tree", "back"]);
+    assert_eq!(fixture.read(&format!("here/back/{file}")), "deep");
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_named_and_the_rest_arrives() {
+    let fixture = CopyFixture::new();
+    fixture.write("a/tree/locked/lost.txt", "lost");
+    fixture.write("a/tree/file.txt", "kept");
+    let allow = |name: &str, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(fixture.path(name), permissions).unwrap();
+    };
+    allow("", 0o755);
+    allow("a/tree/locked", 0);
+    // Root can read every directory, so the commands of the sandbox run as another user.
+    let command = match std::fs::metadata("/proc/self").unwrap().uid() {
+        0 => r#"["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]"#,
+        _ => r#"["env"]"#,
+    };
+    let (tree, config) = (fixture.path("a/tree"), fixture.path("box.toml"));
+    let (tree, config) = (tree.to_str().unwrap(), config.to_str().unwrap());
+    let settings =
+        format!("[sandbox-transfer]\nexec.box.command = {command}\npolicy.roots = [{tree:?}]\n");
+    fixture.write("box.toml", settings);
+    let from = format!("exec:box:{tree}");
+    let copied = fixture.run(&["cp", &from, "copy", "--config", config]);
+    let fetched = fixture.copy(&["get", "exec:box", tree, "-o", "t.zip", "--config", config]);
+    allow("a/tree/locked", 0o700);
+    assert_eq!(copied.status.code(), Some(1), "{copied:?}");
+    assert_eq!(
+        line(&copied)["failed"][0]["fault"]["detail"],
+        "permission_denied"
+    );
+    assert_eq!(fixture.read("here/copy/file.txt"), "kept");
+    let skipped = serde_json::json!(["could not be read: locked"]);
+    assert_eq!(fetched["skipped"], skipped);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Config {
     /// other requests for that container, so this time should be longer than the longest read.
     pub response_timeout: Period,
     /// Longest time for a short response of a shell in a container. A slower shell counts as hung: for a minute only
-    /// the archive methods of the engine are used, as for a container without a shell. Default `15s`.
+    /// the archive methods of the engine are used, if the container's user is root. Default `15s`.
     pub shell_timeout: Period,
 }
 

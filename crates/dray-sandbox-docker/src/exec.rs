@@ -30,8 +30,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Context of the error when the engine cannot even start a shell.
+/// Context of the error when the container has no such program, not even a shell.
 pub(crate) const NOT_STARTED: &str = "a program cannot be started";
+/// Context of the error when the engine could not start a program for another reason, which may pass.
+pub(crate) const START_FAILED: &str = "the engine could not start a program";
 
 /// Runs commands in one container.
 #[derive(Clone, Debug)]

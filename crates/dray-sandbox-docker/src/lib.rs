@@ -31,6 +31,7 @@ mod config;
 mod dial;
 mod exec;
 mod fault;
+mod hung;
 mod list;
 mod mounts;
 mod read;

@@ -47,6 +47,22 @@ pub(crate) async fn list(
     })
 }
 
+/// The same entries under the requested path.
+pub(crate) fn under(
+    path: &SandboxPath,
+    directory: &SandboxPath,
+    mut listing: Listing,
+) -> Result<Listing, Error> {
+    if path == directory {
+        return Ok(listing);
+    }
+    for entry in &mut listing.entries {
+        let rest = entry.path.as_bytes().strip_prefix(directory.as_bytes());
+        entry.path = SandboxPath::new([path.as_bytes(), b"/", rest.unwrap_or_default()].concat())?;
+    }
+    Ok(listing)
+}
+
 /// The path of an entry and its level; `None` for the directory itself.
 fn place(name: &[u8], directory: &SandboxPath) -> Result<Option<(SandboxPath, u32)>, Error> {
     let parts = relative_parts(name).map_err(|unsafe_name| {

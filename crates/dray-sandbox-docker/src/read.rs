@@ -11,6 +11,17 @@ use futures_util::stream;
 use crate::archive::PathStat;
 use crate::client::Client;
 
+/// Fails for an offset other than 0.
+pub(crate) fn check_no_offset(offset: u64) -> Result<(), Error> {
+    if offset == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Protocol,
+        "the archive calls cannot begin at an offset",
+    ))
+}
+
 /// Downloads a regular file whose metadata the caller has.
 ///
 /// The engine describes twice what it opened, in the head of its response and in the tar. Both must match the metadata.

@@ -1,7 +1,7 @@
 //! One opened container.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,11 +14,12 @@ use dray_sandbox::{
 use dray_sandbox_exec::ExecFiles;
 use dray_types::Clock;
 use tokio::sync::{OnceCell, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::client::Client;
-use crate::exec::DockerExec;
+use crate::exec::{DockerExec, NOT_STARTED, START_FAILED};
 use crate::fault::{hung_shell, runs_no_commands, stopped};
+use crate::hung::HungShell;
 use crate::mounts::Mounts;
 use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
@@ -27,8 +28,6 @@ use crate::{list, read, user, write};
 /// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less
 /// per byte than the output of a command; a command costs less to start.
 const MIN_ARCHIVE_BYTES: u64 = 16 << 20;
-/// How long a shell that hung is not used.
-const HUNG_TIME: Duration = Duration::from_mins(1);
 
 /// A container, opened: the archive calls and the commands together.
 #[derive(Debug)]
@@ -44,8 +43,7 @@ pub(crate) struct DockerSandbox {
     shell_less: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
-    /// The time at which the shell last gave no response in time.
-    hung: Mutex<Option<Instant>>,
+    hung: HungShell,
     shell_timeout: Duration,
 }
 
@@ -72,7 +70,7 @@ impl DockerSandbox {
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            hung: Mutex::new(None),
+            hung: HungShell::default(),
             shell_timeout,
         })
     }
@@ -91,6 +89,11 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
+    /// Whether commands run as root.
+    fn is_root(&self) -> bool {
+        user::is_root(&self.known)
+    }
+
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
     /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
     async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -99,22 +102,17 @@ impl DockerSandbox {
             self.record_outcome(answered)
         } else {
             // Every following request would wait for the whole time limit as well.
-            *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            self.hung.set();
             Err(hung_shell())
         }
     }
 
     fn check_shell(&self) -> Result<(), Error> {
-        if self.is_hung() {
+        if self.hung.is_set() {
             Err(hung_shell())
         } else {
             Ok(())
         }
-    }
-
-    fn is_hung(&self) -> bool {
-        let hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
-        hung.is_some_and(|since| since.elapsed() < HUNG_TIME)
     }
 
     /// Records whether commands can be run here.
@@ -124,14 +122,25 @@ impl DockerSandbox {
             Err(error) if stopped(error) => self.stopped.store(true, Ordering::Relaxed),
             Err(_) => {}
         }
-        if let Err(error) = &result
-            && error.kind() == ErrorKind::ToolMissing
-            // A tool that is missing inside a shell gives the same kind, but says nothing about the shell.
-            && error.context() == crate::exec::NOT_STARTED
-        {
-            self.shell_less.store(true, Ordering::Relaxed);
+        // A tool that is missing inside a shell gives the same kind, but says nothing about the shell.
+        match &result {
+            Err(error) if error.context() == NOT_STARTED => {
+                self.shell_less.store(true, Ordering::Relaxed);
+            }
+            Err(error) if error.context() == START_FAILED => self.hung.set(),
+            _ => {}
         }
         result
+    }
+
+    /// Fails while the commands of a running container fail, unless its user is root: the archive calls have the rights
+    /// of root, and another user can stop the shell or remove the working directory to obtain them.
+    fn check_archive(&self) -> Result<(), Error> {
+        if self.hung.is_set() && !self.is_root() {
+            let failing = "commands fail, and the archive calls have other rights than the user";
+            return Err(Error::new(ErrorKind::Unavailable, failing));
+        }
+        Ok(())
     }
 
     /// The result of reading with a command. Where commands cannot run now, another transport can still read.
@@ -300,14 +309,14 @@ impl Sandbox for DockerSandbox {
         };
         let (tar, _) = self.download(&directory).await?;
         let listing = list::list(tar, &directory, depth, limit).await?;
-        under(path, &directory, listing)
+        list::under(path, &directory, listing)
     }
 
     /// Commands come first: they block no other request, their user is that of the container, and the digest comes with
     /// the bytes. The archive calls, which read and write as root, are for containers that run no commands.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
-        if !self.shell_less.load(Ordering::Relaxed) && !self.is_hung() {
+        if !self.shell_less.load(Ordering::Relaxed) && !self.hung.is_set() {
             transports.append(&mut self.commands.transports());
         }
         if self.archive_sees(path) {
@@ -322,6 +331,16 @@ impl Sandbox for DockerSandbox {
         let mut transports = self.transports(&file.real_path);
         if file.size >= MIN_ARCHIVE_BYTES {
             transports.sort_by_key(|transport| *transport != Transport::Archive);
+        }
+        transports
+    }
+
+    /// Where commands run, only they write, unless their user is root: a directory that is swapped for a link must not
+    /// lead the archive calls to a place where only root may write.
+    fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = self.transports(path);
+        if !self.is_root() && transports.first() != Some(&Transport::Archive) {
+            transports.retain(|transport| *transport != Transport::Archive);
         }
         transports
     }
@@ -344,7 +363,8 @@ impl Sandbox for DockerSandbox {
             let at = &read.file.real_path;
             return self.readable(at, self.request(self.commands.read(read)).await);
         }
-        check_no_offset(read.offset)?;
+        read::check_no_offset(read.offset)?;
+        self.check_archive()?;
         if !self.archive_sees(&read.file.real_path) {
             let unseen = "the archive calls do not see this path";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
@@ -355,7 +375,7 @@ impl Sandbox for DockerSandbox {
 
     fn reads_with_digest(&self, read: &Read<'_>) -> bool {
         if read.transport == Transport::Archive {
-            return !self.shell_less.load(Ordering::Relaxed) && !self.is_hung();
+            return !self.shell_less.load(Ordering::Relaxed) && !self.hung.is_set();
         }
         self.commands.reads_with_digest(read)
     }
@@ -372,7 +392,8 @@ impl Sandbox for DockerSandbox {
         if write.transport != Transport::Archive {
             return self.record_outcome(self.commands.write(write, body).await);
         }
-        check_no_offset(write.offset)?;
+        read::check_no_offset(write.offset)?;
+        self.check_archive()?;
         if !self.archive_sees(write.path) {
             // Beneath a mount the container would not find it.
             let unseen = "the archive calls do not see this path";
@@ -449,9 +470,14 @@ impl Sandbox for DockerSandbox {
         self.request(self.commands.remove(path, recursive)).await
     }
 
+    /// The archive calls read as root, so they are used only where commands run as root too, or none run.
     async fn read_tree(&self, path: &SandboxPath) -> Result<(Body, Transport), Error> {
-        match self.seen_directory(path).await? {
-            Some(directory) if self.mounts.sees_all(&directory) => self.download(&directory).await,
+        let directory = self.seen_directory(path).await?;
+        let seen = directory.filter(|directory| self.mounts.sees_all(directory));
+        match seen {
+            Some(directory) if self.is_root() || !self.runs_commands().await? => {
+                self.download(&directory).await
+            }
             _ => self.record_outcome(self.commands.read_tree(path).await),
         }
     }
@@ -469,30 +495,4 @@ impl Sandbox for DockerSandbox {
             _ => self.record_outcome(self.commands.write_tree(path, tar).await),
         }
     }
-}
-
-fn check_no_offset(offset: u64) -> Result<(), Error> {
-    if offset == 0 {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Protocol,
-        "the archive calls cannot begin at an offset",
-    ))
-}
-
-/// The same entries under the requested path.
-fn under(
-    path: &SandboxPath,
-    directory: &SandboxPath,
-    mut listing: Listing,
-) -> Result<Listing, Error> {
-    if path == directory {
-        return Ok(listing);
-    }
-    for entry in &mut listing.entries {
-        let rest = entry.path.as_bytes().strip_prefix(directory.as_bytes());
-        entry.path = SandboxPath::new([path.as_bytes(), b"/", rest.unwrap_or_default()].concat())?;
-    }
-    Ok(listing)
 }

@@ -19,17 +19,26 @@ pub(crate) struct ContainerUser {
     pub(crate) home: SandboxPath,
 }
 
+/// Whether commands in the container run as root, by its configured user. Another name of root counts as another user.
+pub(crate) fn is_root(known: &ContainerInspectResponse) -> bool {
+    let name = configured(known).split(':').next();
+    matches!(name, Some("" | "0" | "root"))
+}
+
+/// The configured user, with or without a group; empty for root.
+fn configured(known: &ContainerInspectResponse) -> &str {
+    let config = known.config.as_ref();
+    let user = config.and_then(|config| config.user.as_deref());
+    user.unwrap_or_default()
+}
+
 /// Finds the configured user in the container's own lists, as the engine does when it starts a command.
 pub(crate) async fn find(
     client: &Client,
     container: &str,
     known: &ContainerInspectResponse,
 ) -> Result<ContainerUser, Error> {
-    let configured = known
-        .config
-        .as_ref()
-        .and_then(|config| config.user.as_deref());
-    let configured = configured.unwrap_or_default();
+    let configured = configured(known);
     let passwd = list(client, container, "/etc/passwd").await?;
     let groups = if configured.contains(':') {
         list(client, container, "/etc/group").await?

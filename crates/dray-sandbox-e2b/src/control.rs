@@ -16,6 +16,8 @@ use crate::fault::Refusal;
 
 /// Added to the lifetime that a transfer needs, because both clocks may be wrong and files are checked afterwards.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
+/// Longest lifetime in seconds that the call takes which only extends (`SandboxRefreshRequest` of the API).
+const MAX_REFRESH_SECONDS: u128 = 3600;
 
 /// A sandbox as the control API describes it.
 #[derive(Debug, Deserialize)]
@@ -168,19 +170,13 @@ impl ControlClient {
         }
         let longest = self.config.longest_life.as_duration();
         let lifetime = wanted.saturating_add(LIFETIME_MARGIN).min(longest);
-        // The call sets the lifetime and does not add to it, so a smaller value would shorten it.
         if lifetime > remaining {
-            let id = check_name(&handle.address.name)?;
-            let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
-            let seconds = lifetime.as_millis().div_ceil(1000);
-            let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
-            let response = self.send(request).await;
             // A plan that allows no more refuses. The lifetime is read again below and decides.
-            match response {
+            match self.extend(handle, lifetime).await {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
                     tracing::debug!(%error, "the lifetime of the sandbox was not extended");
                 }
-                other => drop(other?),
+                extended => extended?,
             }
         }
         let remaining = self
@@ -189,6 +185,22 @@ impl ControlClient {
             .remaining_lifetime(&self.clock);
         require_lifetime(remaining, needed)?;
         *promised_end_ms = needed_end_ms.max(*promised_end_ms);
+        Ok(())
+    }
+
+    /// Extends the lifetime to this time from now. Up to an hour, a longer lifetime that another client has set
+    /// meanwhile stays.
+    async fn extend(&self, handle: &Handle, lifetime: Duration) -> Result<(), Error> {
+        let id = check_name(&handle.address.name)?;
+        let seconds = lifetime.as_millis().div_ceil(1000);
+        let (call, body) = if seconds <= MAX_REFRESH_SECONDS {
+            ("refreshes", json!({ "duration": seconds }))
+        } else {
+            // This call sets the lifetime, so it may shorten that of another client.
+            ("timeout", json!({ "timeout": seconds }))
+        };
+        let url = format!("{}/sandboxes/{id}/{call}", self.config.api());
+        self.send(self.client.post(&url).json(&body)).await?;
         Ok(())
     }
 

@@ -45,6 +45,8 @@ struct FakeState {
     faults: FaultQueue,
     requests: Vec<String>,
     longest_life: u64,
+    /// Lifetime that another client sets before the next `POST` to the control API.
+    other_extension: Option<Duration>,
     runs: u64,
     clock: Clock,
 }
@@ -67,6 +69,7 @@ impl FakeE2b {
             faults: FaultQueue::default(),
             requests: Vec::new(),
             longest_life: 3_600_000,
+            other_extension: None,
             runs: 0,
             clock,
         };
@@ -151,6 +154,11 @@ impl FakeE2b {
     /// Sets the longest lifetime that the plan allows.
     pub fn allow(&self, lifetime: Duration) {
         self.server.shared().lock().longest_life = whole_millis(lifetime);
+    }
+
+    /// Lets another client extend the lifetime just before the next request that changes it.
+    pub fn extend_meanwhile(&self, lifetime: Duration) {
+        self.server.shared().lock().other_extension = Some(lifetime);
     }
 
     /// Injects a fault. It happens once.
@@ -242,13 +250,18 @@ async fn control(
     let mut state = shared.lock();
     let now = state.clock.now_ms();
     let longest = state.longest_life;
+    let extension = state.other_extension.take_if(|_| method == "POST");
     let domain = Value::Null;
     let Some(sandbox) = state.sandboxes.get_mut(id) else {
         let message = format!("sandbox \"{id}\" doesn't exist or you don't have access to it");
         return Ok(refuse(404, &message));
     };
     let arguments: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if let Some(lifetime) = extension {
+        sandbox.end = now + whole_millis(lifetime);
+    }
     let timeout = arguments.get("timeout").and_then(Value::as_u64);
+    let duration = arguments.get("duration").and_then(Value::as_u64);
     match (method.as_str(), call) {
         ("GET", "") => Ok(json_reply(200, &describe_sandbox(id, sandbox, &domain))),
         // Connecting resumes a paused sandbox and never shortens its lifetime.
@@ -259,6 +272,14 @@ async fn control(
             }
             Ok(json_reply(200, &describe_sandbox(id, sandbox, &domain)))
         }
+        // This call only extends the lifetime, by an hour at most.
+        ("POST", "refreshes") => match duration {
+            Some(seconds) if seconds * 1000 <= longest.min(3_600_000) => {
+                sandbox.end = sandbox.end.max(now + seconds * 1000);
+                Ok(bytes_reply(204, "application/json", Bytes::new()))
+            }
+            _ => Ok(refuse(400, "Duration is longer than allowed")),
+        },
         ("POST", "timeout") => match timeout {
             Some(seconds) if seconds * 1000 <= longest => {
                 sandbox.end = now + seconds * 1000;

@@ -43,6 +43,8 @@ pub(crate) struct StatusCause {
 /// Parts of messages in lower case, with their kinds. The first match counts, so texts about a missing program come
 /// before texts about a container.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
+    // The working directory of the container was removed. The program may exist.
+    ("chdir to cwd", ErrorKind::Unavailable),
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
     ("exec format error", ErrorKind::ToolMissing),
@@ -276,6 +278,10 @@ mod tests {
             (
                 "exec: \"/bin/sh\": stat /bin/sh: no such file or directory: unknown",
                 ErrorKind::ToolMissing,
+            ),
+            (
+                "chdir to cwd (\"/w\") set in config.json failed: no such file or directory: unknown",
+                ErrorKind::Unavailable,
             ),
             ("cannot exec in a deleted state", ErrorKind::SandboxStopped),
             ("container not found (\"c\")", ErrorKind::SandboxStopped),

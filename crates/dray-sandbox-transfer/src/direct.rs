@@ -7,6 +7,7 @@ mod listing;
 mod pipe;
 
 pub use copy::Copied;
+pub use dray_sandbox::path::MAX_PATH_PARTS;
 pub use listing::{ListedFile, Tree};
 
 pub use crate::directories::directory_batches;

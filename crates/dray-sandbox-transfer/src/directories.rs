@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use dray_sandbox::path::MAX_PATH_PARTS;
 use dray_sandbox::{ErrorKind, FileKind, SandboxPath};
 use dray_transfer_engine::policy::TransferDirection;
 
@@ -10,8 +11,6 @@ use crate::service::OpenedSandbox;
 
 /// Least number of directories for which a listing is cheaper than a look-up of each.
 const MIN_LISTED_DIRECTORIES: usize = 4;
-/// Levels below the first directory.
-const MAX_DEPTH: u32 = 64;
 /// Entries of the first directory that are listed. In a larger one each directory is looked up by itself.
 const MAX_LISTED_ENTRIES: usize = 20_000;
 
@@ -123,7 +122,7 @@ impl OpenedSandbox {
     ) -> Result<Option<HashMap<SandboxPath, FileKind>>, Error> {
         let sandbox = self.engine.sandbox();
         let listing = sandbox
-            .list(directory, MAX_DEPTH, MAX_LISTED_ENTRIES)
+            .list(directory, MAX_PATH_PARTS, MAX_LISTED_ENTRIES)
             .await?;
         let entries = listing.entries.into_iter();
         let kinds = entries.map(|entry| (entry.path, entry.kind));

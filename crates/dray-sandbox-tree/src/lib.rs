@@ -20,6 +20,7 @@
 mod entries;
 mod input;
 mod names;
+mod parents;
 mod reader;
 mod report;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use entries::TarEntries;
+pub use parents::ListedParents;
 pub use reader::Reader;
 pub use report::{Report, SkipReason, SkippedMember};
 pub use walk::{Walk, WalkTransport};

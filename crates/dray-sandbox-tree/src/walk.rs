@@ -15,6 +15,7 @@ use dray_sandbox::path::SandboxPath;
 use tokio::time::timeout;
 
 use super::names::{self, UniqueNames};
+use super::parents::{ListedParents, skip_reason};
 use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
 
 /// The transport of a walk: of those that carried files, the last in the order of [`Transport`]. Clones share it.
@@ -43,6 +44,7 @@ pub struct Walk {
     unique: UniqueNames,
     report: Report,
     transport: WalkTransport,
+    parents: ListedParents,
     waiting: VecDeque<Entry>,
     body: Option<Body>,
     total: u64,
@@ -87,6 +89,7 @@ impl Walk {
             unique: UniqueNames::default(),
             report: Report::default(),
             transport: WalkTransport::default(),
+            parents: ListedParents::new(&listing.entries),
             waiting: listing.entries.into(),
             body: None,
             total: 0,
@@ -137,13 +140,10 @@ impl Walk {
         if !(self.filter)(name) {
             return Ok(self.skip(name, SkipReason::Denied));
         }
-        let mut size = 0;
-        if kind == Kind::File {
-            match self.begin(&entry.path).await? {
-                Ok(file_size) => size = file_size,
-                Err(reason) => return Ok(self.skip(name, reason)),
-            }
-        }
+        let size = match self.begin(&entry.path, kind).await? {
+            Ok(size) => size,
+            Err(reason) => return Ok(self.skip(name, reason)),
+        };
         let unique_name = match kind {
             Kind::File => self.unique.file(&parts),
             Kind::Directory => match self.unique.directory(&parts) {
@@ -169,13 +169,27 @@ impl Walk {
         }))
     }
 
-    /// Starts to read a file; returns its size, or the reason for which it is skipped.
-    async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, SkipReason>, Error> {
+    /// Starts to read a file, or checks that a directory can be read. Returns the size, or the reason for which the
+    /// entry is skipped.
+    async fn begin(
+        &mut self,
+        path: &SandboxPath,
+        kind: Kind,
+    ) -> Result<Result<u64, SkipReason>, Error> {
+        if kind == Kind::Directory {
+            let unreadable = self.parents.is_unreadable(&*self.sandbox, path);
+            let unreadable = within(self.response_timeout, unreadable).await?;
+            return Ok(if unreadable {
+                Err(SkipReason::Unreadable)
+            } else {
+                Ok(0)
+            });
+        }
         // `stat` again, although the listing has the file: it may be a link by now.
         let file = match within(self.response_timeout, self.sandbox.stat(path, Follow::No)).await {
             Ok(file) if file.kind == FileKind::File => file,
             Ok(_) => return Ok(Err(SkipReason::Unreadable)),
-            Err(error) => return unreadable(error),
+            Err(error) => return skip_reason(error).map(Err),
         };
         if file.size > self.limits.file {
             return Ok(Err(SkipReason::TooLarge));
@@ -198,7 +212,7 @@ impl Walk {
                 self.transport.record(transport);
                 self.body = Some(body.exactly(file.size));
             }
-            Err(error) => return unreadable(error),
+            Err(error) => return skip_reason(error).map(Err),
         }
         Ok(Ok(file.size))
     }
@@ -209,30 +223,14 @@ impl Walk {
     }
 }
 
-/// Awaits a response of the sandbox about a file for a limited time.
+/// Awaits a response of the sandbox about one entry for a limited time.
 async fn within<T>(
     time: Duration,
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let error = "the sandbox did not respond about a file in time";
+    let error = "the sandbox did not respond about an entry in time";
     let timed_out = |_| Err(Error::new(ErrorKind::Timeout, error));
     timeout(time, call).await.unwrap_or_else(timed_out)
-}
-
-/// Skips a file for failures that concern it alone; others end the walk.
-fn unreadable(error: Error) -> Result<Result<u64, SkipReason>, Error> {
-    match error.kind() {
-        ErrorKind::DeniedPath | ErrorKind::OutsideRoot => Ok(Err(SkipReason::Denied)),
-        ErrorKind::NotFound
-        | ErrorKind::IsDirectory
-        | ErrorKind::NotDirectory
-        | ErrorKind::NotRegular
-        | ErrorKind::PermissionDenied
-        | ErrorKind::Loop
-        | ErrorKind::InvalidName
-        | ErrorKind::ChangedDuringTransfer => Ok(Err(SkipReason::Unreadable)),
-        _ => Err(error),
-    }
 }
 
 #[async_trait]

@@ -12,6 +12,9 @@ pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest name in bytes, `NAME_MAX` of Linux.
 pub const MAX_NAME_BYTES: usize = 255;
 
+/// Most parts of a path, half of [`MAX_PATH_BYTES`]: each part has a slash and at least one byte.
+pub const MAX_PATH_PARTS: u32 = 2047;
+
 /// An absolute path inside a sandbox: bytes without NUL, any newline and any encoding allowed
 /// (sandbox-transfer 1.2). It knows nothing of links; only the sandbox can resolve those.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -76,8 +76,8 @@ pub struct GotTree {
 
 impl Engine {
     /// Copies a directory into a sink as one archive: from a tar that the sandbox makes, or file by file if the sandbox
-    /// makes none. Links, special files and what policy refuses are left out and reported. After a failure the copy
-    /// starts again.
+    /// makes none. Links, special files, what policy refuses and what the sandbox's user may not read are left out and
+    /// reported. After a failure the copy starts again.
     ///
     /// # Errors
     ///
@@ -164,7 +164,13 @@ impl GetOperation<'_> {
                 // The failure concerns members of the directory, so no transport counts as failed.
                 failure.stage = Stage::Control;
             }
-            schedule.after(failure, &mut self.receipt).await?;
+            match schedule.after(failure, &mut self.receipt).await {
+                // A walk reads a file that keeps growing up to the size at which it begins.
+                Err(error) if !self.walk && error.kind() == ErrorKind::ChangedDuringTransfer => {
+                    self.walk = true;
+                }
+                due => due?,
+            }
         }
     }
 
@@ -305,9 +311,13 @@ impl MemberScreen {
     }
 }
 
-/// Whether the failure means that the directory must be walked instead.
+/// Whether the failure means that the directory must be walked instead. A `tar` fails as a whole for one entry that it
+/// may not read; a walk leaves out the entry.
 const fn needs_walk(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ToolMissing | ErrorKind::Protocol)
+    matches!(
+        kind,
+        ErrorKind::ToolMissing | ErrorKind::Protocol | ErrorKind::PermissionDenied
+    )
 }
 
 /// Passes the bytes on with an idle timeout; reads them at full speed where an open stream blocks the sandbox.

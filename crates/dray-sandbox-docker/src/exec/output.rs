@@ -139,13 +139,26 @@ impl CommandStreams {
         };
         match self.end.status().await? {
             126 | 127 => {
-                let noise = String::from_utf8_lossy(&held).escape_debug().to_string();
-                let error = Error::new(ErrorKind::ToolMissing, super::NOT_STARTED);
-                Err(error.caused_by(noise))
+                let message = String::from_utf8_lossy(&held);
+                let context = if is_program_missing(&message) {
+                    super::NOT_STARTED
+                } else {
+                    super::START_FAILED
+                };
+                let error = Error::new(ErrorKind::ToolMissing, context);
+                Err(error.caused_by(message.escape_debug().to_string()))
             }
             _ => Ok(Some(held)),
         }
     }
+}
+
+/// Whether the engine's message means that the container has no such program. A working directory that was removed, or
+/// a limit of processes, can be the work of a process in the container, and may pass.
+fn is_program_missing(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let missing = ["exec: \"", "not found", "no such file"];
+    !message.contains("chdir") && missing.iter().any(|text| message.contains(text))
 }
 
 fn is_reset(error: &bollard::errors::Error) -> bool {
@@ -166,4 +179,36 @@ async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     drop(input.shutdown().await);
     // The connection is kept until no more bytes are sent in either direction.
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_is_missing_says_something_about_the_container() {
+        for (reason, missing) in [
+            (
+                "exec: \"sh\": executable file not found in $PATH: unknown",
+                true,
+            ),
+            (
+                "executable file `sh` not found in $PATH: No such file or directory",
+                true,
+            ),
+            ("exec: \"sh\": permission denied: unknown", true),
+            (
+                "chdir to cwd (\"/w\") set in config.json failed: no such file or directory: unknown",
+                false,
+            ),
+            ("can't get final child's PID from pipe: EOF: unknown", false),
+            (
+                "fork/exec /proc/self/exe: resource temporarily unavailable",
+                false,
+            ),
+        ] {
+            let message = format!("OCI runtime exec failed: exec failed: {reason}");
+            assert_eq!(is_program_missing(&message), missing, "{reason}");
+        }
+    }
 }

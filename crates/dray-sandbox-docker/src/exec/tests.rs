@@ -204,6 +204,19 @@ async fn a_program_that_cannot_start_is_tool_missing() {
 }
 
 #[tokio::test]
+async fn a_missing_working_directory_is_not_a_missing_shell() {
+    let engine = DockerEngine::shared();
+    let container = engine.container(ContainerOptions {
+        working_directory: "/workspace/here".into(),
+        ..ContainerOptions::default()
+    });
+    container.sh("rmdir /workspace/here");
+    let exec = DockerExec::new(client(&engine), container.id().to_owned());
+    let error = ran(&exec, &[b"sh", b"-c", b":"], None).await.unwrap_err();
+    assert_eq!(error.context(), START_FAILED);
+}
+
+#[tokio::test]
 async fn output_that_looks_like_a_failed_start_is_output() {
     let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);

@@ -95,6 +95,51 @@ async fn r_9_files_are_read_from_and_written_to_a_container_without_a_shell() {
 }
 
 #[tokio::test]
+async fn the_archive_calls_replace_failing_commands_only_where_the_user_is_root() {
+    for user in ["agent", ""] {
+        let fixture = ContainerFixture::of(ContainerOptions {
+            user: user.into(),
+            working_directory: "/workspace/here".into(),
+            ..ContainerOptions::default()
+        })
+        .await;
+        fixture
+            .container
+            .sh("umask 077; echo closed > /workspace/closed; rmdir /workspace/here");
+        let closed = path("/workspace/closed");
+        let failed = fixture.sandbox.fingerprint(&closed).await;
+        assert_eq!(kind(failed), ErrorKind::ToolMissing);
+        let read = fixture.read("/workspace/closed").await;
+        let written = fixture.write("/workspace/new", b"new").await;
+        if user.is_empty() {
+            assert_eq!(read.unwrap(), b"closed\n");
+            written.unwrap();
+        } else {
+            assert_eq!(kind(read), ErrorKind::Unavailable);
+            assert_eq!(kind(written), ErrorKind::Unavailable);
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_commands_write_where_they_run_as_another_user_than_root() {
+    let at = path("/workspace/file");
+    let has_archive = |fixture: &ContainerFixture| {
+        let transports = fixture.sandbox.write_transports(&at);
+        transports.contains(&Transport::Archive)
+    };
+    let agent = ContainerFixture::agent().await;
+    assert!(!has_archive(&agent));
+    agent.container.stop();
+    // The command shows that the container is stopped.
+    let stopped = agent.sandbox.fingerprint(&at).await;
+    assert_eq!(kind(stopped), ErrorKind::SandboxStopped);
+    assert!(has_archive(&agent));
+    let root = ContainerFixture::of(ContainerOptions::default()).await;
+    assert!(has_archive(&root));
+}
+
+#[tokio::test]
 async fn r_1_a_removed_container_is_gone() {
     let fixture = ContainerFixture::agent().await;
     fixture.write("/workspace/file", b"data").await.unwrap();

@@ -39,8 +39,7 @@ async fn a_tree_is_written_back_under_another_name() {
     fixture.container.sh(
         "cd /workspace; mkdir -p one/deep; echo data > one/deep/file; echo long > one/$(printf '%0150d' 0); echo x > one/run; chmod 755 one/run; mkdir two; chown 1000:1000 two",
     );
-    let (packed, transport) = tar(&fixture, "/workspace/one").await;
-    assert_eq!(transport, Transport::Archive);
+    let (packed, _) = tar(&fixture, "/workspace/one").await;
     let long = "0".repeat(150);
     assert_eq!(names(&packed), [&long, "deep", "deep/file", "run"]);
     for stopped in [false, true] {
@@ -88,6 +87,30 @@ async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
     let (packed, transport) = tar(&fixture, "/workspace").await;
     assert_eq!(transport, Transport::ExecRaw);
     assert_eq!(names(&packed), ["file", "memory", "memory/file"]);
+}
+
+#[tokio::test]
+async fn a_tree_is_read_with_the_rights_of_the_user_while_commands_run() {
+    let fixture = ContainerFixture::agent().await;
+    fixture
+        .container
+        .sh("cd /workspace; echo open > open; umask 077; echo closed > closed");
+    let (body, transport) = fixture
+        .sandbox
+        .read_tree(&path("/workspace"))
+        .await
+        .unwrap();
+    assert_eq!(transport, Transport::ExecRaw);
+    let denied = body.read_all(10 << 20).await;
+    assert_eq!(kind(denied), ErrorKind::PermissionDenied);
+    fixture.container.stop();
+    let (packed, transport) = tar(&fixture, "/workspace").await;
+    assert_eq!(transport, Transport::Archive);
+    assert_eq!(names(&packed), ["closed", "open"]);
+    let root = ContainerFixture::of(ContainerOptions::default()).await;
+    root.container.sh("echo x > /workspace/file");
+    let (_, transport) = tar(&root, "/workspace").await;
+    assert_eq!(transport, Transport::Archive);
 }
 
 #[tokio::test]

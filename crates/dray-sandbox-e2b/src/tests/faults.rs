@@ -125,17 +125,17 @@ async fn r_11_a_lifetime_is_extended_only_when_it_is_too_short() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let secs = Duration::from_secs;
-    let timeouts = || {
+    let extensions = || {
         let requests = fixture.fake_server.requests();
         requests
             .iter()
-            .filter(|line| line.ends_with("/timeout"))
+            .filter(|line| line.ends_with("/refreshes") || line.ends_with("/timeout"))
             .count()
     };
     sandbox.ensure_lifetime(secs(300)).await.unwrap();
-    assert_eq!(timeouts(), 0);
+    assert_eq!(extensions(), 0);
     sandbox.ensure_lifetime(secs(1000)).await.unwrap();
-    assert_eq!(timeouts(), 1);
+    assert_eq!(extensions(), 1);
     assert_eq!(fixture.fake_server.left(SANDBOX_ID), Some(secs(1030)));
     fixture.clock.advance(secs(900));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(130_000));
@@ -153,6 +153,36 @@ async fn r_11_concurrent_extensions_keep_the_longer_lifetime() {
     first.unwrap();
     second.unwrap();
     assert!(fixture.fake_server.left(SANDBOX_ID) >= Some(long));
+}
+
+#[tokio::test]
+async fn r_11_an_extension_of_another_client_is_never_shortened() {
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let longer = Duration::from_secs(2000);
+    fixture.fake_server.extend_meanwhile(longer);
+    sandbox
+        .ensure_lifetime(Duration::from_secs(1000))
+        .await
+        .unwrap();
+    assert_eq!(fixture.fake_server.left(SANDBOX_ID), Some(longer));
+}
+
+#[tokio::test]
+async fn r_11_a_lifetime_above_an_hour_is_set() {
+    let fixture = E2bFixture::new().await;
+    let long = Duration::from_hours(2);
+    fixture.fake_server.allow(long);
+    let config = Config {
+        longest_life: long.into(),
+        ..fixture.config()
+    };
+    let backend = E2bBackend::new(&config, fixture.clock.clone()).unwrap();
+    let handle = backend.resolve(&address()).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    let needed = Duration::from_mins(90);
+    sandbox.ensure_lifetime(needed).await.unwrap();
+    assert!(fixture.fake_server.left(SANDBOX_ID) >= Some(needed));
 }
 
 #[tokio::test]

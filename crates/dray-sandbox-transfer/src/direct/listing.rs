@@ -2,8 +2,9 @@
 
 use dray_presentation::name;
 use dray_proto::v1;
+use dray_sandbox::path::MAX_PATH_PARTS;
 use dray_sandbox::{Error as SandboxError, ErrorKind, FileKind, Follow, SandboxPath};
-use dray_sandbox_tree::SkipReason;
+use dray_sandbox_tree::{ListedParents, SkipReason};
 use dray_transfer_engine::policy::TransferDirection;
 use dray_types::Fault;
 
@@ -11,8 +12,6 @@ use super::DirectSandbox;
 use crate::error::Error;
 use crate::wire;
 
-/// Most levels of a directory that are copied.
-const MAX_DEPTH: u32 = 64;
 /// Most entries of a directory that are copied.
 const MAX_ENTRIES: usize = 100_000;
 /// Most characters of a name in a message.
@@ -27,6 +26,8 @@ pub struct Tree {
     pub directories: Vec<Vec<u8>>,
     /// Regular files beneath it, in the order of the listing.
     pub files: Vec<ListedFile>,
+    /// Those of `directories` that cannot be read.
+    pub unreadable: Vec<Vec<u8>>,
     /// Entries that are left out, a line each: links, special files, and what policy refuses.
     pub skipped: Vec<String>,
 }
@@ -58,7 +59,7 @@ impl DirectSandbox {
         }
     }
 
-    /// Lists the contents of a directory, at most 100,000 entries and 64 levels.
+    /// Lists the contents of a directory, at most 100,000 entries.
     ///
     /// # Errors
     ///
@@ -71,13 +72,15 @@ impl DirectSandbox {
         let (engine, policy) = (&self.opened.engine, &self.opened.policy);
         let path = self.opened.path(path)?;
         let directory = engine.stat(policy, &path, Follow::Yes).await?.real_path;
-        let listing = engine.sandbox().list(&directory, MAX_DEPTH, MAX_ENTRIES);
+        let sandbox = engine.sandbox();
+        let listing = sandbox.list(&directory, MAX_PATH_PARTS, MAX_ENTRIES);
         let listing = listing.await?;
         // A cut listing would copy a part and report success.
         if listing.truncated {
             let max_entries = MAX_ENTRIES as u64;
             return Err(SandboxError::too_many_entries(max_entries + 1, max_entries).into());
         }
+        let parents = ListedParents::new(&listing.entries);
         let mut tree = Tree {
             path: directory.as_bytes().to_vec(),
             ..Tree::default()
@@ -94,6 +97,9 @@ impl DirectSandbox {
                     SkipReason::Denied
                 }
                 FileKind::Directory => {
+                    if parents.is_unreadable(&**sandbox, &entry.path).await? {
+                        tree.unreadable.push(relative_name.clone());
+                    }
                     tree.directories.push(relative_name);
                     continue;
                 }

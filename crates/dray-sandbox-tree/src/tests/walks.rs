@@ -154,3 +154,24 @@ async fn files_that_vanish_before_their_turn_are_reported() {
         .collect();
     assert_eq!(reasons, [SkipReason::Unreadable, SkipReason::Denied]);
 }
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_read_is_reported_and_an_empty_one_is_kept() {
+    let fixture = start_fixture().await;
+    let root = fixture.directory.path();
+    for name in ["empty", "gone"] {
+        std::fs::create_dir(root.join(name)).unwrap();
+    }
+    let mut walk = fixture.walk(Limits::default()).await.unwrap();
+    // Root can read every directory, so this one is gone before it is read.
+    std::fs::remove_dir(root.join("gone")).unwrap();
+    assert_eq!(
+        all(&mut walk).await.unwrap(),
+        [("empty/".to_owned(), Vec::<u8>::new())]
+    );
+    let skipped = walk.report().skipped();
+    assert_eq!(
+        (skipped[0].name.as_str(), skipped[0].reason),
+        ("gone", SkipReason::Unreadable)
+    );
+}

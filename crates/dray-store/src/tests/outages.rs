@@ -23,6 +23,14 @@ fn is_part(request: &Parts) -> bool {
             .is_some_and(|query| query.contains("partNumber"))
 }
 
+fn is_completion(request: &Parts) -> bool {
+    request.method == Method::POST
+        && request
+            .uri
+            .query()
+            .is_some_and(|query| query.contains("uploadId"))
+}
+
 fn is_download(request: &Parts) -> bool {
     request.method == Method::GET
 }
@@ -37,8 +45,14 @@ async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError
 async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
-    for trouble in [S3Fault::Down, S3Fault::Status(503), S3Fault::ErrorInSuccess] {
-        proxy.add(FaultRule::new(trouble, is_copy));
+    let cases: [(S3Fault, fn(&Parts) -> bool); 4] = [
+        (S3Fault::Down, is_copy),
+        (S3Fault::Status(503), is_copy),
+        (S3Fault::ErrorInSuccess, is_copy),
+        (S3Fault::ErrorInSuccess, is_completion),
+    ];
+    for (trouble, matches) in cases {
+        proxy.add(FaultRule::new(trouble, matches));
         let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         let fault = Fault::from(error);
         assert_eq!(fault.code, FaultCode::Unavailable, "{trouble:?}");

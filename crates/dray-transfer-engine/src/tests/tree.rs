@@ -188,6 +188,39 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
 }
 
 #[tokio::test(start_paused = true)] // paused clock
+async fn an_entry_that_may_not_be_read_does_not_cost_the_directory() {
+    let denied = || Fault::Fail(ErrorKind::PermissionDenied);
+    for tars in [true, false] {
+        let fixture = fixture();
+        let fake = &fixture.fake;
+        fake.tars(tars);
+        fake.directory("/work/out/locked");
+        fake.script(Call::ReadTree, tars.then(denied));
+        // First the whole directory is listed, and `a.csv` is the first file that is read.
+        fake.script(Call::List, [Fault::None, denied()]);
+        fake.script(Call::Read, [denied()]);
+        let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+        let skipped = got.unwrap().skipped.skipped();
+        let names: Vec<_> = skipped.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["a.csv", "locked"]);
+        assert_eq!(skipped[1].reason, SkipReason::Unreadable);
+        assert_eq!(files(sink.bytes).await, expected_entries()[1..]);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_directory_in_which_a_file_keeps_changing_is_walked() {
+    let fixture = fixture();
+    let changed = Fault::Break(3000, ErrorKind::ChangedDuringTransfer);
+    fixture
+        .fake
+        .script(Call::ReadTree, std::iter::repeat_n(changed, 9));
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+    assert_eq!(got.unwrap().receipt.transport, Some(Transport::Files));
+    assert_eq!(files(sink.bytes).await, expected_entries());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
 async fn a_tree_above_the_total_limit_is_refused() {
     let fixture = fixture();
     let options = GetTreeOptions {

@@ -1,5 +1,6 @@
 //! The two ends of a copy: this machine, a sandbox that this process opened, or a sandbox of a running system.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -8,15 +9,16 @@ use std::time::Duration;
 use dray_presentation::name;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, SandboxEntryKind};
-use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree, directory_batches};
+use dray_sandbox_transfer::direct::{
+    DirectSandbox, ListedFile, MAX_PATH_PARTS, Tree, directory_batches,
+};
 use dray_types::{Fault, FaultCode};
 
+use super::plan::{is_about_one_file, join_path};
 use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 
-/// Most levels of one listing that the command requests from a running system.
-const MAX_SERVED_DEPTH: u32 = 64;
 /// Most entries of one listing that the command requests from a running system.
 const MAX_SERVED_ENTRIES: u32 = 10_000;
 /// Most entries of a complete directory, as without a running system.
@@ -179,7 +181,18 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
             || CommandFailure::local(format!("cannot read {}", target_directory.display()));
         let entries =
             std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries = entries.map_err(failed())?;
+        let mut entries = match entries {
+            // The rest of the tree can be copied.
+            Err(error)
+                if error.kind() == std::io::ErrorKind::PermissionDenied
+                    && !relative.as_os_str().is_empty() =>
+            {
+                let name = relative.as_os_str().as_bytes();
+                tree.unreadable.push(name.to_vec());
+                continue;
+            }
+            entries => entries.map_err(failed())?,
+        };
         // The order makes the output equal on every file system.
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
@@ -229,7 +242,7 @@ async fn served_tree(
         path: root.clone(),
         ..Tree::default()
     };
-    let mut pending = vec![(root, MAX_SERVED_DEPTH)];
+    let mut pending = vec![(root, MAX_PATH_PARTS)];
     while let Some((directory, depth)) = pending.pop() {
         let request = v1::ListSandboxRequest {
             sandbox: Some(sandbox_ref(sandbox)),
@@ -257,12 +270,49 @@ async fn served_tree(
         }
         for entry in listing.entries {
             if depth == 1 && entry.entry_kind() == SandboxEntryKind::Directory {
-                pending.push((entry.path.clone(), MAX_SERVED_DEPTH));
+                pending.push((entry.path.clone(), MAX_PATH_PARTS));
             }
             add_served_entry(&mut tree, &entry);
         }
     }
+    tree.unreadable = unreadable_directories(system, sandbox, &tree).await?;
     Ok(tree)
+}
+
+/// The directories of a tree that cannot be read. A listing shows them like empty ones, so those without entries are
+/// listed once more, each alone.
+async fn unreadable_directories(
+    system: &SystemConnection,
+    sandbox: &str,
+    tree: &Tree,
+) -> Result<Vec<Vec<u8>>, CommandFailure> {
+    let files = tree.files.iter().map(|file| &file.name);
+    let names = tree.directories.iter().chain(files);
+    let parents: HashSet<&[u8]> = names
+        .filter_map(|name| {
+            let slash = name.iter().rposition(|byte| *byte == b'/')?;
+            name.get(..slash)
+        })
+        .collect();
+    let mut unreadable = Vec::new();
+    for name in &tree.directories {
+        if parents.contains(name.as_slice()) {
+            continue;
+        }
+        let request = v1::ListSandboxRequest {
+            sandbox: Some(sandbox_ref(sandbox)),
+            path: join_path(&tree.path, name),
+            depth: 1,
+            limit: 1,
+            offset: 0,
+        };
+        match call_service(system, CALL_TIMEOUT, &request).await {
+            Ok(_) => {}
+            Err(failure) if is_about_one_file(&failure) => unreadable.push(name.clone()),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(unreadable)
 }
 
 fn too_many_entries() -> Fault {

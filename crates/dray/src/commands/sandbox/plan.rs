@@ -138,6 +138,9 @@ impl CopyPlan {
         let names = tree.directories.iter().map(|name| join_path(root, name));
         self.directories.extend(names);
         self.skipped.extend(tree.skipped);
+        let unreadable = tree.unreadable.iter();
+        let unreadable = unreadable.map(|name| (join_path(&tree.path, name), unreadable_failure()));
+        self.failed.extend(unreadable);
         for file in tree.files {
             let whole = join_path(root, &file.name);
             // A name in a tree may contain directories.
@@ -157,6 +160,13 @@ impl CopyPlan {
     pub(super) fn bytes(&self) -> u64 {
         self.jobs.iter().map(|job| job.size).sum()
     }
+}
+
+/// The failure of a directory in a tree; what else the tree has is copied.
+fn unreadable_failure() -> CommandFailure {
+    let fault = Fault::new(FaultCode::Denied, "The directory cannot be read.");
+    let fault = fault.detail("permission_denied");
+    fault.advice("Change its permissions.").into()
 }
 
 fn nameless_failure() -> CommandFailure {
