@@ -81,7 +81,7 @@ const MAX_TRANSFER_MEMORY: u64 = 8 << 20;
 const MAX_TICKET_BYTES: u64 = 10 << 30;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times() {
+async fn states_of_deliveries_are_true_while_each_service_is_killed_hundreds_of_times() {
     let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
     kills::kill_services(kills::KillRun {
         rounds: usize::try_from(rounds).unwrap(),

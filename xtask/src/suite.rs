@@ -184,7 +184,11 @@ pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()>
     run_serially(root, "blackbox", &binary, &variables, filter)
 }
 
-/// Runs every test binary of this name, which is behind a feature of the same name, one test at a time.
+/// Runs every test binary of this name, which is behind a feature of the same name, one test at a time. The filter is a list
+/// of parts of names.
+///
+/// # Errors
+/// A test failed, or no test has a name that the filter selects.
 fn run_serially(
     root: &Path,
     name: &str,
@@ -197,25 +201,48 @@ fn run_serially(
         bail!("no package has a test binary called `{name}`");
     }
     let mut failures = Vec::new();
+    let mut is_any_selected = false;
     for package in packages {
-        let tested = step::cargo_step(root)
-            .args(["test", "--package", &package, "--test", name])
-            // One at a time, because these tests kill and pause processes, change clocks, or count packets of the
-            // complete machine.
-            .args(["--features", name, "--", "--test-threads", "1"])
-            .args(filter)
-            .envs(variables)
-            .envs(&[binary_variable(binary)])
-            .run();
+        let tests = |arguments: &[&str]| {
+            step::cargo_step(root)
+                .args(["test", "--package", &package, "--test", name])
+                .args(["--features", name, "--"])
+                .args(arguments)
+                .args(filter)
+                .envs(variables)
+                .envs(&[binary_variable(binary)])
+        };
+        let listed = tests(&["--list"]).output()?;
+        if test_names(&listed).is_empty() {
+            continue;
+        }
+        is_any_selected = true;
+        // One at a time, because these tests kill and pause processes, change clocks, or count packets of the complete
+        // machine.
+        let tested = tests(&["--test-threads", "1"]).run();
         // The tests of the other packages take long, and say more together than one after another.
         if let Err(error) = tested {
             failures.push(format!("{package}: {error:#}"));
         }
     }
+    if !is_any_selected {
+        bail!(
+            "no test of `{name}` has `{}` in its name",
+            filter.join("` or `")
+        );
+    }
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
     Ok(())
+}
+
+/// Names of the tests in the output of `--list`.
+fn test_names(listed: &str) -> Vec<&str> {
+    listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .collect()
 }
 
 /// The path at which tests find the program under test.
@@ -226,6 +253,13 @@ fn binary_variable(binary: &Path) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_selects_no_test_is_seen_in_the_list() {
+        let listed = "kills::of_services: test\ntimes: benchmark\n\n1 test, 1 benchmark\n";
+        assert_eq!(test_names(listed), ["kills::of_services"]);
+        assert!(test_names("0 tests, 0 benchmarks\n").is_empty());
+    }
 
     #[test]
     fn a_program_to_test_is_a_file_and_found_from_every_directory() {
