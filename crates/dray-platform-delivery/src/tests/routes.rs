@@ -303,6 +303,18 @@ async fn a_text_that_cannot_be_sent_does_not_stop_files_and_is_reported() {
 }
 
 #[tokio::test]
+async fn r_1_a_refused_text_without_files_is_not_a_success() {
+    let fixture = DeliveryFixture::new().await;
+    let forbidden = FakeAction::Refuse(ErrorKind::Forbidden);
+    for (id, action, success) in [("d1", FakeAction::Show, true), ("d2", forbidden, false)] {
+        fixture.fake.script([action]);
+        let mut work = fixture.files(id, &[]).await;
+        work.message = "hello".to_owned();
+        assert_eq!(fixture.delivered(&work).await.success, success, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn r_1_an_empty_file_does_not_fail_its_album() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([
