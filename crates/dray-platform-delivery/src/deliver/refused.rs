@@ -266,12 +266,17 @@ impl DeliveryRun<'_> {
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// The refusal of a step that is known to be too large for the chat, so that no file is uploaded for it.
-    pub(super) fn known_too_large(
+    /// The refusal that a step would get, so that no file is uploaded for it: it is too large for the chat, or the
+    /// platform reported that it cannot use its media.
+    pub(super) fn known_refusal(
         &self,
         open: &OpenDelivery,
-        step: &StepPlan,
+        step: &ReadyStep,
     ) -> Option<PlatformError> {
+        if step.error_kind == Some(ErrorKind::UnsupportedKind) {
+            let error = PlatformError::new(ErrorKind::UnsupportedKind, "refused after a success");
+            return Some(error.code(step.platform_code.clone()));
+        }
         if step.route.is_text() {
             return None;
         }

@@ -197,14 +197,18 @@ async fn r_7_an_id_whose_media_a_later_status_refuses_is_not_used_again() {
         status: "failed".to_owned(),
         code: "131053".to_owned(),
     };
-    fixture
-        .fake
-        .script([FakeAction::Accept, FakeAction::Accept]);
+    fixture.fake.script([FakeAction::Accept]);
     let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
     fixture.delivered(&work).await;
     statuses.status(&account, &refused("m1")).await.unwrap();
+    // The link that replaces the file is `m2`.
+    assert!(matches!(
+        fixture.resume("d1").await.unwrap(),
+        WorkEnd::Finished(_)
+    ));
     // This status arrives before the confirmation of its message is stored.
-    statuses.status(&account, &refused("m2")).await.unwrap();
+    statuses.status(&account, &refused("m3")).await.unwrap();
+    fixture.fake.script([FakeAction::Accept]);
     for id in ["d2", "d3"] {
         let work = fixture.files(id, &[("a.txt", b"abc")]).await;
         fixture.delivered(&work).await;
