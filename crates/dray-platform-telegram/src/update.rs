@@ -44,6 +44,8 @@ struct UpdateMessage {
 #[derive(Debug, Deserialize)]
 struct UpdateParty {
     id: i64,
+    #[serde(default)]
+    is_bot: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -84,8 +86,8 @@ pub(crate) fn chat_move(update: &Value) -> Option<ChatMove> {
     })
 }
 
-/// The message in an update. `None` for updates of other kinds, and for messages without text and files. `download`
-/// is the largest file that can be fetched, in bytes.
+/// The message in an update. `None` for updates of other kinds, for messages of other bots, and for messages without text
+/// and files. `download` is the largest file that can be fetched, in bytes.
 pub(crate) fn inbound_message(
     account: &str,
     update: &Value,
@@ -95,6 +97,12 @@ pub(crate) fn inbound_message(
     let Some(message) = update.message.or(update.channel_post) else {
         return Ok(None);
     };
+    // Two bots that reply to each other would never stop. Posts of anonymous administrators and of channels come from a
+    // bot of Telegram too, with the chat that they are sent for.
+    let is_of_bot = message.from.as_ref().is_some_and(|from| from.is_bot);
+    if is_of_bot && message.sender_chat.is_none() {
+        return Ok(None);
+    }
     let attachments = inbound_attachments(&message, download);
     let text = message.text.or(message.caption);
     let text = text.or(message.content.into_text()).unwrap_or_default();
@@ -106,13 +114,12 @@ pub(crate) fn inbound_message(
         .message_thread_id
         .filter(|_| message.is_topic_message);
     // Posts of a channel, and of anonymous administrators, have no user.
-    let sender = message.from.or(message.sender_chat).unwrap_or(UpdateParty {
-        id: message.chat.id,
-    });
+    let sender = message.from.or(message.sender_chat);
+    let sender = sender.map_or(message.chat.id, |sender| sender.id);
     Ok(Some(InboundMessage {
         target: chat_target(account, message.chat.id, thread),
         message_id: message.message_id.to_string(),
-        sender: sender.id.to_string(),
+        sender: sender.to_string(),
         text,
         attachments,
     }))

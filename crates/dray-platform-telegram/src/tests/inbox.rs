@@ -157,6 +157,18 @@ async fn a_photo_is_reported_in_its_largest_size() {
 }
 
 #[tokio::test]
+async fn messages_of_other_bots_are_not_accepted() {
+    let fixture = BotFixture::new().await;
+    let bot = json!({ "id": 1_087_968_824, "is_bot": true, "first_name": "Group" });
+    let mut update = fixture.fake.user_writes(fixture.chat, "hello", None);
+    update["message"]["from"] = bot;
+    assert!(messages_of(&fixture, &update).is_empty());
+    // An anonymous administrator writes for the group.
+    update["message"]["sender_chat"] = json!({ "id": fixture.chat, "type": "supergroup" });
+    assert_eq!(messages_of(&fixture, &update)[0].text, "hello");
+}
+
+#[tokio::test]
 async fn a_file_over_20_mb_is_reported_as_unavailable() {
     let fixture = BotFixture::new().await;
     for (size, unavailable) in [
