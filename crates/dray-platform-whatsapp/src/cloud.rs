@@ -288,13 +288,28 @@ fn stale_media_error(send: SendRequest<'_>, error: PlatformError) -> PlatformErr
     }
 }
 
+/// Whether a chat is a business-scoped user id, such as `US.13491208655302741918`, and not a phone number. In the field for
+/// numbers, the API accepts it and drops the message
+/// (<https://developers.facebook.com/documentation/business-messaging/whatsapp/business-scoped-user-ids/>).
+fn is_user_id(chat: &str) -> bool {
+    let country = chat.split_once('.').map(|(country, _)| country);
+    country.is_some_and(|country| {
+        country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic())
+    })
+}
+
 fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     let target = &send.delivery.target;
     let step = send.step;
+    let recipient = if is_user_id(&target.chat) {
+        "recipient"
+    } else {
+        "to"
+    };
     let mut message = json!({
         "messaging_product": "whatsapp",
         "recipient_type": "individual",
-        "to": target.chat,
+        recipient: target.chat,
     });
     let (kind, content) = match step_file(send) {
         // A preview robot would fetch, and so use up, a one-time link.

@@ -136,6 +136,11 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    // People who have a user name may hide their number. Their id for this business remains.
+    let sender = match text("/from") {
+        "" => text("/from_user_id"),
+        number => number,
+    };
     let kind = text("/type");
     let content = message.get(kind);
     let attachments = match (kind, content) {
@@ -152,12 +157,12 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
         target: DeliveryTarget {
             platform: crate::PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
-            chat: text("/from").to_owned(),
+            chat: sender.to_owned(),
             thread: String::new(),
             reply_to: String::new(),
         },
         message_id: text("/id").to_owned(),
-        sender: text("/from").to_owned(),
+        sender: sender.to_owned(),
         text: message_text,
         attachments,
     })
