@@ -1,5 +1,7 @@
 //! The Cloud API.
 
+mod recipients;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -334,35 +336,6 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
             .messages
             .is_empty()
     );
-}
-
-#[tokio::test]
-async fn people_without_a_number_are_known_by_their_user_id() {
-    let fake = FakeCloudApi::start().await.unwrap();
-    let cloud = cloud(options(&fake));
-    let id = fake.chat_without_number();
-    let content = json!({ "body": "hi" });
-    for (message, chat) in [
-        (
-            json!({ "from_user_id": id, "id": "wamid.1", "type": "text", "text": content }),
-            id.as_str(),
-        ),
-        (
-            json!({ "from": "49", "from_user_id": id, "id": "wamid.2", "type": "text", "text": content }),
-            "49",
-        ),
-    ] {
-        let event = message_event(&message);
-        let reply = cloud.webhook(&signed_request(&event, APP_SECRET)).unwrap();
-        let received = &reply.messages[0];
-        assert_eq!(
-            (received.target.chat.as_str(), received.sender.as_str()),
-            (chat, chat)
-        );
-    }
-    let delivery = delivery(&id, vec![sample::binary_file("a.bin", 10)]);
-    deliver(&cloud, &delivery).await.unwrap();
-    assert_eq!(fake.visible_messages(&id).len(), 1);
 }
 
 #[tokio::test]
