@@ -86,7 +86,10 @@ impl StatusUpdates {
             return Ok(());
         }
         let (is_cancelled, is_finished) = (stored.record.cancelled, stored.record.finished);
-        let may_reach_chat = kind_of_report(&update.code) != ErrorKind::Forbidden;
+        let may_reach_chat = !matches!(
+            kind_of_report(&update.code),
+            ErrorKind::Forbidden | ErrorKind::NotFound
+        );
         if is_window_closed(&update.code) && !is_cancelled {
             self.wait_for_user(account, &mut stored.record).await;
         } else if is_finished && may_reach_chat && !is_cancelled {
@@ -141,10 +144,10 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
-/// Whether a platform's code means that it could not use the media of a message (platform-delivery 7.5). The files may
-/// arrive by another route.
+/// Whether a platform's code means that it could not use the media of a message (`WhatsApp`, platform-delivery 7.5), or
+/// that a mail was too large (RFC 3463). The files may arrive by another route.
 pub(crate) fn is_media_refused(code: &str) -> bool {
-    matches!(code, "131052" | "131053")
+    matches!(code, "131052" | "131053" | "5.2.3" | "5.3.4")
 }
 
 /// The kind of a failure that a platform reported after it had accepted a message.
@@ -154,6 +157,9 @@ fn kind_of_report(code: &str) -> ErrorKind {
         code if is_media_refused(code) => ErrorKind::UnsupportedKind,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
         "131051" => ErrorKind::UnsupportedKind,
+        // The codes of bounced mails (RFC 3463).
+        code if code.starts_with("5.7.") => ErrorKind::Forbidden,
+        code if code.starts_with("5.") || code.starts_with("4.") => ErrorKind::NotFound,
         _ => ErrorKind::Unknown,
     }
 }

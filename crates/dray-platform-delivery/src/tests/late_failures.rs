@@ -69,13 +69,26 @@ async fn r_21_a_file_that_fails_later_is_reported_in_the_chat() {
 
 #[tokio::test]
 async fn a_person_who_cannot_be_reached_gets_no_notice() {
+    for code in ["131026", "5.1.1", "4.4.7"] {
+        let fixture = DeliveryFixture::new().await;
+        fixture.fake.script([FakeAction::Accept]);
+        let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+        fixture.delivered(&work).await;
+        fixture.report_failure("m1", code).await;
+        let record = fixture.record("d1").await;
+        assert_eq!(states(&record), [FileState::Rejected], "{code}");
+        assert!(record.finished, "{code}");
+        assert_eq!(fixture.fake.requests(), 1, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_mail_that_was_too_large_is_sent_as_a_link() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::Accept]);
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     fixture.delivered(&work).await;
-    fixture.report_failure("m1", "131026").await;
-    let record = fixture.record("d1").await;
-    assert_eq!(states(&record), [FileState::Rejected]);
-    assert!(record.finished);
-    assert_eq!(fixture.fake.requests(), 1);
+    fixture.report_failure("m1", "5.3.4").await;
+    let record = fixture.resumed("d1").await;
+    assert_eq!(states(&record), [FileState::DeliveredAsLink]);
 }
