@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 use crate::content::MessageContent;
+use crate::rich;
 
 /// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,7 @@ struct UpdateMessage {
     animation: Option<UpdateContent>,
     video_note: Option<UpdateContent>,
     sticker: Option<UpdateContent>,
+    rich_message: Option<Value>,
     #[serde(flatten)]
     content: MessageContent,
     migrate_to_chat_id: Option<i64>,
@@ -104,7 +106,8 @@ pub(crate) fn inbound_message(
         return Ok(None);
     }
     let attachments = inbound_attachments(&message, download);
-    let text = message.text.or(message.caption);
+    let rich_text = message.rich_message.as_ref().map(rich::plain_text);
+    let text = message.text.or(message.caption).or(rich_text);
     let text = text.or(message.content.into_text()).unwrap_or_default();
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
@@ -207,15 +210,16 @@ fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<In
         ("sticker", message.sticker.as_ref()),
     ]
     .into_iter()
-    .filter_map(|(kind, file)| {
-        Some(inbound_attachment(
-            kind,
-            file?,
-            message.message_id,
-            download,
-        ))
-    })
+    .filter_map(|(kind, file)| Some((kind, file?.clone())))
+    .chain(rich_files(message))
+    .map(|(kind, file)| inbound_attachment(kind, &file, message.message_id, download))
     .collect()
+}
+
+/// The files of a rich message; without those of a shape that is not known.
+fn rich_files(message: &UpdateMessage) -> impl Iterator<Item = (&'static str, UpdateContent)> {
+    let files = message.rich_message.iter().flat_map(rich::files);
+    files.filter_map(|(kind, file)| Some((kind, UpdateContent::deserialize(file).ok()?)))
 }
 
 fn inbound_attachment(
