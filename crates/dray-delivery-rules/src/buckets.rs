@@ -25,7 +25,7 @@ const MAX_BURST: u32 = 30;
 pub struct RateBuckets {
     /// The time at which each bucket is full again, since the origin.
     full_at: HashMap<String, Duration>,
-    /// Unix milliseconds until which the platform accepts no request for a chat.
+    /// Unix milliseconds until which the platform accepts no request for a chat or for an account.
     held_until_ms: HashMap<String, u64>,
     /// Refusals of a chat in a row for a rate limit that named no delay.
     unnamed_refusals: HashMap<String, u32>,
@@ -70,12 +70,18 @@ impl RateBuckets {
 
     /// Records that the platform accepts no request for this chat for `delay`.
     pub fn hold(&mut self, account: &str, chat: &str, delay: Duration, now_ms: u64) {
+        self.hold_key(bucket_key(account, chat), delay, now_ms);
+    }
+
+    /// Records that the platform accepts no request of this account for `delay`, in any chat.
+    pub fn hold_account(&mut self, account: &str, delay: Duration, now_ms: u64) {
+        self.hold_key(account_key(account), delay, now_ms);
+    }
+
+    fn hold_key(&mut self, key: String, delay: Duration, now_ms: u64) {
         let delay = whole_millis(delay);
         let until = now_ms.saturating_add(delay);
-        let held_until = self
-            .held_until_ms
-            .entry(bucket_key(account, chat))
-            .or_insert(until);
+        let held_until = self.held_until_ms.entry(key).or_insert(until);
         // A shorter delay that comes later does not shorten the earlier one.
         *held_until = (*held_until).max(until);
     }
@@ -99,8 +105,9 @@ impl RateBuckets {
 
     /// How long the platform still accepts no request for this chat; zero if it accepts one now.
     pub fn held(&self, account: &str, chat: &str, now_ms: u64) -> Duration {
-        let until = self.held_until_ms.get(&bucket_key(account, chat)).copied();
-        Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
+        let until_ms = |key: &str| self.held_until_ms.get(key).copied().unwrap_or_default();
+        let until = until_ms(&bucket_key(account, chat)).max(until_ms(&account_key(account)));
+        Duration::from_millis(until.saturating_sub(now_ms))
     }
 
     fn take_token(&mut self, key: String, per_minute: u32, now: Duration) -> Duration {
@@ -189,6 +196,15 @@ mod tests {
             let wait = buckets.reserve("a", "1", rates, Duration::ZERO, 0);
             assert_eq!(wait.as_secs(), expected);
         }
+    }
+
+    #[test]
+    fn a_delay_of_an_account_applies_to_all_of_its_chats() {
+        let mut buckets = RateBuckets::default();
+        buckets.hold_account("a", Duration::from_secs(9), 1_000);
+        buckets.hold("a", "1", Duration::from_secs(20), 1_000);
+        let held = |account: &str, chat: &str| buckets.held(account, chat, 1_000).as_secs();
+        assert_eq!([held("a", "1"), held("a", "2"), held("b", "2")], [20, 9, 0]);
     }
 
     #[test]

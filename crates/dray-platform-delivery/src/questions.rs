@@ -169,8 +169,9 @@ impl QuestionService {
             error = error as &dyn std::error::Error,
             "a question was not shown, or its outcome was not"
         );
-        if let Some(delay) = error.retry_after() {
-            self.limiter.hold(&account.id(), &target.chat, delay);
+        if error.retry_after().is_some() {
+            self.limiter
+                .hold_refused(&account.id(), &target.chat, error);
         }
     }
 

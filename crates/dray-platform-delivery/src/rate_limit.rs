@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dray_delivery_rules::buckets::RateBuckets;
-use dray_platform::RateLimits;
+use dray_platform::{PlatformError, RateLimits};
 use dray_types::Clock;
 use tokio::time::Instant;
 
@@ -72,11 +72,28 @@ impl RateLimiter {
         self.lock().hold(account, chat, delay, now_ms);
     }
 
-    /// Records a rate limit that named no delay, and returns how long this chat waits for it. The delay grows with each
-    /// such refusal in a row.
-    pub(crate) fn hold_unnamed(&self, account: &str, chat: &str) -> Duration {
+    /// Records a refusal for a rate limit, and returns how long this chat waits for it: for the delay that the refusal
+    /// names, or for one that grows with each refusal in a row that names none. The other chats of the account wait as
+    /// well if the limit applies to all of them.
+    pub(crate) fn hold_refused(
+        &self,
+        account: &str,
+        chat: &str,
+        refusal: &PlatformError,
+    ) -> Duration {
         let now_ms = self.clock.now_ms();
-        self.lock().hold_unnamed(account, chat, now_ms)
+        let mut buckets = self.lock();
+        let delay = match refusal.retry_after() {
+            Some(delay) => {
+                buckets.hold(account, chat, delay, now_ms);
+                delay
+            }
+            None => buckets.hold_unnamed(account, chat, now_ms),
+        };
+        if refusal.is_account_wide() {
+            buckets.hold_account(account, delay, now_ms);
+        }
+        delay
     }
 
     /// Records that the platform accepted a message for this chat.
@@ -97,6 +114,8 @@ impl RateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use dray_platform::ErrorKind;
+
     use super::*;
 
     const TEST_RATES: RateLimits = RateLimits {
@@ -158,6 +177,21 @@ mod tests {
         assert_eq!(reserve(), Ok(Duration::from_secs(1)));
         limiter.hold("a", "1", Duration::from_secs(9));
         assert_eq!(reserve(), Err(Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn a_refusal_for_the_account_holds_all_of_its_chats() {
+        let limiter = RateLimiter::new(Clock::manual(1));
+        let slower = || PlatformError::new(ErrorKind::RateLimited, "slower");
+        let named = slower().with_retry_after(Duration::from_secs(90));
+        limiter.hold_refused("a", "1", &named);
+        assert_eq!(limiter.held("a", "2"), Duration::ZERO);
+        limiter.hold_refused("a", "1", &named.account_wide());
+        assert_eq!(limiter.held("a", "2"), Duration::from_secs(90));
+        assert_eq!(limiter.held("b", "1"), Duration::ZERO);
+        // The refusal names no delay.
+        limiter.hold_refused("b", "1", &slower().account_wide());
+        assert_eq!(limiter.held("b", "2"), Duration::from_secs(1));
     }
 
     #[test]

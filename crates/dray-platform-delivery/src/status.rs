@@ -85,9 +85,16 @@ impl StatusUpdates {
         if !apply_correction(&mut stored.record, &update.message_id, &update.code) {
             return Ok(());
         }
-        if is_window_closed(&update.code) {
+        let (is_cancelled, is_finished) = (stored.record.cancelled, stored.record.finished);
+        let may_reach_chat = !matches!(
+            kind_of_report(&update.code),
+            ErrorKind::Forbidden | ErrorKind::NotFound
+        );
+        if is_window_closed(&update.code) && !is_cancelled {
             self.wait_for_user(account, &mut stored.record).await;
-        } else if stored.record.finished {
+        } else if is_finished && may_reach_chat && !is_cancelled {
+            self.reopen(&mut stored.record);
+        } else if is_finished {
             // A repeat of the report changes nothing, so without this mark a crash would lose the correction.
             mark_unpublished(&mut stored.record, self.clock.now_ms());
         }
@@ -96,6 +103,17 @@ impl StatusUpdates {
             .write(&origin.record, stored.record, stored.revision)
             .await?;
         publish_end(&self.bus, &self.log, &origin.record, written).await
+    }
+
+    /// Reopens a finished delivery whose chat still takes messages: it sends refused media in another way, and the
+    /// notice about files that failed.
+    fn reopen(&self, record: &mut DeliveryRecord) {
+        let now_ms = self.clock.now_ms();
+        (record.due_at_ms, record.waiting) = (now_ms.max(1), Some(WaitingReason::Queue));
+        record.finished = false;
+        record.rounds += 1;
+        let delivery_timeout = self.config.get().delivery_timeout.as_millis();
+        record.deadline_ms = now_ms.saturating_add(delivery_timeout);
     }
 
     /// Reopens a finished delivery, so that it continues when the user writes again. It continues immediately if the
@@ -126,16 +144,35 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
-/// Forgets the platform's ids of the files of a message whose media the platform could not use (`WhatsApp`'s 131052 and
-/// 131053), so that the next delivery uploads their bytes. The record must still have the confirmation of the
-/// message.
+/// Whether a platform's code means that it could not use the media of a message (`WhatsApp`, platform-delivery 7.5), or
+/// that a mail was too large (RFC 3463). The files may arrive by another route.
+pub(crate) fn is_media_refused(code: &str) -> bool {
+    matches!(code, "131052" | "131053" | "5.2.3" | "5.3.4")
+}
+
+/// The kind of a failure that a platform reported after it had accepted a message.
+fn kind_of_report(code: &str) -> ErrorKind {
+    match code {
+        code if is_window_closed(code) => ErrorKind::WindowClosed,
+        code if is_media_refused(code) => ErrorKind::UnsupportedKind,
+        "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
+        "131051" => ErrorKind::UnsupportedKind,
+        // The codes of bounced mails (RFC 3463).
+        code if code.starts_with("5.7.") => ErrorKind::Forbidden,
+        code if code.starts_with("5.") || code.starts_with("4.") => ErrorKind::NotFound,
+        _ => ErrorKind::Unknown,
+    }
+}
+
+/// Forgets the platform's ids of the files of a message whose media the platform could not use, so that the next
+/// delivery uploads their bytes. The record must still have the confirmation of the message.
 pub(crate) async fn forget_refused_media(
     platform_cache: &PlatformCache,
     account: &PlatformAccount,
     record: &DeliveryRecord,
     (message, code): (&str, &str),
 ) {
-    if !matches!(code, "131052" | "131053") {
+    if !is_media_refused(code) {
         return;
     }
     let tenant = record.tenant_id();
@@ -162,14 +199,11 @@ pub(crate) async fn forget_refused_media(
     }
 }
 
-/// Revokes the confirmation of a message that the platform now reports as failed. Returns whether the record changed.
+/// Revokes the confirmation of a message that the platform now reports as failed. Its step is ready again if the window
+/// is closed or the media was refused, unless the delivery was cancelled. Returns whether the record changed.
 pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code: &str) -> bool {
-    let kind = match code {
-        code if is_window_closed(code) => ErrorKind::WindowClosed,
-        "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
-        "131051" | "131052" | "131053" => ErrorKind::UnsupportedKind,
-        _ => ErrorKind::Unknown,
-    };
+    let kind = kind_of_report(code);
+    let may_continue = (is_window_closed(code) || is_media_refused(code)) && !record.cancelled;
     let mut changed = false;
     let is_affected = |confirmation: &StepConfirmation| {
         confirmation.provisional && confirmation.message_id == message
@@ -188,16 +222,17 @@ pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code:
                 continue;
             };
             file.give_up(kind, code);
-            if kind == ErrorKind::WindowClosed {
+            if may_continue {
                 file.state = FileState::Queued;
             }
             file.platform_message_id.clear();
         }
         let mut denied = done.deny();
         denied.note_error(kind, code);
-        record.steps.push(match kind {
-            ErrorKind::WindowClosed => denied.into(),
-            _ => denied.fail().into(),
+        record.steps.push(if may_continue {
+            denied.into()
+        } else {
+            denied.fail().into()
         });
     }
     if changed {

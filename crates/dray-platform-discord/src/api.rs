@@ -39,6 +39,8 @@ struct ErrorBody {
     code: u64,
     message: String,
     retry_after: Option<f64>,
+    /// Whether a rate limit is that of the bot, not that of one route.
+    global: bool,
     errors: Value,
 }
 
@@ -204,7 +206,12 @@ fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> 
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
         ErrorKind::RateLimited => {
-            error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
+            let error = error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY));
+            if refusal.global {
+                error.account_wide()
+            } else {
+                error
+            }
         }
         // After a server error the request may have been executed, except with code 130000, with which Discord refuses
         // the request.
@@ -289,5 +296,24 @@ mod tests {
         check(401, 0, "", Auth, SendOutcome::NotSent);
         check(503, 130_000, "", Transient, SendOutcome::NotSent);
         check(502, 0, "", Transient, SendOutcome::Ambiguous);
+    }
+
+    #[test]
+    fn only_a_global_rate_limit_applies_to_the_whole_account() {
+        for (global, body) in [
+            (
+                true,
+                r#"{"message": "slower", "retry_after": 64.57, "global": true}"#,
+            ),
+            (
+                false,
+                r#"{"message": "slower", "retry_after": 64.57, "global": false}"#,
+            ),
+        ] {
+            let refusal: ErrorBody = serde_json::from_str(body).unwrap();
+            let error = error_of(429, &refusal, None);
+            assert_eq!(error.kind(), ErrorKind::RateLimited);
+            assert_eq!(error.is_account_wide(), global, "{body}");
+        }
     }
 }

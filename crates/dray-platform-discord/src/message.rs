@@ -124,6 +124,20 @@ pub(crate) fn is_id(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
 
+/// The name that the sender gave a file. `filename` has only ASCII characters; where that changed the name, `title` is the
+/// original one, of which clients show the extension from `filename`.
+fn file_name(title: &str, file_name: &str) -> String {
+    let extension = file_name
+        .rsplit_once('.')
+        .map_or_else(String::new, |(_, extension)| format!(".{extension}"));
+    let has_extension = title.to_lowercase().ends_with(&extension.to_lowercase());
+    match title {
+        "" => file_name.to_owned(),
+        title if has_extension => title.to_owned(),
+        title => format!("{title}{extension}"),
+    }
+}
+
 fn inbound_attachment(
     options: &DiscordOptions,
     (channel, message): (&str, &str),
@@ -161,7 +175,7 @@ fn inbound_attachment(
     };
     InboundAttachment {
         id: text("id").to_owned(),
-        name: text("filename").to_owned(),
+        name: file_name(text("title"), text("filename")),
         size: bytes,
         media_type: media_type.to_owned(),
         reference: serde_json::to_string(&reference).unwrap_or_default(),
@@ -265,6 +279,21 @@ mod tests {
                 "{index}"
             );
         }
+    }
+
+    #[test]
+    fn files_have_the_names_that_their_senders_gave_them() {
+        for (title, sent, expected) in [
+            ("", "a.png", "a.png"),
+            ("отчёт 1", "1.csv", "отчёт 1.csv"),
+            ("отчёт.CSV", "unknown.csv", "отчёт.CSV"),
+            ("報告", "unknown", "報告"),
+        ] {
+            assert_eq!(file_name(title, sent), expected);
+        }
+        let titled = message_json(&|value| value["attachments"][0]["title"] = json!("写真"));
+        let read = inbound_message(&DiscordOptions::default(), "1", &titled).unwrap();
+        assert_eq!(read.attachments[0].name, "写真.png");
     }
 
     #[test]

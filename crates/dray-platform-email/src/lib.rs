@@ -187,7 +187,8 @@ impl Platform for EmailPlatform {
             file_id: String::new(),
             size,
             route: send.step.route(),
-            provisional: false,
+            // A bounce that arrives in the mailbox corrects it.
+            provisional: self.options.inbox.is_some(),
         };
         if send.step.files().is_empty() {
             return Ok(vec![confirmed(None, None)]);

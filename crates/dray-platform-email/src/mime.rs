@@ -193,9 +193,13 @@ fn attachment_headers(file: &OutgoingFile) -> String {
         Some((_, extended)) => format!("attachment;\r\n filename*={extended}"),
         None => disposition.replacen("; ", ";\r\n ", 1),
     };
+    // Mails in a mail must not be base64 (RFC 2046, section 5.2.1): mail programs show the characters as an empty mail.
+    let media_type = match file.detected.media_type {
+        mail if mail.starts_with("message/") => "application/octet-stream",
+        other => other,
+    };
     format!(
-        "Content-Type: {}\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: {disposition_value}\r\n\r\n",
-        file.detected.media_type
+        "Content-Type: {media_type}\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: {disposition_value}\r\n\r\n"
     )
 }
 

@@ -19,6 +19,8 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 const MAX_ROOM_MESSAGES: u64 = 100;
 /// Most further responses for a room with more messages than fit one response.
 const MAX_PAGES: usize = 100;
+/// Events that are requested. Own memberships show that a room was joined again.
+const EVENT_TYPES: [&str; 2] = ["m.room.message", "m.room.member"];
 
 /// Requests messages and stores them, in a loop.
 #[derive(Debug)]
@@ -109,8 +111,7 @@ impl SyncLoop<'_> {
                 "account_data": no_events,
                 "ephemeral": no_events,
                 "state": no_events,
-                // Own memberships show that a room was joined again.
-                "timeline": { "types": ["m.room.message", "m.room.member"], "limit": MAX_ROOM_MESSAGES },
+                "timeline": { "types": EVENT_TYPES, "limit": MAX_ROOM_MESSAGES },
             },
         });
         let wait = self.options.poll_wait.as_millis().to_string();
@@ -147,12 +148,11 @@ impl SyncLoop<'_> {
         let rooms = synced.pointer("/rooms/join").and_then(Value::as_object);
         for (room, room_data) in rooms.into_iter().flatten() {
             let timeline = room_data.get("timeline").unwrap_or(&Value::Null);
-            let newest = event_list(timeline.get("events"));
-            let is_known = known_rooms.contains(room) && !has_joined(own_user, &newest);
             let Some(mut events) = self.fetch_missed(room, since, timeline, stop).await? else {
                 return Ok(None);
             };
-            events.extend(newest);
+            events.extend(event_list(timeline.get("events")));
+            let is_known = known_rooms.contains(room) && !has_joined(own_user, &events);
             for event in &events {
                 // This limits the first response and the response after a join: both contain messages of any age. Later
                 // responses have only new messages, even if the clock of the server is slow.
@@ -184,7 +184,7 @@ impl SyncLoop<'_> {
             return Ok(Some(Vec::new()));
         };
         let path = format!("/client/v3/rooms/{}/messages", encode_path_segment(room));
-        let filter = json!({ "types": ["m.room.message"] }).to_string();
+        let filter = json!({ "types": EVENT_TYPES }).to_string();
         let limit = MAX_ROOM_MESSAGES.to_string();
         let mut from = from.to_owned();
         let mut missed_events = Vec::new();

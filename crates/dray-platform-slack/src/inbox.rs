@@ -147,13 +147,14 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     let is_message = matches!(text("type"), "message" | "app_mention")
         // Other subtypes are notices and corrections.
-        && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
+        && matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "me_message");
     // Two bots that reply to each other would never stop. Files of people can come with a `bot_id` that is null.
     if !is_message || !text("bot_id").is_empty() || text("user").is_empty() {
         return None;
     }
+    let files = [event].into_iter().chain(forwarded_messages(event));
+    let files = files.flat_map(|part| list_of(part, "files"));
     // A mention arrives as `message` and as `app_mention` with the same time stamp, so it counts once.
-    let files = event.get("files").and_then(Value::as_array);
     Some(InboundMessage {
         target: DeliveryTarget {
             platform: PLATFORM_NAME.to_owned(),
@@ -164,11 +165,37 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
         },
         message_id: text("ts").to_owned(),
         sender: text("user").to_owned(),
-        text: unescape_text(text("text")),
-        attachments: files
-            .map(|files| files.iter().map(inbound_attachment).collect())
-            .unwrap_or_default(),
+        text: message_text(event),
+        attachments: files.map(inbound_attachment).collect(),
     })
+}
+
+fn list_of<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    let list = value.get(name).and_then(Value::as_array);
+    list.into_iter().flatten()
+}
+
+/// The messages that a message forwards. Slack lists them among the attachments, with this mark; the others are previews.
+fn forwarded_messages(event: &Value) -> impl Iterator<Item = &Value> {
+    list_of(event, "attachments").filter(|part| part.get("is_share") == Some(&Value::Bool(true)))
+}
+
+/// The text of a message. Forwarded texts are marked, because the sender need not have written them.
+fn message_text(event: &Value) -> String {
+    let text_of = |part: &Value, name: &str| {
+        let text = part.get(name).and_then(Value::as_str);
+        text.filter(|text| !text.is_empty()).map(unescape_text)
+    };
+    let forwarded = forwarded_messages(event).filter_map(|part| {
+        // A message of blocks has only this summary, which for a message of files says nothing.
+        let has_files = list_of(part, "files").next().is_some();
+        let summary = || text_of(part, "fallback").filter(|_| !has_files);
+        text_of(part, "text").or_else(summary)
+    });
+    let texts = text_of(event, "text")
+        .into_iter()
+        .chain(forwarded.map(|text| format!("Forwarded message:\n{text}")));
+    texts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// The press in an interaction. `None` for elements that are not buttons, and for buttons outside of messages.

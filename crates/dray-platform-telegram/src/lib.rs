@@ -30,6 +30,7 @@ mod poll;
 mod question;
 mod refusal;
 mod response;
+mod rich;
 mod send;
 #[cfg(test)]
 mod tests;

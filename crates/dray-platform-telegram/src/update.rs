@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 use crate::content::MessageContent;
+use crate::rich;
 
 /// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,7 @@ struct UpdateMessage {
     animation: Option<UpdateContent>,
     video_note: Option<UpdateContent>,
     sticker: Option<UpdateContent>,
+    rich_message: Option<Value>,
     #[serde(flatten)]
     content: MessageContent,
     migrate_to_chat_id: Option<i64>,
@@ -44,6 +46,8 @@ struct UpdateMessage {
 #[derive(Debug, Deserialize)]
 struct UpdateParty {
     id: i64,
+    #[serde(default)]
+    is_bot: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -84,8 +88,8 @@ pub(crate) fn chat_move(update: &Value) -> Option<ChatMove> {
     })
 }
 
-/// The message in an update. `None` for updates of other kinds, and for messages without text and files. `download`
-/// is the largest file that can be fetched, in bytes.
+/// The message in an update. `None` for updates of other kinds, for messages of other bots, and for messages without text
+/// and files. `download` is the largest file that can be fetched, in bytes.
 pub(crate) fn inbound_message(
     account: &str,
     update: &Value,
@@ -95,8 +99,15 @@ pub(crate) fn inbound_message(
     let Some(message) = update.message.or(update.channel_post) else {
         return Ok(None);
     };
+    // Two bots that reply to each other would never stop. Posts of anonymous administrators and of channels come from a
+    // bot of Telegram too, with the chat that they are sent for.
+    let is_of_bot = message.from.as_ref().is_some_and(|from| from.is_bot);
+    if is_of_bot && message.sender_chat.is_none() {
+        return Ok(None);
+    }
     let attachments = inbound_attachments(&message, download);
-    let text = message.text.or(message.caption);
+    let rich_text = message.rich_message.as_ref().map(rich::plain_text);
+    let text = message.text.or(message.caption).or(rich_text);
     let text = text.or(message.content.into_text()).unwrap_or_default();
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
@@ -106,13 +117,12 @@ pub(crate) fn inbound_message(
         .message_thread_id
         .filter(|_| message.is_topic_message);
     // Posts of a channel, and of anonymous administrators, have no user.
-    let sender = message.from.or(message.sender_chat).unwrap_or(UpdateParty {
-        id: message.chat.id,
-    });
+    let sender = message.from.or(message.sender_chat);
+    let sender = sender.map_or(message.chat.id, |sender| sender.id);
     Ok(Some(InboundMessage {
         target: chat_target(account, message.chat.id, thread),
         message_id: message.message_id.to_string(),
-        sender: sender.id.to_string(),
+        sender: sender.to_string(),
         text,
         attachments,
     }))
@@ -200,15 +210,16 @@ fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<In
         ("sticker", message.sticker.as_ref()),
     ]
     .into_iter()
-    .filter_map(|(kind, file)| {
-        Some(inbound_attachment(
-            kind,
-            file?,
-            message.message_id,
-            download,
-        ))
-    })
+    .filter_map(|(kind, file)| Some((kind, file?.clone())))
+    .chain(rich_files(message))
+    .map(|(kind, file)| inbound_attachment(kind, &file, message.message_id, download))
     .collect()
+}
+
+/// The files of a rich message; without those of a shape that is not known.
+fn rich_files(message: &UpdateMessage) -> impl Iterator<Item = (&'static str, UpdateContent)> {
+    let files = message.rich_message.iter().flat_map(rich::files);
+    files.filter_map(|(kind, file)| Some((kind, UpdateContent::deserialize(file).ok()?)))
 }
 
 fn inbound_attachment(

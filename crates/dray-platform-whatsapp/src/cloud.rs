@@ -288,13 +288,28 @@ fn stale_media_error(send: SendRequest<'_>, error: PlatformError) -> PlatformErr
     }
 }
 
+/// The `recipient_type` for a chat, and the field that names it. In the field for phone numbers, the API accepts a
+/// business-scoped user id, such as `US.13491208655302741918`, and drops the message
+/// (<https://developers.facebook.com/documentation/business-messaging/whatsapp/business-scoped-user-ids/>).
+fn recipient_fields(chat: &str) -> (&'static str, &'static str) {
+    let country = chat.split_once('.').map_or("", |(country, _)| country);
+    if country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        ("individual", "recipient")
+    } else if chat.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+        ("group", "to")
+    } else {
+        ("individual", "to")
+    }
+}
+
 fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     let target = &send.delivery.target;
     let step = send.step;
+    let (recipient_type, recipient) = recipient_fields(&target.chat);
     let mut message = json!({
         "messaging_product": "whatsapp",
-        "recipient_type": "individual",
-        "to": target.chat,
+        "recipient_type": recipient_type,
+        recipient: target.chat,
     });
     let (kind, content) = match step_file(send) {
         // A preview robot would fetch, and so use up, a one-time link.

@@ -42,9 +42,10 @@ impl FromStr for DeliveryTarget {
         };
         let (head, rest) = text.split_once(':').ok_or_else(invalid_target)?;
         let (platform, account) = head.split_once('/').unwrap_or((head, ""));
-        // Chats may contain `#` themselves (`#general`, Matrix aliases): the last one divides, and only after a name.
+        // Chats may contain `#` themselves (`#general`, Matrix aliases): the last one divides, and only after a name. The
+        // chats of `cli` are directories, which have no threads.
         let (chat, thread) = match rest.rsplit_once('#') {
-            Some((chat, thread)) if !chat.is_empty() => (chat, thread),
+            Some((chat, thread)) if !chat.is_empty() && platform != "cli" => (chat, thread),
             _ => (rest, ""),
         };
         // Upper case is refused rather than changed: names of platforms are compared as they are.
@@ -331,6 +332,11 @@ mod tests {
         assert_eq!(
             (target.chat.as_str(), target.thread.as_str()),
             ("#alias:example.org", "")
+        );
+        let directory: DeliveryTarget = "cli:/srv/c#/out".parse().unwrap();
+        assert_eq!(
+            (directory.chat.as_str(), directory.thread.as_str()),
+            ("/srv/c#/out", "")
         );
         for invalid_target in ["", "telegram", "telegram:", ":x", "Tele:1"] {
             assert!(

@@ -133,6 +133,7 @@ pub struct PlatformError {
     context: Box<str>,
     numbers: Option<(u64, u64)>,
     retry_after: Option<Duration>,
+    is_account_wide: bool,
     moved_to: Option<Box<str>>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -148,6 +149,7 @@ impl PlatformError {
             context: context.into().into_boxed_str(),
             numbers: None,
             retry_after: None,
+            is_account_wide: false,
             moved_to: None,
             source: None,
         }
@@ -185,6 +187,13 @@ impl PlatformError {
     #[must_use]
     pub const fn with_retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
+        self
+    }
+
+    /// Marks a rate limit that applies to all chats of the account, not only to the one that was written to.
+    #[must_use]
+    pub const fn account_wide(mut self) -> Self {
+        self.is_account_wide = true;
         self
     }
 
@@ -242,6 +251,11 @@ impl PlatformError {
     /// The delay that the platform requested; `None` without one.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Whether a rate limit applies to all chats of the account.
+    pub const fn is_account_wide(&self) -> bool {
+        self.is_account_wide
     }
 
     /// The id that the chat has now, when the platform reported another one.

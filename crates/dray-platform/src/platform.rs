@@ -289,6 +289,12 @@ pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// Stores the message durably. Only after `Ok` may the source acknowledge it to the platform.
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError>;
 
+    /// Records a later report about a message that we sent. Only after `Ok` may the source acknowledge it to the
+    /// platform. The default ignores it.
+    async fn status(&self, _update: StatusUpdate) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
     /// Handles a press of a button, including the reply to the person. Presses are not stored, because platforms accept
     /// replies for a few seconds only; after a failure the person gets a message and can press again. The default
     /// ignores presses.

@@ -162,6 +162,10 @@ impl DeliveryRun<'_> {
                 self.record_mut().deadline_ms = now_ms.saturating_add(window_timeout);
                 return Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed));
             }
+            if status::is_media_refused(&code) {
+                self.save().await?;
+                return Ok(StepFlow::SameStep);
+            }
         }
         if changed {
             self.save().await?;

@@ -121,8 +121,8 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
         }
     }
     record.success = record.files.iter().all(|file| file.state.is_shown())
-        // A delivery without files and text counts as failed.
-        && !(record.files.is_empty() && record.message.is_empty());
+        // Without files, the delivery is its text. One without both counts as failed.
+        && (!record.files.is_empty() || is_text_shown(record));
     record.finished = true;
     record.ended_at_ms = now_ms.max(1);
     record.due_at_ms = 0;
@@ -137,6 +137,12 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
         record.notice.push_str(sentence);
     }
     record.result_json = report::result_json(record);
+}
+
+/// Whether the platform confirmed every message with the text of a delivery; false if there is none.
+fn is_text_shown(record: &DeliveryRecord) -> bool {
+    let texts = || record.steps.iter().filter(|step| step.route == Route::Text);
+    texts().next().is_some() && texts().all(|step| matches!(step, DeliveryStep::Done(_)))
 }
 
 /// A sentence about the text of a delivery, if the text was not certainly shown.

@@ -109,7 +109,7 @@ impl DeliveryRun<'_> {
                 self.context
                     .send_delays
                     .limiter
-                    .hold(&account.id(), &target.chat, delay);
+                    .hold_refused(&account.id(), &target.chat, &error);
                 return Ok(Err(self.park_after(delay, WaitingReason::RateLimited)));
             }
             if !self.pause(delay).await? {

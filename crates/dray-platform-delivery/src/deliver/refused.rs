@@ -55,8 +55,8 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         match decide_refusal(error.kind(), step.attempts, error.retry_after()) {
-            RefusalAction::WaitForRateLimit(delay) => {
-                self.wait_for_rate_limit(open, step_index, step, delay, error)
+            RefusalAction::WaitForRateLimit(_) => {
+                self.wait_for_rate_limit(open, step_index, step, error)
                     .await
             }
             RefusalAction::RetryLater(requested) => {
@@ -116,7 +116,6 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
         step_index: usize,
         mut step: ReadyStep,
-        delay: Duration,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         step.revert_attempt();
@@ -124,12 +123,7 @@ impl DeliveryRun<'_> {
         self.save().await?;
         let (account, chat) = (open.account.id(), &open.delivery.target.chat);
         let limiter = &self.context.send_delays.limiter;
-        let delay = if error.retry_after().is_some() {
-            limiter.hold(&account, chat, delay);
-            delay
-        } else {
-            limiter.hold_unnamed(&account, chat)
-        };
+        let delay = limiter.hold_refused(&account, chat, error);
         self.wait_or_park(
             open,
             step_index,
@@ -272,12 +266,17 @@ impl DeliveryRun<'_> {
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// The refusal of a step that is known to be too large for the chat, so that no file is uploaded for it.
-    pub(super) fn known_too_large(
+    /// The refusal that a step would get, so that no file is uploaded for it: it is too large for the chat, or the
+    /// platform reported that it cannot use its media.
+    pub(super) fn known_refusal(
         &self,
         open: &OpenDelivery,
-        step: &StepPlan,
+        step: &ReadyStep,
     ) -> Option<PlatformError> {
+        if step.error_kind == Some(ErrorKind::UnsupportedKind) {
+            let error = PlatformError::new(ErrorKind::UnsupportedKind, "refused after a success");
+            return Some(error.code(step.platform_code.clone()));
+        }
         if step.route.is_text() {
             return None;
         }

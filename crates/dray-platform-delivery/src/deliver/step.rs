@@ -172,8 +172,8 @@ impl DeliveryRun<'_> {
                 PlatformError::new(kind, "tried often enough").code(step.platform_code.clone());
             return self.give_up(open, step_index, step, &error).await;
         }
-        // Saves the upload of a file that is refused for its size.
-        if let Some(error) = self.known_too_large(open, &step) {
+        // Saves the upload of a file that is refused for its size, or was refused after the message was accepted.
+        if let Some(error) = self.known_refusal(open, &step) {
             return self.use_another_route(open, step_index, step, &error).await;
         }
         if let Some(flow) = self.wait_until_allowed(open).await? {

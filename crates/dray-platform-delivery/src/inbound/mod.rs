@@ -192,6 +192,10 @@ impl InboundSink for DurableInboundSink {
         self.messages([message]).await
     }
 
+    async fn status(&self, update: StatusUpdate) -> Result<(), PlatformError> {
+        self.statuses(&[update]).await
+    }
+
     async fn press(&self, press: ButtonPress) {
         let questions = &self.service.questions;
         questions.take_press(&self.account, &press).await;

@@ -12,6 +12,7 @@ mod documents;
 mod host;
 mod inbound;
 mod inbound_limits;
+mod late_failures;
 mod machine;
 mod migrated_chats;
 mod model;

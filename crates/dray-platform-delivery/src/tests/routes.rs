@@ -197,14 +197,18 @@ async fn r_7_an_id_whose_media_a_later_status_refuses_is_not_used_again() {
         status: "failed".to_owned(),
         code: "131053".to_owned(),
     };
-    fixture
-        .fake
-        .script([FakeAction::Accept, FakeAction::Accept]);
+    fixture.fake.script([FakeAction::Accept]);
     let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
     fixture.delivered(&work).await;
     statuses.status(&account, &refused("m1")).await.unwrap();
+    // The link that replaces the file is `m2`.
+    assert!(matches!(
+        fixture.resume("d1").await.unwrap(),
+        WorkEnd::Finished(_)
+    ));
     // This status arrives before the confirmation of its message is stored.
-    statuses.status(&account, &refused("m2")).await.unwrap();
+    statuses.status(&account, &refused("m3")).await.unwrap();
+    fixture.fake.script([FakeAction::Accept]);
     for id in ["d2", "d3"] {
         let work = fixture.files(id, &[("a.txt", b"abc")]).await;
         fixture.delivered(&work).await;
@@ -300,6 +304,18 @@ async fn a_text_that_cannot_be_sent_does_not_stop_files_and_is_reported() {
         report.notice,
         "⚠️ The message that goes with the files could not be shown."
     );
+}
+
+#[tokio::test]
+async fn r_1_a_refused_text_without_files_is_not_a_success() {
+    let fixture = DeliveryFixture::new().await;
+    let forbidden = FakeAction::Refuse(ErrorKind::Forbidden);
+    for (id, action, success) in [("d1", FakeAction::Show, true), ("d2", forbidden, false)] {
+        fixture.fake.script([action]);
+        let mut work = fixture.files(id, &[]).await;
+        work.message = "hello".to_owned();
+        assert_eq!(fixture.delivered(&work).await.success, success, "{id}");
+    }
 }
 
 #[tokio::test]

@@ -213,7 +213,10 @@ fn sender_address(mail: &Message<'_>) -> Result<String, &'static str> {
 }
 
 /// Values of a field, topmost first, not decoded.
-fn raw_fields<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'a str> {
+pub(super) fn raw_fields<'a>(
+    mail: &'a Message<'_>,
+    name: &'static str,
+) -> impl Iterator<Item = &'a str> {
     mail.headers_raw()
         .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
         .map(|(_, value)| value)

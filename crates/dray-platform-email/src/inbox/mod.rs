@@ -4,6 +4,7 @@
 //! accepted are also marked, and logged. The receiver has no other state: every mail without the mark is new.
 
 mod auth;
+mod bounce;
 mod decode;
 mod fetch;
 pub(crate) mod mail;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_platform::{ErrorKind, InboundSink, PlatformError};
+use dray_platform::{ErrorKind, InboundSink, PlatformError, StatusUpdate};
 use rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
@@ -219,6 +220,7 @@ impl MailReceiver<'_> {
                 tracing::info!(uid = location.uid, reason, "skipped a mail");
             }
             MailOutcome::Accepted(message) => deliver.message(*message).await?,
+            MailOutcome::Bounced(update) => deliver.status(update).await?,
         }
         mark_seen(connection, location.uid).await
     }
@@ -234,6 +236,9 @@ impl MailReceiver<'_> {
             return Ok(MailOutcome::Removed);
         };
         let head = fetched.body("HEADER").unwrap_or_default();
+        if bounce::is_report(head) {
+            return read_report(connection, location.uid).await;
+        }
         let head = match MailHead::read(self.inbox, self.own, head) {
             Ok(head) => head,
             Err(reason) => return Ok(MailOutcome::Refused(reason)),
@@ -293,6 +298,35 @@ enum MailOutcome {
     /// The mail is not accepted, for this reason.
     Refused(&'static str),
     Accepted(Box<dray_platform::InboundMessage>),
+    /// A mail of this account could not be delivered.
+    Bounced(StatusUpdate),
+}
+
+/// Reads a report about the delivery of a mail.
+async fn read_report(
+    connection: &mut ImapConnection,
+    uid: u64,
+) -> Result<MailOutcome, PlatformError> {
+    let without_failure = || MailOutcome::Refused("the report names no mail that failed");
+    let Some(fetched) = connection.fetch(uid, "(UID BODYSTRUCTURE)").await? else {
+        return Ok(MailOutcome::Removed);
+    };
+    let parts = reported_parts(&fetched).unwrap_or_default();
+    let Some((outcome, mail)) = bounce::report_parts(&parts) else {
+        return Ok(without_failure());
+    };
+    let peek =
+        |part: &BodyPart| format!("BODY.PEEK[{}]<0.{}>", part.section, bounce::MAX_PART_BYTES);
+    let items = format!("(UID {} {})", peek(outcome), peek(mail));
+    let Some(fetched) = connection.fetch(uid, &items).await? else {
+        return Ok(MailOutcome::Removed);
+    };
+    let content = |part: &BodyPart| {
+        let bytes = fetched.body(&part.section).unwrap_or_default();
+        bounce::decoded(part, bytes)
+    };
+    let failure = bounce::reported_failure(&content(outcome), &content(mail));
+    Ok(failure.map_or_else(without_failure, MailOutcome::Bounced))
 }
 
 fn reported_parts(fetched: &FetchedMail) -> Option<Vec<BodyPart>> {

@@ -1,6 +1,7 @@
 //! The sender with its fake server.
 
 mod account;
+mod bounce;
 mod conformance;
 mod dovecot;
 mod inbox;

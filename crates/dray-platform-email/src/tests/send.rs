@@ -58,6 +58,20 @@ async fn a_mail_has_the_required_headers_and_its_exact_size() {
 }
 
 #[tokio::test]
+async fn a_mail_as_a_file_is_not_a_part_of_the_mail() {
+    let fake = start().await;
+    let content = "From: eve@example.org\r\nSubject: Inner\r\n\r\nhello\r\n";
+    let file = sample::memory_file("old.eml", content);
+    assert_eq!(file.detected.media_type, "message/rfc822");
+    let message = delivery("", vec![file]);
+    deliver(&sender(fake.options()), &message).await.unwrap();
+    let mail = only(&fake);
+    assert_eq!(mail.files[0].name, "old.eml");
+    assert_eq!(mail.files[0].media_type, "application/octet-stream");
+    assert_eq!(mail.files[0].size, content.len() as u64);
+}
+
+#[tokio::test]
 async fn the_same_key_gives_the_same_message_id() {
     let fake = start().await;
     let email = sender(fake.options());

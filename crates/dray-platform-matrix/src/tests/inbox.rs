@@ -256,6 +256,16 @@ async fn new_messages_of_a_server_with_a_slow_clock_are_received() {
 
 #[tokio::test]
 async fn history_of_a_room_that_was_joined_again_is_not_new() {
+    skips_history_after_rejoin(0).await;
+}
+
+#[tokio::test]
+async fn a_join_before_more_messages_than_one_response_has_is_seen() {
+    skips_history_after_rejoin(150).await;
+}
+
+/// Lets the bot join a room again, whose history is not received, and the user write this many messages afterwards.
+async fn skips_history_after_rejoin(messages: usize) {
     let fake = start().await;
     let room = fake.room();
     fake.user_writes(&room, &text_content("before"));
@@ -269,7 +279,13 @@ async fn history_of_a_room_that_was_joined_again_is_not_new() {
             tokio::task::yield_now().await;
         }
         fake.bot_rejoins(&room, &text_content("history"), NOW_MS - 86_400_000);
+        for text in numbers(messages) {
+            fake.user_writes(&room, &text_content(&text));
+        }
         fake.user_writes(&room, &text_content("after"));
+        for expected in numbers(messages) {
+            assert_eq!(receiver.recv().await.unwrap().text, expected);
+        }
         assert_eq!(receiver.recv().await.unwrap().text, "after");
         stop.cancel();
     };

@@ -102,6 +102,32 @@ async fn a_file_of_another_organization_is_fetched_by_its_id() {
 }
 
 #[tokio::test]
+async fn a_forward_has_the_text_and_the_files_of_the_forwarded_message() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let file = json!({ "id": "F1", "name": "a.txt", "url_private": "https://files.slack.com/a" });
+    let message = json!({
+        "text": "please check",
+        "attachments": [
+            { "is_share": true, "is_msg_unfurl": true, "text": "a &lt; b", "fallback": "[May 1] bo: a", "files": [file] },
+            { "is_share": true, "text": "", "fallback": "[May 2] bo: blocks" },
+            { "is_share": true, "text": "", "fallback": "[May 3] bo: b.txt", "files": [file] },
+            { "from_url": "https://example.org", "text": "a preview of a page" },
+        ],
+    });
+    let reply = read(
+        &slack,
+        &message_event(&json!({ "team_id": "T1" }), &message),
+    );
+    let received = &reply.messages[0];
+    assert_eq!(
+        received.text,
+        "please check\n\nForwarded message:\na < b\n\nForwarded message:\n[May 2] bo: blocks"
+    );
+    assert_eq!(received.attachments.len(), 2);
+}
+
+#[tokio::test]
 async fn a_file_of_a_person_with_a_bot_id_of_null_is_accepted() {
     let fake = FakeSlack::start().await.unwrap();
     let slack = app(options(&fake));

@@ -157,6 +157,39 @@ async fn a_photo_is_reported_in_its_largest_size() {
 }
 
 #[tokio::test]
+async fn a_rich_message_has_its_text_and_its_files() {
+    let fixture = BotFixture::new().await;
+    let mut update = fixture.fake.user_writes(fixture.chat, "", None);
+    let message = update["message"].as_object_mut().unwrap();
+    message.remove("text");
+    let file = json!({ "file_id": "x", "file_name": "a.csv", "file_size": 5 });
+    let blocks = json!([
+        { "type": "paragraph", "text": ["look ", { "type": "bold", "text": "here" }] },
+        { "type": "document", "document": file },
+    ]);
+    message.insert("rich_message".to_owned(), json!({ "blocks": blocks }));
+    let received = messages_of(&fixture, &update).remove(0);
+    assert_eq!(received.text, "look here");
+    let file = &received.attachments[0];
+    assert_eq!(
+        (file.name.as_str(), file.kind.as_str()),
+        ("a.csv", "document")
+    );
+}
+
+#[tokio::test]
+async fn messages_of_other_bots_are_not_accepted() {
+    let fixture = BotFixture::new().await;
+    let bot = json!({ "id": 1_087_968_824, "is_bot": true, "first_name": "Group" });
+    let mut update = fixture.fake.user_writes(fixture.chat, "hello", None);
+    update["message"]["from"] = bot;
+    assert!(messages_of(&fixture, &update).is_empty());
+    // An anonymous administrator writes for the group.
+    update["message"]["sender_chat"] = json!({ "id": fixture.chat, "type": "supergroup" });
+    assert_eq!(messages_of(&fixture, &update)[0].text, "hello");
+}
+
+#[tokio::test]
 async fn a_file_over_20_mb_is_reported_as_unavailable() {
     let fixture = BotFixture::new().await;
     for (size, unavailable) in [

@@ -173,6 +173,11 @@ fn error_of(status: u16, code: i64, message: &str, retry_after: Option<Duration>
     let reported_code = if code == 0 { i64::from(status) } else { code };
     let error = PlatformError::new(kind, format!("status {status}: {message}"))
         .code(reported_code.to_string());
+    // These are limits of the app, the business account and the number; 131056 is that of one person.
+    let error = match code {
+        4 | 80_007 | 130_429 | 131_048 => error.account_wide(),
+        _ => error,
+    };
     match (kind, retry_after) {
         (ErrorKind::RateLimited, Some(delay)) => error.with_retry_after(delay),
         // A response with a code means that the API did not send the message. An error page of a proxy has no such
@@ -221,6 +226,15 @@ mod tests {
                 (expected, outcome),
                 "{status} {code}"
             );
+        }
+    }
+
+    #[test]
+    fn the_limit_of_a_pair_is_not_that_of_the_number() {
+        for (code, is_account_wide) in [(4, true), (130_429, true), (131_056, false)] {
+            let error = error_of(400, code, "slower", None);
+            assert_eq!(error.kind(), ErrorKind::RateLimited);
+            assert_eq!(error.is_account_wide(), is_account_wide, "{code}");
         }
     }
 

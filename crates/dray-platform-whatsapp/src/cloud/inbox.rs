@@ -1,8 +1,8 @@
 //! Webhook requests of Meta: messages of users and the status of ours, verified by signature.
 
 use dray_platform::{
-    DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, StatusUpdate,
-    WebhookReply, WebhookRequest,
+    ChatMove, DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError,
+    StatusUpdate, WebhookReply, WebhookRequest,
 };
 use dray_types::Sha256Digest;
 use hmac::{Hmac, Mac as _};
@@ -41,10 +41,10 @@ pub(super) fn read_webhook(
             .and_then(Value::as_str)
             .is_some_and(|number| number == options.phone_number_id);
         if is_own_number {
-            reply.messages.extend(
-                each_member(value, "messages")
-                    .filter_map(|message| inbound_message(account, message)),
-            );
+            for message in each_member(value, "messages") {
+                reply.messages.extend(inbound_message(account, message));
+                reply.moved_chats.extend(moved_chats(message));
+            }
             reply
                 .statuses
                 .extend(each_member(value, "statuses").filter_map(status_update));
@@ -136,6 +136,15 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    // People who have a user name may hide their number. Their id for this business remains.
+    let sender = match text("/from") {
+        "" => text("/from_user_id"),
+        number => number,
+    };
+    let chat = match text("/group_id") {
+        "" => sender,
+        group => group,
+    };
     let kind = text("/type");
     let content = message.get(kind);
     let attachments = match (kind, content) {
@@ -152,14 +161,35 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
         target: DeliveryTarget {
             platform: crate::PLATFORM_NAME.to_owned(),
             account: account.to_owned(),
-            chat: text("/from").to_owned(),
+            chat: chat.to_owned(),
             thread: String::new(),
             reply_to: String::new(),
         },
         message_id: text("/id").to_owned(),
-        sender: text("/from").to_owned(),
+        sender: sender.to_owned(),
         text: message_text,
         attachments,
+    })
+}
+
+/// The ids of a person that Meta reports as changed: the phone number, and the business-scoped user id.
+fn moved_chats(message: &Value) -> impl Iterator<Item = ChatMove> {
+    let changes = [
+        ("/from", "/system/wa_id"),
+        ("/system/previous_user_id", "/system/user_id"),
+    ];
+    let is_change = matches!(
+        message.pointer("/system/type").and_then(Value::as_str),
+        Some("user_changed_number" | "user_changed_user_id")
+    );
+    changes.into_iter().filter_map(move |(before, now)| {
+        let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
+        let (from, to) = (text(before)?, text(now)?);
+        let is_moved = is_change && !from.is_empty() && !to.is_empty() && from != to;
+        is_moved.then(|| ChatMove {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     })
 }
 

@@ -94,6 +94,12 @@ impl FakeCloudApi {
         number
     }
 
+    /// Creates a chat with this id: a group, or a person who hides the phone number.
+    pub fn create_chat(&self, id: &str) {
+        let mut state = self.server.shared().lock();
+        state.chats.insert(id.to_owned(), Vec::new());
+    }
+
     /// The visible messages of a person, oldest first.
     pub fn visible_messages(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
@@ -261,7 +267,11 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
         let value = payload.pointer(pointer).and_then(Value::as_str);
         value.unwrap_or_default().to_owned()
     };
-    let (chat, kind) = (text("/to"), text("/type"));
+    // Business-scoped user ids have a field of their own; in that for numbers they reach no one.
+    let (chat, kind) = match text("/recipient") {
+        id if id.is_empty() => (text("/to").replace('.', ""), text("/type")),
+        id => (id, text("/type")),
+    };
     // The API accepts numbers with and without the plus sign.
     let number = chat.trim_start_matches('+').to_owned();
     let id = format!("wamid.{:08}", state.next());

@@ -1,5 +1,7 @@
 //! The Cloud API.
 
+mod recipients;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

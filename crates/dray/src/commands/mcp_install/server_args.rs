@@ -201,15 +201,7 @@ fn absolute_chat(mut target: DeliveryTarget) -> Result<String, CommandFailure> {
         "" => absolute_path(".")?,
         directory => absolute_path(directory)?,
     };
-    let text = target.to_string();
-    // A `#` in the current directory would be read as the mark of a thread.
-    match text.parse::<DeliveryTarget>() {
-        Ok(parsed) if parsed.chat == target.chat => Ok(text),
-        _ => Err(refused(&format!(
-            "a directory of `cli:` cannot have `#` in its path: {}",
-            target.chat
-        ))),
-    }
+    Ok(target.to_string())
 }
 
 fn absolute_path(path: &str) -> Result<String, CommandFailure> {
