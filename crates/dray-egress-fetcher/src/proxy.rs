@@ -55,8 +55,6 @@ pub mod authority;
 #[cfg(feature = "service")]
 pub mod client_tls;
 #[cfg(feature = "service")]
-mod der;
-#[cfg(feature = "service")]
 mod expect;
 #[cfg(feature = "service")]
 mod form;

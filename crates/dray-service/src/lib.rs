@@ -47,6 +47,7 @@
 
 pub mod config;
 mod context;
+pub mod der;
 mod edge;
 mod grpc;
 pub mod health;
