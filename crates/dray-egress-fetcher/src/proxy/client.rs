@@ -14,8 +14,11 @@ use crate::wire::pass_writes_on;
 const MAX_READ_BYTES: usize = 4 * 1024;
 /// Longest time that a refused client has to take its response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset.
-const MAX_DISCARDED_BYTES: usize = 256 * 1024;
+/// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset. Many clients
+/// send their whole body before they read.
+const MAX_DISCARDED_BYTES: usize = 64 * 1024 * 1024;
+/// Most bytes that are dropped together.
+const DISCARD_CHUNK_BYTES: usize = 16 * 1024;
 
 /// A stream with the bytes that were read ahead.
 #[derive(Debug)]
@@ -82,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
             self.io.write_all(last).await?;
             self.io.shutdown().await?;
             let mut rest = (&mut self.io).take(MAX_DISCARDED_BYTES as u64);
-            let mut sink = [0; 1024];
+            let mut sink = vec![0; DISCARD_CHUNK_BYTES];
             while rest.read(&mut sink).await? > 0 {}
             Ok::<(), io::Error>(())
         };
@@ -131,6 +134,22 @@ mod tests {
         client.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"restmore");
         assert_eq!(client.ahead.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_reads_its_refusal_after_it_has_sent_a_large_body() {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let body = vec![0; 8 * 1024 * 1024];
+        let closing = ClientStream::new(near).close_with(b"refused");
+        let sending = async {
+            far.write_all(&body).await.unwrap();
+            far.shutdown().await.unwrap();
+            let mut response = Vec::new();
+            far.read_to_end(&mut response).await.unwrap();
+            response
+        };
+        let ((), response) = tokio::join!(closing, sending);
+        assert_eq!(response, b"refused");
     }
 
     #[tokio::test]
