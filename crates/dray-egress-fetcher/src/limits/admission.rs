@@ -85,12 +85,12 @@ impl<K: Clone + Eq + Hash> TargetCounts<K> {
         held < free
     }
 
-    fn add(&mut self, key: &TargetKey<K>) {
+    fn add_one(&mut self, key: &TargetKey<K>) {
         *self.all.entry(key.1.clone()).or_default() += 1;
         *self.of_tenants.entry(key.clone()).or_default() += 1;
     }
 
-    fn remove(&mut self, key: &TargetKey<K>) {
+    fn remove_one(&mut self, key: &TargetKey<K>) {
         decrement_count(&mut self.all, &key.1);
         decrement_count(&mut self.of_tenants, key);
     }
@@ -167,7 +167,7 @@ impl AddressSlot {
 impl Drop for AddressSlot {
     fn drop(&mut self) {
         self.admission
-            .release(|state| state.addresses.remove(&self.key));
+            .release(|state| state.addresses.remove_one(&self.key));
     }
 }
 
@@ -259,7 +259,7 @@ impl SlotTable {
         if !state.has_room_at(&key) {
             return None;
         }
-        state.addresses.add(&key);
+        state.addresses.add_one(&key);
         Some(self.address_slot(key))
     }
 
@@ -390,16 +390,16 @@ impl SlotState {
             share.running += 1;
             share.last_grant = self.grants;
         }
-        self.hosts.add(&claim.host);
+        self.hosts.add_one(&claim.host);
         if let Some(key) = &claim.address {
-            self.addresses.add(key);
+            self.addresses.add_one(key);
         }
     }
 
     /// Returns the slot, but not the address, which has a guard of its own.
     fn give_back(&mut self, claim: &SlotClaim) {
         self.running = self.running.saturating_sub(1);
-        self.hosts.remove(&claim.host);
+        self.hosts.remove_one(&claim.host);
         self.change(claim, |share| {
             share.running = share.running.saturating_sub(1);
         });

@@ -305,7 +305,7 @@ async fn answer(
         return refusal_response(ProxyRefusal::Response);
     };
     let client = hyper::upgrade::on(&mut request);
-    let mut response = match send(prepared, request.into_body(), check).await {
+    let mut response = match send_prepared(prepared, request.into_body(), check).await {
         Ok(response) => response,
         Err(refusal) => return refusal_response(refusal),
     };
@@ -354,7 +354,7 @@ async fn answer(
 
 /// Sends the request with the body of the client's request, and waits for the head of the response. A body that its
 /// target has to agree to is dropped when the response comes first.
-async fn send(
+async fn send_prepared(
     (head, form, mut sender): PreparedRequest,
     body: Incoming,
     check: &ResponseCheck<'_>,
