@@ -46,6 +46,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
         self.ahead.advance(count.min(self.ahead.len()));
     }
 
+    /// Replaces the target in the request line that was read ahead by `/`.
+    pub fn hide_target(&mut self) {
+        let line_end = self.ahead.iter().position(|byte| *byte == b'\r');
+        let line = self.ahead.get(..line_end.unwrap_or_default());
+        let line = line.unwrap_or_default();
+        let is_blank = |byte: &u8| *byte == b' ';
+        if let (Some(method_end), Some(target_end)) = (
+            line.iter().position(is_blank),
+            line.iter().rposition(is_blank),
+        ) {
+            let rest = self.ahead.split_off(target_end);
+            self.ahead.truncate(method_end);
+            self.ahead.extend_from_slice(b" /");
+            self.ahead.unsplit(rest);
+        }
+    }
+
     /// Reads more bytes ahead.
     ///
     /// # Errors
@@ -134,6 +151,26 @@ mod tests {
         client.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"restmore");
         assert_eq!(client.ahead.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_target_of_a_head_is_hidden_and_the_rest_of_it_stays() {
+        for (head, hidden) in [
+            (
+                "GET http://h/a?b=\"c\" HTTP/1.1\r\nA: b c\r\n\r\nbody d",
+                "GET / HTTP/1.1\r\nA: b c\r\n\r\nbody d",
+            ),
+            ("PUT /<a> HTTP/1.0\r\n\r\n", "PUT / HTTP/1.0\r\n\r\n"),
+            ("", ""),
+        ] {
+            let (near, mut far) = tokio::io::duplex(256);
+            let mut client = ClientStream::new(near);
+            far.write_all(head.as_bytes()).await.unwrap();
+            drop(far);
+            while client.read_ahead().await.is_ok() {}
+            client.hide_target();
+            assert_eq!(client.ahead(), hidden.as_bytes());
+        }
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! A plain HTTP request in absolute form: one request to one judged target.
 //!
-//! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies. The
-//! head for the target is built from the judged URL and the accepted fields, never copied. After the response the
-//! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but
-//! WebSocket inside an intercepted tunnel, whose head for the target asks for it.
+//! hyper reads the request a second time from the bytes that the strict reader accepted, except the target, in which it
+//! refuses characters that clients send. It frames both bodies. The head for the target is built from the judged URL and
+//! the accepted fields, never copied. After the response the connection closes, so a second request on it reaches
+//! nothing. No redirect is followed. No upgrade passes but WebSocket inside an intercepted tunnel, whose head for the
+//! target asks for it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -234,7 +235,7 @@ fn is_method_in_body(error: &(dyn Error + 'static)) -> bool {
 
 /// One request and one response.
 async fn exchange<S>(
-    client: ClientStream<S>,
+    mut client: ClientStream<S>,
     target: Box<dyn Io>,
     (head, form): (http::request::Parts, Option<FormCheck>),
     check: &ResponseCheck<'_>,
@@ -248,6 +249,8 @@ where
     let Ok((sender, connection)) = handshake else {
         return ConnectionEnd::Broken;
     };
+    // The head for the target has the judged one.
+    client.hide_target();
     let pending: PendingRequest = Mutex::new(Some((head, form, sender)));
     let service = service_fn(|request: Request<Incoming>| {
         let pending = pending
