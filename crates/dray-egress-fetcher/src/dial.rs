@@ -120,10 +120,11 @@ pub async fn race_addresses(
     first: AddressSlot,
     limits: &FetchAdmission,
 ) -> io::Result<DialWinner> {
+    let tenant = first.tenant().to_owned();
     let mut first = Some(first);
     let attempts: Vec<_> = pinned
         .iter()
-        .map(|address| attempt_address(dialer, address, first.take(), limits))
+        .map(|address| attempt_address(dialer, address, first.take(), (limits, &tenant)))
         .collect();
     race_attempts(attempts).await
 }
@@ -174,11 +175,11 @@ async fn attempt_address(
     dialer: &dyn Dialer,
     address: &PinnedAddr,
     slot: Option<AddressSlot>,
-    limits: &FetchAdmission,
+    (limits, tenant): (&FetchAdmission, &str),
 ) -> io::Result<DialWinner> {
     let slot = slot
         // This does not wait, because a busy address must not hold up the next one.
-        .or_else(|| limits.try_address(address.socket_addr().ip()))
+        .or_else(|| limits.try_address(address.socket_addr().ip(), tenant))
         .ok_or(io::ErrorKind::ResourceBusy)?;
     Ok(DialWinner {
         stream: dialer.connect(address).await?,

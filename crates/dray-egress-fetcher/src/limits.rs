@@ -27,6 +27,9 @@ pub struct AdmissionLimits {
     pub per_host: usize,
     /// Connections to one resolved address.
     pub per_address: usize,
+    /// Whether a tenant gets another one of these two only while it holds fewer than are free. Connections of the proxy
+    /// last for hours, and one tenant must not hold all to a host.
+    pub shares_targets: bool,
     /// Hops for one app of a tenant.
     pub per_app: usize,
     /// Hops that wait for any of these.
@@ -40,6 +43,7 @@ impl Default for AdmissionLimits {
             per_tenant: usize::MAX,
             per_host: 4,
             per_address: 8,
+            shares_targets: false,
             per_app: 16,
             queue: 256,
         }
@@ -133,9 +137,9 @@ impl FetchAdmission {
         Ok((slot, address_slot.ok_or(QueueFull)?))
     }
 
-    /// Returns a place among the connections to `address`, if one is free.
-    pub fn try_address(&self, address: IpAddr) -> Option<AddressSlot> {
-        self.admission.try_address(address)
+    /// Returns a place among the connections to `address`, if one is free for the tenant.
+    pub fn try_address(&self, address: IpAddr, tenant: &str) -> Option<AddressSlot> {
+        self.admission.try_address(address, tenant)
     }
 
     /// The breaker, which refuses some targets for a while.

@@ -18,6 +18,7 @@
 //! | `intercept` | a tunnel into which the proxy looks: judged requests, with TLS on both sides |
 //! | [`persistent`] | requests one after the other in such a tunnel |
 //! | [`authority`] | makes the certificates for that |
+//! | `expect` | waits with a body until its target agrees |
 //! | `form` | finds the methods that a body names |
 //! | `forward` | sends a request and returns the response, one for each judged target |
 //! | `target_path` | the target that the server gets |
@@ -54,7 +55,7 @@ pub mod authority;
 #[cfg(feature = "service")]
 pub mod client_tls;
 #[cfg(feature = "service")]
-mod der;
+mod expect;
 #[cfg(feature = "service")]
 mod form;
 #[cfg(feature = "service")]

@@ -368,7 +368,9 @@ async fn start_proxy(
     let metrics = ProxyMetrics::new(&cx.meter);
     metrics.start_at_zero();
     let authority = match &settings.interception {
-        Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
+        Some(interception) => {
+            Some(open_authority(interception, &metrics, cx.clock.now_ms() / 1000).await?)
+        }
         None => None,
     };
     let client_tls = match &settings.tls {
@@ -410,9 +412,10 @@ async fn open_client_tls(
     Ok(tls)
 }
 
-/// Reads the authority for intercepted tunnels.
+/// Reads the authority for intercepted tunnels, and shows when it expires: clients refuse an expired one.
 async fn open_authority(
     settings: &InterceptionSettings,
+    metrics: &ProxyMetrics,
     now_s: u64,
 ) -> Result<Arc<InterceptionAuthority>, StartError> {
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -421,9 +424,15 @@ async fn open_authority(
     };
     let certificates = tokio::fs::read_to_string(&settings.certificate).await;
     let certificates = certificates.map_err(|error| failed(error.into()))?;
-    InterceptionAuthority::new(&certificates, settings.key.expose(), now_s)
-        .map(Arc::new)
-        .map_err(|error| failed(error.into()))
+    let authority = InterceptionAuthority::new(&certificates, settings.key.expose(), now_s)
+        .map_err(|error| failed(error.into()))?;
+    if let Some(expires_s) = authority.expires_s() {
+        metrics.authority_expires(expires_s);
+        if expires_s <= now_s {
+            tracing::error!("the authority for intercepted tunnels has expired: clients refuse it");
+        }
+    }
+    Ok(Arc::new(authority))
 }
 
 fn with_trace(fault: Fault, meta: &Meta) -> Fault {

@@ -48,6 +48,7 @@
 mod certificate_expiry;
 pub mod config;
 mod context;
+pub mod der;
 mod edge;
 mod grpc;
 pub mod health;

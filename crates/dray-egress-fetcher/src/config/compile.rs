@@ -301,6 +301,7 @@ impl Config {
             per_tenant: usize::MAX,
             per_host: checks.count("max_per_host", self.max_per_host),
             per_address: checks.count("max_per_address", self.max_per_address),
+            shares_targets: false,
             per_app: checks.count("max_per_app", self.max_per_app),
             queue: checks.count("max_queue", self.max_queue),
         }

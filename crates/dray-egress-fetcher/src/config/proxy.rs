@@ -50,7 +50,8 @@ pub struct ProxyConfig {
     pub max_per_tenant: Option<u32>,
     /// Most concurrent connections of one session.
     pub max_per_session: u32,
-    /// Most concurrent connections to one host, and to one address.
+    /// Most concurrent connections to one host, and to one address. A tenant gets another one only while it holds fewer
+    /// than are free there, so at most half of all.
     pub max_per_host: u32,
     /// Most connections that wait for a slot.
     pub max_queue: u32,
@@ -186,6 +187,7 @@ impl ProxyConfig {
             }),
             per_host: max_per_host,
             per_address: max_per_host,
+            shares_targets: true,
             per_app: checks.count("proxy.max_per_session", self.max_per_session),
             queue: checks.count("proxy.max_queue", self.max_queue),
         };

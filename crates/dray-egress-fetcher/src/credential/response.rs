@@ -38,31 +38,37 @@ impl Credential {
                 }
             }
         }
+        let searched = self.searched_texts();
         let mut values = fields.values();
-        if values.any(|value| self.is_contained_in(value.as_bytes())) {
+        if values.any(|value| contains_any(value.as_bytes(), &searched)) {
             return Err(Code::MalformedResponse);
         }
         Ok(())
     }
 
-    fn is_contained_in(&self, text: &[u8]) -> bool {
+    /// The forms of the value that a response head must not contain.
+    fn searched_texts(&self) -> Vec<String> {
         let value = self.value.expose();
         // A server may repeat a token without its scheme: `x` of `Bearer x`.
         let token = value.rsplit(' ').next().unwrap_or_default();
         // A form writes a blank as a plus sign.
-        let searched = [value.to_owned(), value.replace(' ', "+"), token.to_owned()];
-        let mut searched = searched
-            .iter()
-            .filter(|text| text.len() >= MIN_SEARCHED_BYTES);
-        let forms = decoded_forms(text);
-        searched.any(|searched| {
-            let is_found = |form: &Cow<'_, [u8]>| {
-                let mut windows = form.windows(searched.len());
-                windows.any(|window| window == searched.as_bytes())
-            };
-            forms.iter().any(is_found)
-        })
+        let mut searched = vec![value.to_owned(), value.replace(' ', "+"), token.to_owned()];
+        searched.retain(|text| text.len() >= MIN_SEARCHED_BYTES);
+        searched.dedup();
+        searched
     }
+}
+
+/// Whether a text contains one of these texts, in any percent-encoding.
+fn contains_any(text: &[u8], searched: &[String]) -> bool {
+    let forms = decoded_forms(text);
+    searched.iter().any(|searched| {
+        let is_found = |form: &Cow<'_, [u8]>| {
+            let mut windows = form.windows(searched.len());
+            windows.any(|window| window == searched.as_bytes())
+        };
+        forms.iter().any(is_found)
+    })
 }
 
 /// A text, and what percent-decoding makes of it, again and again.

@@ -191,6 +191,21 @@ impl Fetcher {
         }
     }
 
+    /// Runs a part of a fetch, unless the answer that allows it is taken back meanwhile.
+    pub(super) async fn while_allowed<T>(
+        &self,
+        answer: Option<HeldAnswer>,
+        work: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FetchError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.answer_withdrawal(answer.as_ref()) => {
+                Err(FetchError::new(Code::PolicyDenied, FetchPhase::Policy))
+            }
+        }
+    }
+
     /// The grant of a person for `url`, about which the rules ask.
     pub(super) async fn consult(
         &self,

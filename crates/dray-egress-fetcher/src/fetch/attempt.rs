@@ -6,6 +6,7 @@ use dray_guard::{Chain, Code};
 use tokio::time::Instant;
 
 use super::cached::{CacheLookup, CachedResponse, HopSource, StorageTerms};
+use super::connection::held_answer;
 use super::hop::{HopOutcome, HopResponse};
 use super::retry::PartialBody;
 use super::{FetchContext, FetchedFile, Fetcher};
@@ -43,7 +44,11 @@ impl Fetcher {
                 cached,
                 revision: lookup.revision,
             };
-            let outcome = self.hop(chain, context, source, record).await;
+            // The last answer is the one that allows this hop: that about its host, if a person was asked.
+            let answer = held_answer(context.request, record);
+            // Large futures are boxed, because they are moved.
+            let hop = Box::pin(self.hop(chain, context, source, record));
+            let outcome = self.while_allowed(answer, hop).await;
             if cached.is_some() && !matches!(outcome, Ok(HopOutcome::Stored)) {
                 // The sink would record the origin of the next file with the digest of the adopted one.
                 sink.discard().await;
@@ -70,8 +75,9 @@ impl Fetcher {
                     let terms = response.terms.take();
                     let earlier = refuted.as_ref().unwrap_or(&lookup);
                     let head_arrived = Instant::now();
+                    let answer = held_answer(context.request, record);
                     let receiving = self.receive(response, chain, context, partial, sink, record);
-                    let fetched = receiving.await?;
+                    let fetched = self.while_allowed(answer, Box::pin(receiving)).await?;
                     // The lifetime counts from the head, and the body may have taken minutes (RFC 9111, section 4.2.3).
                     let terms = terms.map(|terms| terms.with_elapsed(head_arrived.elapsed()));
                     let storage = StorageTerms { terms, earlier };

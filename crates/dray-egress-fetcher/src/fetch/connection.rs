@@ -270,7 +270,7 @@ impl Fetcher {
 }
 
 /// The answer of a person that allowed the request in its judgement.
-fn held_answer(request: &FetchJob, record: &FetchRecord) -> Option<HeldAnswer> {
+pub(super) fn held_answer(request: &FetchJob, record: &FetchRecord) -> Option<HeldAnswer> {
     let id = record.approval_ends.and(record.question)?;
     Some(HeldAnswer {
         tenant: request.caller.tenant.clone(),

@@ -300,7 +300,8 @@ impl Fetcher {
             return Err(FetchError::new(Code::ConnectFailed, FetchPhase::Dns));
         };
         let ip = first.socket_addr().ip();
-        if let Some(address) = context.admission.try_address(ip) {
+        let tenant = &context.request.tenant;
+        if let Some(address) = context.admission.try_address(ip, tenant) {
             return Ok(HopAdmission {
                 slot,
                 address,

@@ -44,14 +44,56 @@ struct SlotState {
     sizes: AdmissionLimits,
     running: usize,
     shares: HashMap<ShareKey, ShareCounts>,
-    /// Hops that run, by host, for all tenants.
-    hosts: HashMap<String, usize>,
-    /// Number of open connections, by address.
-    addresses: HashMap<IpAddr, usize>,
+    /// Hops that run, by host.
+    hosts: TargetCounts<String>,
+    /// Open connections, by address.
+    addresses: TargetCounts<IpAddr>,
     /// Hops that wait, by their turn.
     queue: BTreeMap<u64, QueuedFetch>,
     turns: u64,
     grants: u64,
+}
+
+/// A tenant, and a host or address to which it connects.
+type TargetKey<K> = (String, K);
+
+/// Counts by target: of all tenants, and of each.
+#[derive(Debug)]
+struct TargetCounts<K> {
+    all: HashMap<K, usize>,
+    of_tenants: HashMap<TargetKey<K>, usize>,
+}
+
+impl<K> Default for TargetCounts<K> {
+    fn default() -> Self {
+        Self {
+            all: HashMap::new(),
+            of_tenants: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> TargetCounts<K> {
+    /// Whether the tenant may have one more of `limit`. Where tenants share, it must hold fewer than are free.
+    fn has_room(&self, key: &TargetKey<K>, limit: usize, is_shared: bool) -> bool {
+        let free = limit.saturating_sub(count_of(&self.all, &key.1));
+        let held = if is_shared {
+            count_of(&self.of_tenants, key)
+        } else {
+            0
+        };
+        held < free
+    }
+
+    fn add_one(&mut self, key: &TargetKey<K>) {
+        *self.all.entry(key.1.clone()).or_default() += 1;
+        *self.of_tenants.entry(key.clone()).or_default() += 1;
+    }
+
+    fn remove_one(&mut self, key: &TargetKey<K>) {
+        decrement_count(&mut self.all, &key.1);
+        decrement_count(&mut self.of_tenants, key);
+    }
 }
 
 /// Counts of one tenant, app or host of an app.
@@ -74,8 +116,8 @@ struct QueuedFetch {
 struct SlotClaim {
     /// Keys of tenant, app and host, in the order of fairness.
     keys: [ShareKey; 3],
-    host: String,
-    address: Option<IpAddr>,
+    host: TargetKey<String>,
+    address: Option<TargetKey<IpAddr>>,
 }
 
 impl SlotClaim {
@@ -87,10 +129,10 @@ impl SlotClaim {
             keys: [
                 (tenant.clone(), None, None),
                 (tenant.clone(), Some(app.clone()), None),
-                (tenant, Some(app), Some(host.clone())),
+                (tenant.clone(), Some(app), Some(host.clone())),
             ],
-            host,
-            address,
+            address: address.map(|address| (tenant.clone(), address)),
+            host: (tenant, host),
         }
     }
 }
@@ -112,13 +154,20 @@ impl Drop for FetchSlot {
 #[derive(Debug)]
 pub struct AddressSlot {
     admission: Arc<SlotTable>,
-    address: IpAddr,
+    key: TargetKey<IpAddr>,
+}
+
+impl AddressSlot {
+    /// The tenant of the connection.
+    pub fn tenant(&self) -> &str {
+        &self.key.0
+    }
 }
 
 impl Drop for AddressSlot {
     fn drop(&mut self) {
         self.admission
-            .release(|state| decrement_count(&mut state.addresses, &self.address));
+            .release(|state| state.addresses.remove_one(&self.key));
     }
 }
 
@@ -200,17 +249,22 @@ impl SlotTable {
         granted.await.map_err(|_| QueueFull)
     }
 
-    pub(super) fn try_address(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
+    pub(super) fn try_address(
+        self: &Arc<Self>,
+        address: IpAddr,
+        tenant: &str,
+    ) -> Option<AddressSlot> {
+        let key = (tenant.to_owned(), address);
         let mut state = self.lock();
-        if count_of(&state.addresses, &address) >= state.sizes.per_address {
+        if !state.has_room_at(&key) {
             return None;
         }
-        *state.addresses.entry(address).or_default() += 1;
-        Some(self.address_slot(address))
+        state.addresses.add_one(&key);
+        Some(self.address_slot(key))
     }
 
     fn grant(self: &Arc<Self>, claim: SlotClaim) -> SlotGrant {
-        let address_slot = claim.address.map(|address| self.address_slot(address));
+        let address_slot = claim.address.clone().map(|key| self.address_slot(key));
         let slot = FetchSlot {
             admission: Arc::clone(self),
             claim,
@@ -218,10 +272,10 @@ impl SlotTable {
         (slot, address_slot)
     }
 
-    fn address_slot(self: &Arc<Self>, address: IpAddr) -> AddressSlot {
+    fn address_slot(self: &Arc<Self>, key: TargetKey<IpAddr>) -> AddressSlot {
         AddressSlot {
             admission: Arc::clone(self),
-            address,
+            key,
         }
     }
 
@@ -256,10 +310,20 @@ impl SlotState {
         let free = sizes.global.saturating_sub(self.running);
         tenant < free.min(sizes.per_tenant)
             && app < sizes.per_app
-            && count_of(&self.hosts, &claim.host) < sizes.per_host
+            && self
+                .hosts
+                .has_room(&claim.host, sizes.per_host, sizes.shares_targets)
             && claim
                 .address
-                .is_none_or(|address| count_of(&self.addresses, &address) < sizes.per_address)
+                .as_ref()
+                .is_none_or(|key| self.has_room_at(key))
+    }
+
+    /// Whether a tenant may have another connection to an address.
+    fn has_room_at(&self, key: &TargetKey<IpAddr>) -> bool {
+        let sizes = &self.sizes;
+        self.addresses
+            .has_room(key, sizes.per_address, sizes.shares_targets)
     }
 
     /// Removes the next hop that can run from the queue, and counts it as running.
@@ -326,16 +390,16 @@ impl SlotState {
             share.running += 1;
             share.last_grant = self.grants;
         }
-        *self.hosts.entry(claim.host.clone()).or_default() += 1;
-        if let Some(address) = claim.address {
-            *self.addresses.entry(address).or_default() += 1;
+        self.hosts.add_one(&claim.host);
+        if let Some(key) = &claim.address {
+            self.addresses.add_one(key);
         }
     }
 
     /// Returns the slot, but not the address, which has a guard of its own.
     fn give_back(&mut self, claim: &SlotClaim) {
         self.running = self.running.saturating_sub(1);
-        decrement_count(&mut self.hosts, &claim.host);
+        self.hosts.remove_one(&claim.host);
         self.change(claim, |share| {
             share.running = share.running.saturating_sub(1);
         });
@@ -391,8 +455,10 @@ impl super::FetchAdmission {
         let state = self.admission.lock();
         state.running == 0
             && state.shares.is_empty()
-            && state.hosts.is_empty()
-            && state.addresses.is_empty()
+            && state.hosts.all.is_empty()
+            && state.hosts.of_tenants.is_empty()
+            && state.addresses.all.is_empty()
+            && state.addresses.of_tenants.is_empty()
             && state.queue.is_empty()
     }
 }

@@ -13,6 +13,7 @@ fn sizes() -> AdmissionLimits {
         per_tenant: usize::MAX,
         per_host: 2,
         per_address: 1,
+        shares_targets: false,
         per_app: 3,
         queue: 3,
     }
@@ -196,14 +197,49 @@ async fn section_15_a_continuing_fetch_waits_even_when_the_queue_is_full() {
 }
 
 #[tokio::test]
+async fn section_15_where_tenants_share_targets_none_of_them_holds_all_of_one() {
+    let limits = FetchAdmission::new(AdmissionLimits {
+        global: 100,
+        per_host: 8,
+        per_address: 8,
+        shares_targets: true,
+        per_app: 100,
+        ..sizes()
+    });
+    let mut held = Vec::new();
+    let mut take_all = |tenant: &str, host: &str| {
+        let before = held.len();
+        while let (_, Some(slot)) = ask(&limits, tenant, "a", host) {
+            held.push(slot);
+        }
+        held.len() - before
+    };
+    assert_eq!([take_all("t", "h"), take_all("t", "i")], [4, 4]);
+    // The next tenants find room, each as long as it holds fewer than are free.
+    assert_eq!([take_all("u", "h"), take_all("v", "h")], [2, 1]);
+    let address = IpAddr::from([1, 1, 1, 1]);
+    let mut connections = Vec::new();
+    let mut connect_all = |tenant: &str| {
+        let before = connections.len();
+        while let Some(slot) = limits.try_address(address, tenant) {
+            connections.push(slot);
+        }
+        connections.len() - before
+    };
+    assert_eq!([connect_all("t"), connect_all("u")], [4, 2]);
+    drop((held, connections));
+    assert!(limits.is_empty());
+}
+
+#[tokio::test]
 async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
     let limits = FetchAdmission::new(AdmissionLimits {
         global: 2,
         ..sizes()
     });
     let address = IpAddr::from([1, 1, 1, 1]);
-    let address_slot = limits.try_address(address).unwrap();
-    assert!(limits.try_address(address).is_none());
+    let address_slot = limits.try_address(address, "t").unwrap();
+    assert!(limits.try_address(address, "t").is_none());
     let turn = limits.next_turn();
     let mut waiting = Box::pin(limits.slot_with_address(request(turn, "t", "a", "h"), address));
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -213,9 +249,9 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
     drop(address_slot);
     let granted = waiting.now_or_never();
     assert!(matches!(granted, Some(Ok(_))));
-    assert!(limits.try_address(address).is_none());
+    assert!(limits.try_address(address, "t").is_none());
     drop(granted);
-    assert!(limits.try_address(address).is_some());
+    assert!(limits.try_address(address, "t").is_some());
 }
 
 #[tokio::test]
@@ -230,7 +266,7 @@ async fn keys_without_users_are_removed() {
     // The address is granted before the waiter is polled again, and then given up.
     drop(permits);
     drop(waiting);
-    drop(limits.try_address(IpAddr::from([1, 1, 1, 1])));
+    drop(limits.try_address(IpAddr::from([1, 1, 1, 1]), "t"));
     assert!(limits.is_empty());
 }
 

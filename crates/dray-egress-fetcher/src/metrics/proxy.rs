@@ -75,7 +75,8 @@ impl ProxyMetrics {
             certificate_expiry: meter
                 .u64_gauge("dray_egress_proxy_certificate_expiry_timestamp_seconds")
                 .with_description(
-                    "Unix time at which the certificate of the proxy expires. Alert on it. Absent without TLS.",
+                    "Unix time at which a certificate of the proxy expires, by use: listener (TLS with clients), \
+                     interception (the authority with its chain). Alert on it. Absent without certificates.",
                 )
                 .build(),
         }
@@ -114,9 +115,19 @@ impl ProxyMetrics {
         self.tls_stale.record(u64::from(is_stale), &[]);
     }
 
-    /// Records when the certificate that clients see expires, in Unix seconds.
-    pub fn certificate_expires(&self, at_seconds: u64) {
-        self.certificate_expiry.record(at_seconds, &[]);
+    /// Records when the certificate that clients of a listener with TLS see expires, in Unix seconds.
+    pub fn listener_expires(&self, at_seconds: u64) {
+        self.certificate_expires("listener", at_seconds);
+    }
+
+    /// Records when the authority for intercepted tunnels expires, in Unix seconds.
+    pub fn authority_expires(&self, at_seconds: u64) {
+        self.certificate_expires("interception", at_seconds);
+    }
+
+    fn certificate_expires(&self, usage: &'static str, at_seconds: u64) {
+        self.certificate_expiry
+            .record(at_seconds, &[KeyValue::new("use", usage)]);
     }
 
     /// Counts a connection to a target that has just been opened, after `time`.

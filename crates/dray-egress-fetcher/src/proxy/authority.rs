@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_guard::Host;
+use dray_service::certificate_expiry_seconds;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyIdMethod,
     KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd,
@@ -72,6 +73,7 @@ pub enum AuthorityError {
 pub struct InterceptionAuthority {
     issuer: Issuer<'static, KeyPair>,
     has_key_id: bool,
+    expires_s: Option<u64>,
     /// Sent after each leaf: the authority itself where others signed it.
     chain: Vec<CertificateDer<'static>>,
     leaf_key: KeyPair,
@@ -120,6 +122,7 @@ impl InterceptionAuthority {
         let authority = Self {
             issuer: Issuer::new(params, key),
             has_key_id,
+            expires_s: first_expiry(&chain),
             // A client has the root; a server need not send it (RFC 8446, section 4.4.2).
             chain: if chain.len() > 1 { chain } else { Vec::new() },
             leaf_key: KeyPair::generate().map_err(AuthorityError::Leaf)?,
@@ -128,6 +131,12 @@ impl InterceptionAuthority {
         };
         authority.check_probe(certificate, now_s)?;
         Ok(authority)
+    }
+
+    /// Unix seconds at which the first certificate of the authority and its chain expires; clients then refuse those of
+    /// hosts. `None` where none has a time that can be read.
+    pub const fn expires_s(&self) -> Option<u64> {
+        self.expires_s
     }
 
     /// The TLS configuration of a server that is `host`. The certificate is made if none is kept.
@@ -245,6 +254,13 @@ impl InterceptionAuthority {
             .map_err(AuthorityError::Mismatch)?;
         Ok(())
     }
+}
+
+/// The earliest end of these certificates, in Unix seconds.
+fn first_expiry(chain: &[CertificateDer<'static>]) -> Option<u64> {
+    let ends = chain.iter();
+    ends.filter_map(|certificate| certificate_expiry_seconds(certificate))
+        .min()
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! The certificate of a client of the proxy: its name, and when it expires. The TLS handshake has verified it.
 
-use jiff::civil::{DateTime, date};
+use dray_service::certificate_expiry_seconds;
+use dray_service::der::{CertificateParts, DerReader, SEQUENCE_TAG};
 use rustls_pki_types::CertificateDer;
-
-use super::der::{CertificateParts, DerReader, SEQUENCE_TAG};
 
 /// Extension `subjectAltName` (RFC 5280, section 4.2.1.6).
 const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 17];
@@ -11,10 +10,6 @@ const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 17];
 const DNS_NAME_TAG: u8 = 0x82;
 /// Tag of a URI in the extension.
 const URI_TAG: u8 = 0x86;
-/// Tag of `UTCTime`, whose year has two digits.
-const UTC_TIME_TAG: u8 = 0x17;
-/// Tag of `GeneralizedTime`, whose year has four digits.
-const GENERALIZED_TIME_TAG: u8 = 0x18;
 /// Longest name in bytes. A longer name, and one with characters other than printable ASCII, identifies no client.
 const MAX_NAME_BYTES: usize = 512;
 
@@ -36,7 +31,7 @@ impl ClientCertificate {
             .map_or(Some(Vec::new()), alternative_names)?;
         Some(Self {
             name: first_name(&names),
-            expires_s: read_expiry(parts.validity)?,
+            expires_s: certificate_expiry_seconds(certificate)?,
         })
     }
 }
@@ -73,25 +68,6 @@ pub fn is_client_name(name: &[u8]) -> bool {
 
 fn readable(name: &[u8]) -> Option<String> {
     is_client_name(name).then(|| String::from_utf8_lossy(name).into_owned())
-}
-
-/// `notAfter` in Unix seconds.
-fn read_expiry(validity: &[u8]) -> Option<u64> {
-    let mut times = DerReader(validity);
-    times.next_value()?;
-    let (tag, time) = times.next_value()?;
-    let digits = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
-    let digits = match tag {
-        // Two digits of a year stand for 1950 to 2049 (RFC 5280, section 4.1.2.5.1).
-        UTC_TIME_TAG if digits < "50" => format!("20{digits}"),
-        UTC_TIME_TAG => format!("19{digits}"),
-        GENERALIZED_TIME_TAG => digits.to_owned(),
-        _ => return None,
-    };
-    let expiry = DateTime::strptime("%Y%m%d%H%M%S", digits).ok()?;
-    // `jiff::Timestamp` is not used: it ends before the last day of the year 9999, which stands for "never".
-    let since_epoch = expiry.duration_since(date(1970, 1, 1).at(0, 0, 0, 0));
-    u64::try_from(since_epoch.as_secs()).ok()
 }
 
 #[cfg(test)]

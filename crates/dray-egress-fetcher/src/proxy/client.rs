@@ -14,8 +14,11 @@ use crate::wire::pass_writes_on;
 const MAX_READ_BYTES: usize = 4 * 1024;
 /// Longest time that a refused client has to take its response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset.
-const MAX_DISCARDED_BYTES: usize = 256 * 1024;
+/// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset. Many clients
+/// send their whole body before they read.
+const MAX_DISCARDED_BYTES: usize = 64 * 1024 * 1024;
+/// Most bytes that are dropped together.
+const DISCARD_CHUNK_BYTES: usize = 16 * 1024;
 
 /// A stream with the bytes that were read ahead.
 #[derive(Debug)]
@@ -41,6 +44,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
     /// Marks the first `count` of those bytes as used.
     pub fn consume(&mut self, count: usize) {
         self.ahead.advance(count.min(self.ahead.len()));
+    }
+
+    /// Replaces the target in the request line that was read ahead by `/`.
+    pub fn hide_target(&mut self) {
+        let line_end = self.ahead.iter().position(|byte| *byte == b'\r');
+        let line = self.ahead.get(..line_end.unwrap_or_default());
+        let line = line.unwrap_or_default();
+        let is_blank = |byte: &u8| *byte == b' ';
+        if let (Some(method_end), Some(target_end)) = (
+            line.iter().position(is_blank),
+            line.iter().rposition(is_blank),
+        ) {
+            let rest = self.ahead.split_off(target_end);
+            self.ahead.truncate(method_end);
+            self.ahead.extend_from_slice(b" /");
+            self.ahead.unsplit(rest);
+        }
     }
 
     /// Reads more bytes ahead.
@@ -82,7 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
             self.io.write_all(last).await?;
             self.io.shutdown().await?;
             let mut rest = (&mut self.io).take(MAX_DISCARDED_BYTES as u64);
-            let mut sink = [0; 1024];
+            let mut sink = vec![0; DISCARD_CHUNK_BYTES];
             while rest.read(&mut sink).await? > 0 {}
             Ok::<(), io::Error>(())
         };
@@ -131,6 +151,42 @@ mod tests {
         client.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"restmore");
         assert_eq!(client.ahead.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_target_of_a_head_is_hidden_and_the_rest_of_it_stays() {
+        for (head, hidden) in [
+            (
+                "GET http://h/a?b=\"c\" HTTP/1.1\r\nA: b c\r\n\r\nbody d",
+                "GET / HTTP/1.1\r\nA: b c\r\n\r\nbody d",
+            ),
+            ("PUT /<a> HTTP/1.0\r\n\r\n", "PUT / HTTP/1.0\r\n\r\n"),
+            ("", ""),
+        ] {
+            let (near, mut far) = tokio::io::duplex(256);
+            let mut client = ClientStream::new(near);
+            far.write_all(head.as_bytes()).await.unwrap();
+            drop(far);
+            while client.read_ahead().await.is_ok() {}
+            client.hide_target();
+            assert_eq!(client.ahead(), hidden.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_reads_its_refusal_after_it_has_sent_a_large_body() {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let body = vec![0; 8 * 1024 * 1024];
+        let closing = ClientStream::new(near).close_with(b"refused");
+        let sending = async {
+            far.write_all(&body).await.unwrap();
+            far.shutdown().await.unwrap();
+            let mut response = Vec::new();
+            far.read_to_end(&mut response).await.unwrap();
+            response
+        };
+        let ((), response) = tokio::join!(closing, sending);
+        assert_eq!(response, b"refused");
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use dray_guard::ruleset::overrides::methods_in_query;
 use dray_guard::{Code, RequestView, RuleDecision};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 
 use super::head::ProxyRequest;
 use super::refusal::ProxyRefusal;
@@ -98,8 +99,19 @@ pub(super) fn refuse_by(decision: RuleDecision, record: &mut FetchRecord) -> Pro
 /// The body of a client's request. One that names a method fails, if a check is set.
 #[derive(Debug)]
 pub(super) struct RequestBody {
-    body: Incoming,
+    source: BodySource,
     scanner: Option<FormScanner>,
+}
+
+/// Where the bytes of a body come from.
+#[derive(Debug)]
+enum BodySource {
+    /// The client.
+    Client(Incoming),
+    /// The client, once the target agrees to the body.
+    Awaited(oneshot::Receiver<Incoming>),
+    /// Nowhere: the target has responded without it. The connection to the target ends with the response.
+    Unwanted,
 }
 
 /// The error of a body that names a method.
@@ -110,9 +122,19 @@ pub(super) struct MethodInBody;
 impl RequestBody {
     pub(super) fn new(body: Incoming, check: Option<FormCheck>) -> Self {
         Self {
-            body,
+            source: BodySource::Client(body),
             scanner: check.map(|check| check.scanner),
         }
+    }
+
+    /// A body that the returned sender hands over later, or never.
+    pub(super) fn awaited(check: Option<FormCheck>) -> (Self, oneshot::Sender<Incoming>) {
+        let (sender, receiver) = oneshot::channel();
+        let awaited = Self {
+            source: BodySource::Awaited(receiver),
+            scanner: check.map(|check| check.scanner),
+        };
+        (awaited, sender)
     }
 }
 
@@ -124,7 +146,14 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+        if let BodySource::Awaited(receiver) = &mut self.source {
+            let body = ready!(Pin::new(receiver).poll(cx));
+            self.source = body.map_or(BodySource::Unwanted, BodySource::Client);
+        }
+        let BodySource::Client(body) = &mut self.source else {
+            return Poll::Pending;
+        };
+        let Some(frame) = ready!(Pin::new(body).poll_frame(cx)) else {
             return Poll::Ready(None);
         };
         let frame = frame.map_err(io::Error::other)?;
@@ -137,10 +166,14 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        matches!(&self.source, BodySource::Client(body) if body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.source {
+            BodySource::Client(body) => body.size_hint(),
+            // The head says how the body is framed.
+            BodySource::Awaited(_) | BodySource::Unwanted => SizeHint::default(),
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! A plain HTTP request in absolute form: one request to one judged target.
 //!
-//! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies. The
-//! head for the target is built from the judged URL and the accepted fields, never copied. After the response the
-//! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but
-//! WebSocket inside an intercepted tunnel, whose head for the target asks for it.
+//! hyper reads the request a second time from the bytes that the strict reader accepted, except the target, in which it
+//! refuses characters that clients send. It frames both bodies. The head for the target is built from the judged URL and
+//! the accepted fields, never copied. After the response the connection closes, so a second request on it reaches
+//! nothing. No redirect is followed. No upgrade passes but WebSocket inside an intercepted tunnel, whose head for the
+//! target asks for it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 use super::body::LimitedBody;
 use super::client::ClientStream;
+use super::expect::{CONTINUE_EXPECTATION, await_agreement, expects_agreement};
 use super::form::{FormCheck, MethodInBody, RequestBody};
 use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, TargetStream};
@@ -233,7 +235,7 @@ fn is_method_in_body(error: &(dyn Error + 'static)) -> bool {
 
 /// One request and one response.
 async fn exchange<S>(
-    client: ClientStream<S>,
+    mut client: ClientStream<S>,
     target: Box<dyn Io>,
     (head, form): (http::request::Parts, Option<FormCheck>),
     check: &ResponseCheck<'_>,
@@ -247,6 +249,8 @@ where
     let Ok((sender, connection)) = handshake else {
         return ConnectionEnd::Broken;
     };
+    // The head for the target has the judged one.
+    client.hide_target();
     let pending: PendingRequest = Mutex::new(Some((head, form, sender)));
     let service = service_fn(|request: Request<Incoming>| {
         let pending = pending
@@ -300,26 +304,13 @@ async fn answer(
     mut request: Request<Incoming>,
     check: &ResponseCheck<'_>,
 ) -> Response<ForwardBody> {
-    let Some((head, form, mut sender)) = pending else {
+    let Some(prepared) = pending else {
         return refusal_response(ProxyRefusal::Response);
     };
     let client = hyper::upgrade::on(&mut request);
-    let request = Request::from_parts(head, RequestBody::new(request.into_body(), form));
-    let sent = tokio::select! {
-        biased;
-        sent = sender.send_request(request) => sent,
-        () = check.counts.idle(check.idle_timeout) => {
-            // It is set once: there is one request.
-            let _ = check.is_silent.set(());
-            return refusal_response(ProxyRefusal::Guard(Code::Timeout, FetchPhase::Head));
-        }
-    };
-    let mut response = match sent {
+    let mut response = match send_prepared(prepared, request.into_body(), check).await {
         Ok(response) => response,
-        Err(error) => {
-            tracing::debug!(%error, "a target sent no valid response");
-            return refusal_response(check.failure(&error));
-        }
+        Err(refusal) => return refusal_response(refusal),
     };
     let target = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
@@ -362,6 +353,46 @@ async fn answer(
     }
     let body = LimitedBody::new(body, check.rules.max_bytes(), check.counts.clone());
     Response::from_parts(parts, Either::Left(body))
+}
+
+/// Sends the request with the body of the client's request, and waits for the head of the response. A body that its
+/// target has to agree to is dropped when the response comes first.
+async fn send_prepared(
+    (head, form, mut sender): PreparedRequest,
+    body: Incoming,
+    check: &ResponseCheck<'_>,
+) -> Result<Response<Incoming>, ProxyRefusal> {
+    let (request, awaited) = if head.headers.contains_key(EXPECT) {
+        let (request_body, sender_of_body) = RequestBody::awaited(form);
+        let mut request = Request::from_parts(head, request_body);
+        let agreement = await_agreement(&mut request);
+        (request, Some((agreement, sender_of_body, body)))
+    } else {
+        let request_body = RequestBody::new(body, form);
+        (Request::from_parts(head, request_body), None)
+    };
+    let handing_over = async {
+        if let Some((agreement, sender_of_body, body)) = awaited {
+            agreement.await;
+            // A connection that is gone takes no body.
+            let _ = sender_of_body.send(body);
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let sent = tokio::select! {
+        biased;
+        sent = sender.send_request(request) => sent,
+        () = check.counts.idle(check.idle_timeout) => {
+            // It is set once: there is one request.
+            let _ = check.is_silent.set(());
+            return Err(ProxyRefusal::Guard(Code::Timeout, FetchPhase::Head));
+        }
+        never = handing_over => match never {},
+    };
+    sent.map_err(|error| {
+        tracing::debug!(%error, "a target sent no valid response");
+        check.failure(&error)
+    })
 }
 
 fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
@@ -409,13 +440,17 @@ pub(super) fn target_head(
         .0;
     let mut fields = request.fields.clone();
     remove_hop_fields(&mut fields);
-    // The proxy requests the body itself, and declares its length itself.
     fields.remove(EXPECT);
+    // The proxy declares the length of the body itself.
     fields.remove(CONTENT_LENGTH);
     fields.remove(HOST);
     head.headers
         .insert(HOST, HeaderValue::from_str(&url.host_header())?);
     head.headers.extend(fields);
+    if expects_agreement(request) {
+        let expectation = HeaderValue::from_static(CONTINUE_EXPECTATION);
+        head.headers.insert(EXPECT, expectation);
+    }
     if let Some((name, value)) = credential.and_then(Credential::header) {
         remove_namesakes(&mut head.headers, &name);
         head.headers.insert(name, value);

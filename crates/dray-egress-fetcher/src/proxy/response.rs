@@ -36,6 +36,9 @@ static HOP_BY_HOP_FIELDS: [HeaderName; 10] = [
     UPGRADE,
 ];
 
+/// Fields that describe the content for all recipients, which `Connection` must not name (RFC 9110, section 7.6.1).
+static CONTENT_FIELDS: [HeaderName; 3] = [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE];
+
 /// The client side of HTTP/1.1 towards a target.
 pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
     let mut builder = hyper::client::conn::http1::Builder::new();
@@ -183,8 +186,8 @@ pub(super) fn remove_hop_fields(fields: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        // The framing does not belong to one hop: without it a body would have another length.
-        .filter(|name| name != CONTENT_LENGTH)
+        // Without them a body would have another length, or another type than the one that was judged.
+        .filter(|name| !CONTENT_FIELDS.contains(name))
         .collect();
     for name in HOP_BY_HOP_FIELDS.iter().chain(&named) {
         fields.remove(name);

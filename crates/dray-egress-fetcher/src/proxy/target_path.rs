@@ -94,6 +94,8 @@ mod tests {
             ("GET /x?q=it's{a}|b^", "/x?q=it's{a}|b^"),
             ("GET /a{b}/c%27d", "/a{b}/c%27d"),
             ("GET http://files.example.org/x?q='#f", "/x?q='"),
+            ("GET /x?q=a\\b&c=%5c", "/x?q=a\\b&c=%5c"),
+            ("GET http://files.example.org?\\d", "/?%5Cd"),
             ("GET http://FILES.example.org", "/"),
             ("GET http://files.example.org?a=b", "/?a=b"),
             // The judged path has no dot segments.

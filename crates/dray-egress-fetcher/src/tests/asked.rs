@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_guard::ruleset::PolicyText;
 use dray_guard::{Caller, RuleSet};
-use dray_testkit::http::ResponseScript;
+use dray_testkit::http::{ResponseScript, ResponseStep};
 use futures_util::future::BoxFuture;
 
 use super::fake_network::*;
@@ -34,6 +34,8 @@ outcome = "ask"
 struct FakeApprovals {
     allowed: Mutex<Vec<&'static str>>,
     asked: Mutex<Vec<String>>,
+    /// When an answer is taken back; `None` for never.
+    withdrawn_after: Mutex<Option<Duration>>,
 }
 
 impl HostApprovals for FakeApprovals {
@@ -56,7 +58,13 @@ impl HostApprovals for FakeApprovals {
     }
 
     fn withdrawal<'a>(&'a self, _answer: &'a HeldAnswer) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::pending())
+        let delay = *self.withdrawn_after.lock().unwrap();
+        Box::pin(async move {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay).await, // paused clock
+                None => std::future::pending().await,
+            }
+        })
     }
 }
 
@@ -132,6 +140,27 @@ async fn a_fetch_fails_with_the_question_until_a_person_allows_the_host() {
             .count(),
         1
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_ends_when_the_answer_that_allows_it_is_taken_back() {
+    let fixture = with_other_host("");
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe";
+    let script = ResponseScript::raw(head).then(ResponseStep::Hold);
+    fixture.fake_network.serve(OTHER_PUBLIC_ADDRESS, script);
+    let target = ResponseScript::redirect(302, "http://other.example.org/x");
+    fixture.fake_network.serve(PUBLIC_ADDRESS, target);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
+    approvals
+        .allowed
+        .lock()
+        .unwrap()
+        .push("other.example.org:80");
+    *approvals.withdrawn_after.lock().unwrap() = Some(Duration::from_secs(3));
+    for url in ["http://other.example.org/a", "http://files.example.org/"] {
+        let outcome = run(&fetcher, &job_in("chat-1", url)).await;
+        assert_eq!(outcome.end(), ("policy_denied", "policy"), "{url}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

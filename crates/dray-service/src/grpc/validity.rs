@@ -1,50 +1,18 @@
 //! When a certificate expires (RFC 5280, section 4.1.2.5). TLS does not look at the end of the own certificate: the
 //! clients refuse it.
 
-const UTC_TIME_TAG: u8 = 0x17;
-const GENERALIZED_TIME_TAG: u8 = 0x18;
-/// Tag of the version of a certificate, a field that may be absent.
-const VERSION_TAG: u8 = 0xa0;
+use crate::der::{CertificateParts, DerReader, GENERALIZED_TIME_TAG, UTC_TIME_TAG};
+
 const SECONDS_PER_DAY: i64 = 86_400;
 
 /// End of validity of a certificate in DER, in Unix seconds; `None` for a certificate that cannot be read, or that ended
 /// before 1970.
 pub fn certificate_expiry_seconds(certificate: &[u8]) -> Option<u64> {
-    let (_, certificate, _) = der_element(certificate)?;
-    let (_, mut fields, _) = der_element(certificate)?;
-    if fields.first() == Some(&VERSION_TAG) {
-        (_, _, fields) = der_element(fields)?;
-    }
-    // Serial number, algorithm of the signature, issuer.
-    for _ in 0..3 {
-        (_, _, fields) = der_element(fields)?;
-    }
-    let (_, validity, _) = der_element(fields)?;
-    let (_, _, end) = der_element(validity)?;
-    let (tag, time, _) = der_element(end)?;
+    let mut times = DerReader(CertificateParts::read(certificate)?.validity);
+    // The beginning.
+    times.next_value()?;
+    let (tag, time) = times.next_value()?;
     unix_seconds(tag, time)
-}
-
-/// The first element: its tag, its content, and what follows it.
-fn der_element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let count = usize::from(first & 0x7f);
-        // DER has no elements without a length, and no certificate has 4 GiB.
-        if !(1..=4).contains(&count) {
-            return None;
-        }
-        let (bytes, rest) = rest.split_at_checked(count)?;
-        let length = bytes.iter().try_fold(0_usize, |length, &byte| {
-            length.checked_mul(256)?.checked_add(usize::from(byte))
-        })?;
-        (length, rest)
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 /// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.

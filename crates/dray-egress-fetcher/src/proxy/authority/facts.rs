@@ -4,14 +4,14 @@
 //! The file is the operator's own. It is read strictly nevertheless: a part that is not understood is an error at the
 //! start, and [`super::InterceptionAuthority`] verifies a leaf before it is used.
 
-use rcgen::string::{Ia5String, PrintableString};
-use rcgen::{DistinguishedName, DnType, DnValue};
-
-use super::super::der::{
+use dray_service::der::{
     BIT_STRING_TAG, BOOLEAN_TAG, CertificateParts, DerReader, IA5_STRING_TAG,
     OBJECT_IDENTIFIER_TAG, OCTET_STRING_TAG, PRINTABLE_STRING_TAG, SEQUENCE_TAG, SET_TAG,
     UTF8_STRING_TAG,
 };
+use rcgen::string::{Ia5String, PrintableString};
+use rcgen::{DistinguishedName, DnType, DnValue};
+
 use super::AuthorityError;
 
 // Object identifiers of extensions below 2.5.29 (`id-ce`), as DER.

@@ -47,6 +47,19 @@ fn certificates_are_made_once_for_a_host_and_again_after_a_day() {
 }
 
 #[test]
+fn an_authority_expires_with_the_first_certificate_of_its_chain() {
+    let until = |year| self_signed(|params| params.not_after = date_time_ymd(year, 1, 1));
+    let ((certificate, key), (root, _)) = (until(2100), until(2050));
+    for (chain, expires_s) in [
+        (certificate.clone(), 4_102_444_800),
+        (format!("{certificate}{root}"), 2_524_608_000),
+    ] {
+        let authority = InterceptionAuthority::new(&chain, &key, NOW_S).unwrap();
+        assert_eq!(authority.expires_s(), Some(expires_s));
+    }
+}
+
+#[test]
 fn the_number_of_kept_certificates_is_bounded_and_the_one_used_longest_ago_goes() {
     let (certificate, _, key) = new_authority();
     let authority = InterceptionAuthority::new(&certificate, &key, NOW_S).unwrap();

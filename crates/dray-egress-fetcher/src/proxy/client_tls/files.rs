@@ -144,7 +144,7 @@ impl TlsFiles {
         if let Some(Ok(certificate)) = chain.next()
             && let Some(at_seconds) = certificate_expiry_seconds(&certificate)
         {
-            metrics.certificate_expires(at_seconds);
+            metrics.listener_expires(at_seconds);
         }
     }
 

@@ -306,6 +306,14 @@ fn a_request_inside_a_tunnel_stays_with_its_host_and_port() {
     ] {
         assert_eq!(url_inside_tunnel(target, own), Err(None), "{target}");
     }
+    assert_eq!(
+        url_inside_tunnel("/a?b=\\d&c=%5c", own),
+        Ok(("https://files.example.org/a?b=%5Cd&c=%5c".to_owned(), true))
+    );
+    for target in ["/a\\b?c", "/a#?\\", "https://files.example.org\\?c"] {
+        let read = url_inside_tunnel(target, own);
+        assert_eq!(read, Err(Some(Code::InvalidUrl)), "{target}");
+    }
     let credentials = url_inside_tunnel("https://user@files.example.org/a", own);
     assert_eq!(credentials, Err(Some(Code::UrlCredentials)));
     for host in [

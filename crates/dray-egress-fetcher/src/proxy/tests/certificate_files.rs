@@ -13,6 +13,7 @@ use super::certificates::{
     pem_of,
 };
 use super::http2::Http2Client;
+use super::intercepted::InterceptingProxy;
 use super::*;
 
 /// Serial number of the certificate that a list revokes.
@@ -174,4 +175,14 @@ async fn the_end_of_the_certificate_of_the_proxy_is_a_metric() {
         .metric("certificate_expiry_timestamp_seconds", &[]);
     // 2100-01-01, as the fixture has it.
     assert_eq!(expiry, 4_102_444_800);
+}
+
+#[tokio::test]
+async fn the_end_of_the_authority_for_intercepted_tunnels_is_a_metric() {
+    let intercepting = InterceptingProxy::start(&[]).await;
+    let expiry = intercepting
+        .proxy
+        .metric("certificate_expiry_timestamp_seconds", &["interception"]);
+    // 4096-01-01, the default of the library that makes it.
+    assert_eq!(expiry, 67_090_118_400);
 }

@@ -9,6 +9,8 @@ use super::*;
 
 const FORM_FIELD: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 const MULTIPART_FIELD: &str = "Content-Type: multipart/form-data; boundary=b\r\n";
+/// A field that some servers read as `Content-Type`.
+const NAMESAKE_FIELD: &str = "Content_Type: multipart/form-data; boundary=b\r\n";
 const JSON_FIELD: &str = "Content-Type: application/json\r\n";
 
 /// Rules that allow some methods to one host, and every method to another one.
@@ -60,6 +62,7 @@ async fn a_form_that_names_another_method_is_broken_off_before_the_target_has_it
         ((MULTIPART_FIELD, part.as_str()), 0),
         ((MULTIPART_FIELD, part.as_str()), 3),
         ((JSON_FIELD, "{\"_method\": \"DELETE\"}"), 0),
+        ((NAMESAKE_FIELD, part.as_str()), 0),
     ] {
         let request = request(&proxy, TARGET_HOST, form, chunk);
         let (response, received) = tokio::join!(proxy.exchange(&request), async {
@@ -130,6 +133,41 @@ async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
         (403, "policy_denied")
     );
     assert_eq!(proxy.event().await.proxy_stage, "refused");
+}
+
+#[tokio::test]
+async fn the_type_by_which_a_body_is_judged_is_the_one_that_its_recipient_gets() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    fs::write(&path, POLICY_TEXT).unwrap();
+    let proxy = ProxyFixture::start(&[("/policy_path", path.to_str().unwrap())]).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
+    // Without a type, some servers would read this body as a form.
+    let form = (
+        "Connection: content-type\r\nContent-Type: text/plain\r\n",
+        "_method=DELETE",
+    );
+    let request = request(&proxy, TARGET_HOST, form, 0);
+    let (response, received) = tokio::join!(proxy.exchange(&request), async {
+        let mut server = ends.recv().await.unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(form.1.as_bytes()) {
+            assert_ne!(server.read_buf(&mut received).await.unwrap(), 0);
+        }
+        let response = b"HTTP/1.1 200 OK\r\nConnection: Content-Type\r\nContent-Type: text/csv\r\n\
+            Content-Length: 3\r\n\r\n1;2";
+        server.write_all(response).await.unwrap();
+        String::from_utf8(received).unwrap().to_ascii_lowercase()
+    });
+    assert!(
+        received.contains("\r\ncontent-type: text/plain\r\n"),
+        "{received}"
+    );
+    let response = response.to_ascii_lowercase();
+    assert!(
+        response.contains("\r\ncontent-type: text/csv\r\n"),
+        "{response}"
+    );
 }
 
 #[tokio::test]

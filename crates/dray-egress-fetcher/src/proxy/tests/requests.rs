@@ -2,6 +2,7 @@
 
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep};
 
+use super::persistent::read_head_of;
 use super::*;
 
 #[tokio::test]
@@ -104,6 +105,7 @@ async fn the_target_gets_path_and_query_as_the_client_wrote_them() {
         ("GET", "/x?q=it's{a}|b^"),
         ("GET", "/a{b}/c%27d"),
         ("OPTIONS", ""),
+        ("GET", "/<a>?q={\"b\":1}"),
     ] {
         let request = format!(
             "{line} http://{TARGET_HOST}{target} HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}\r\n"
@@ -112,7 +114,9 @@ async fn the_target_gets_path_and_query_as_the_client_wrote_them() {
     }
     let requests = server.received_requests();
     let targets: Vec<_> = requests.iter().map(ReceivedRequest::target).collect();
-    assert_eq!(targets, ["/x?q=it's{a}|b^", "/a{b}/c%27d", "*"]);
+    // The last one has characters that the HTTP library does not send.
+    let encoded = "/%3Ca%3E?q={%22b%22:1}";
+    assert_eq!(targets, ["/x?q=it's{a}|b^", "/a{b}/c%27d", "*", encoded]);
 }
 
 #[tokio::test]
@@ -256,4 +260,36 @@ async fn equal_content_lengths_of_a_response_reach_the_client_as_one_field() {
     assert_eq!((status_of(&response), code_of(&response)), (200, "hello"));
     let lower = response.to_ascii_lowercase();
     assert_eq!(lower.matches("content-length").count(), 1, "{response}");
+}
+
+#[tokio::test]
+async fn the_body_of_a_client_that_waits_is_requested_when_the_target_agrees() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
+    let auth = proxy.auth();
+    let request = format!(
+        "PUT http://{TARGET_HOST}/ HTTP/1.1\r\nHost: {TARGET_HOST}\r\n{auth}Expect: 100-continue\r\n\
+         Content-Length: 5\r\n\r\n"
+    );
+    for is_agreed in [true, false] {
+        let mut client = proxy.connect().await;
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut server = ends.recv().await.unwrap();
+        let head = read_head_of(&mut server).await.unwrap();
+        let head = head.to_ascii_lowercase();
+        assert!(head.contains("\r\nexpect: 100-continue\r\n"), "{head}");
+        if is_agreed {
+            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+            server.write_all(interim).await.unwrap();
+            assert_eq!(status_of(&read_head(&mut client).await), 100);
+            client.write_all(b"hello").await.unwrap();
+            let mut body = [0; 5];
+            server.read_exact(&mut body).await.unwrap();
+            assert_eq!(&body, b"hello");
+        }
+        let response = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+        server.write_all(response).await.unwrap();
+        // The final response is the first one where the target refuses the body.
+        assert_eq!(status_of(&read_all(&mut client).await), 401);
+    }
 }

@@ -5,7 +5,6 @@
 //! last byte of the name, so that no server gets both the name and a complete request. It errs on the strict side: it
 //! may take text inside a part for a header of the form, and then refuses more than a server would.
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
 use super::names_method;
@@ -33,7 +32,7 @@ pub enum FormBody {
 impl FormBody {
     /// Decides by the fields of a request. Some servers read a body without a type as a form.
     pub fn of(fields: &HeaderMap) -> Self {
-        let mut types = fields.get_all(CONTENT_TYPE).iter();
+        let mut types = values_of(fields, "content-type");
         let declared = types.next().map(HeaderValue::as_bytes);
         let declared = String::from_utf8_lossy(declared.unwrap_or_default()).to_ascii_lowercase();
         let syntax = if declared.contains("multipart/") {
@@ -47,15 +46,25 @@ impl FormBody {
         } else {
             return Self::Other;
         };
-        let is_coded = fields
-            .get_all(CONTENT_ENCODING)
-            .iter()
+        let is_coded = values_of(fields, "content-encoding")
             .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
         if is_coded || types.next().is_some() || declared.contains(',') || !is_ascii(&declared) {
             return Self::Unreadable;
         }
         Self::Form(FormScanner(syntax))
     }
+}
+
+/// The values of a field under all its names: for a server that reads fields as CGI variables, `_` stands for `-` (RFC
+/// 3875, section 4.1.18).
+fn values_of<'a>(
+    fields: &'a HeaderMap,
+    name: &'static str,
+) -> impl Iterator<Item = &'a HeaderValue> {
+    let named = fields
+        .iter()
+        .filter(move |(field, _)| field.as_str().replace('_', "-") == name);
+    named.map(|(_, value)| value)
 }
 
 /// Whether the parameter `charset` of a media type names one of [`ASCII_CHARSETS`], or is absent.
@@ -249,9 +258,12 @@ fn json_names_method(string: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+    use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
     use super::*;
 
-    fn fields(pairs: &[(http::HeaderName, &'static str)]) -> HeaderMap {
+    fn fields(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
         let mut fields = HeaderMap::new();
         for (name, value) in pairs {
             fields.append(name, HeaderValue::from_static(value));
@@ -359,6 +371,7 @@ mod tests {
     #[test]
     fn a_body_is_a_form_by_its_fields() {
         let gzip = (CONTENT_ENCODING, "gzip");
+        let namesake = HeaderName::from_static("content_type");
         for (pairs, expected) in [
             (&[][..], "Form"),
             (&[(CONTENT_TYPE, "application/octet-stream")], "Other"),
@@ -381,6 +394,14 @@ mod tests {
             ),
             (
                 &[(CONTENT_TYPE, "text/csv, application/json")],
+                "Unreadable",
+            ),
+            (&[(namesake.clone(), "text/csv")], "Other"),
+            (
+                &[
+                    (CONTENT_TYPE, "text/csv"),
+                    (namesake, "multipart/form-data"),
+                ],
                 "Unreadable",
             ),
         ] {

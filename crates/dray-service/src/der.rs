@@ -1,35 +1,46 @@
-//! Reads the parts of a certificate that the proxy needs (RFC 5280, section 4.1), from DER.
-//!
-//! It verifies nothing: the TLS handshake verifies the certificates of clients, and a probe verifies that of the
-//! authority.
+//! Reads parts of a certificate (RFC 5280, section 4.1), from DER. It verifies nothing.
 
-pub(super) const SEQUENCE_TAG: u8 = 0x30;
-pub(super) const SET_TAG: u8 = 0x31;
-pub(super) const BOOLEAN_TAG: u8 = 0x01;
-pub(super) const BIT_STRING_TAG: u8 = 0x03;
-pub(super) const OCTET_STRING_TAG: u8 = 0x04;
-pub(super) const OBJECT_IDENTIFIER_TAG: u8 = 0x06;
-pub(super) const UTF8_STRING_TAG: u8 = 0x0c;
-pub(super) const PRINTABLE_STRING_TAG: u8 = 0x13;
-pub(super) const IA5_STRING_TAG: u8 = 0x16;
+/// Tag of `BOOLEAN`.
+pub const BOOLEAN_TAG: u8 = 0x01;
+/// Tag of `BIT STRING`.
+pub const BIT_STRING_TAG: u8 = 0x03;
+/// Tag of `OCTET STRING`.
+pub const OCTET_STRING_TAG: u8 = 0x04;
+/// Tag of `OBJECT IDENTIFIER`.
+pub const OBJECT_IDENTIFIER_TAG: u8 = 0x06;
+/// Tag of `UTF8String`.
+pub const UTF8_STRING_TAG: u8 = 0x0c;
+/// Tag of `PrintableString`.
+pub const PRINTABLE_STRING_TAG: u8 = 0x13;
+/// Tag of `IA5String`.
+pub const IA5_STRING_TAG: u8 = 0x16;
+/// Tag of `UTCTime`.
+pub const UTC_TIME_TAG: u8 = 0x17;
+/// Tag of `GeneralizedTime`.
+pub const GENERALIZED_TIME_TAG: u8 = 0x18;
+/// Tag of `SEQUENCE`.
+pub const SEQUENCE_TAG: u8 = 0x30;
+/// Tag of `SET`.
+pub const SET_TAG: u8 = 0x31;
 /// The explicit tag of `version`, which is absent in version 1.
 const VERSION_TAG: u8 = 0xa0;
 /// The explicit tag of `extensions`.
 const EXTENSIONS_TAG: u8 = 0xa3;
 
 /// The parts of a certificate, as DER.
-pub(super) struct CertificateParts<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateParts<'a> {
     /// Content of `validity`.
-    pub(super) validity: &'a [u8],
+    pub validity: &'a [u8],
     /// Content of `subject`.
-    pub(super) subject: &'a [u8],
+    pub subject: &'a [u8],
     /// Content of `extensions`; `None` without any.
-    pub(super) extensions: Option<&'a [u8]>,
+    pub extensions: Option<&'a [u8]>,
 }
 
 impl<'a> CertificateParts<'a> {
     /// Reads a whole certificate; `None` for other bytes.
-    pub(super) fn read(certificate: &'a [u8]) -> Option<Self> {
+    pub fn read(certificate: &'a [u8]) -> Option<Self> {
         let mut whole = DerReader(certificate);
         let mut signed = DerReader(whole.expect(SEQUENCE_TAG)?);
         let mut fields = DerReader(signed.expect(SEQUENCE_TAG)?);
@@ -58,11 +69,12 @@ impl<'a> CertificateParts<'a> {
 }
 
 /// A reader over DER values; holds the bytes that are not read yet.
-pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
+#[derive(Clone, Debug)]
+pub struct DerReader<'a>(pub &'a [u8]);
 
 impl<'a> DerReader<'a> {
     /// The tag and content of the next value; `None` at the end, and if the value is not complete.
-    pub(super) fn next_value(&mut self) -> Option<(u8, &'a [u8])> {
+    pub fn next_value(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         let length = match first {
@@ -83,13 +95,13 @@ impl<'a> DerReader<'a> {
     }
 
     /// The content of the next value, which must have this tag.
-    pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (found, content) = self.next_value()?;
         (found == tag).then_some(content)
     }
 
     /// The object identifier and the DER value of the next item of `Extensions` (RFC 5280, section 4.1).
-    pub(super) fn next_extension(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+    pub fn next_extension(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         let mut extension = DerReader(self.expect(SEQUENCE_TAG)?);
         let kind = extension.expect(OBJECT_IDENTIFIER_TAG)?;
         // `critical` is left out where it is false.
