@@ -239,18 +239,12 @@ async fn a_difference_of_two_policies_and_a_report_are_read_from_the_audit_strea
     let home = CliHome::new();
     let directory = policy_directory("");
     let policy = directory.path().join("policy.toml").display().to_string();
-    let compare = |extra: &[&str]| {
-        let command = [
-            "policy",
-            "diff",
-            "none",
-            &policy,
-            "--nats",
-            &nats.url(),
-            "--json",
-        ];
-        line(&home.run(&[&command[..], extra].concat()))
+    let url = nats.url();
+    let read = |command: &[&str], extra: &[&str]| {
+        let end = ["--nats", &url, "--json"];
+        line(&home.run(&[command, &end, extra].concat()))
     };
+    let compare = |extra: &[&str]| read(&["policy", "diff", "none", &policy], extra);
     let report = compare(&["--since", "7d"]);
     assert_eq!(
         (&report["judged"], &report["changed"]),
@@ -264,21 +258,11 @@ async fn a_difference_of_two_policies_and_a_report_are_read_from_the_audit_strea
     );
     // The start of the command takes longer than the millisecond after which the events are too old.
     assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
-    let report = home.run(&["egress", "report", "--nats", &nats.url(), "--json"]);
-    let verdicts = &line(&report)["verdicts"];
+    let verdicts = &read(&["egress", "report"], &[])["verdicts"];
     assert_eq!(verdicts[0]["tenant"], "acme", "{verdicts}");
     assert_eq!(verdicts[0]["requests"], 3, "{verdicts}");
-    let of_other = [
-        "egress",
-        "report",
-        "--nats",
-        &nats.url(),
-        "--json",
-        "--tenant",
-        "other",
-    ];
-    let verdicts = &line(&home.run(&of_other))["verdicts"];
-    assert_eq!(verdicts, &serde_json::json!([]));
+    let of_other = read(&["egress", "report"], &["--tenant", "other"]);
+    assert_eq!(of_other["verdicts"], serde_json::json!([]));
     assert_eq!(compare(&["--tenant", "acme"])["judged"], 3);
     assert_eq!(compare(&["--tenant", "other"])["judged"], 0);
 }

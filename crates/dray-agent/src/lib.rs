@@ -12,6 +12,9 @@
 //!   prices.
 //! - [`citation::CitationIndex`] finds the pages and files of the tools of a turn that its answer names.
 //! - [`compaction::CompactionPlan`] selects the old messages that are removed from a long prompt.
+//! - [`handoff`] determines which agent of a conversation answers; [`choice`] checks `tool_choice`.
+//! - [`failure`], [`issues`] and [`user_error`] are what a client reads about a request, a setup or a turn that failed.
+//! - [`starters`] and [`support`] serve editors of manifests; [`notify`] describes files that the model always has.
 //! - [`event::Event`] is one event for the client; [`wire::ChunkWriter`] turns events into chunks.
 //!
 //! This crate does no I/O. Wire names and sentences are part of the contract with existing clients (quickapps 45).

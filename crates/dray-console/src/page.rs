@@ -265,4 +265,14 @@ mod tests {
             assert!(!outside, "{} names another server", asset.path);
         }
     }
+
+    #[test]
+    fn the_documentation_has_a_row_for_every_page_of_the_navigation() {
+        let text = include_str!("../../../docs/console.md");
+        let (_, section) = text.split_once("\n## Pages\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for (_, name) in NAVIGATION_LINKS {
+            assert!(section.contains(&format!("\n| {name} | ")), "{name}");
+        }
+    }
 }

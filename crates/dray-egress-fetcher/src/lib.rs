@@ -21,10 +21,14 @@
 //! | [`freshness`], [`response_cache`] | which responses are stored, and how long they are used |
 //! | [`record`], [`audit`], [`metrics`] | what a fetch did, and how it is reported |
 //! | [`policy_files`], [`policy_bucket`] | reads the operator's policy files, even when they change |
+//! | [`questions`] | hosts about which a rule asks a person, and the answers |
+//! | [`label`] | what a server says about its file: type, name, date |
+//! | [`budget`] | the time of a fetch and of its phases |
+//! | [`config`], `reload` | the settings, and their changes while the service runs |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
-//! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
-//! resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
+//! Rule ids in comments and test names are those of the egress security specification (docs/requirements.md). Tests and
+//! the demo inject resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
 //!
 //! Feature `service` (on by default) is the service around the pipeline; without it, [`fetch`] and its modules
 //! remain.

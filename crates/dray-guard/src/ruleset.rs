@@ -87,7 +87,8 @@ struct DefaultOutcome {
     outcome_in_trial: RuleOutcome,
 }
 
-/// The outcome of a policy for a request.
+/// The outcome of a rule, and so of a policy, for a request that it matches. The outcome `report` of a file has no
+/// variant: such a rule denies, in report-only mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuleOutcome {
     Allow,

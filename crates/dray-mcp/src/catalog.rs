@@ -408,6 +408,23 @@ mod tests {
     }
 
     #[test]
+    fn both_tables_of_the_page_have_a_row_for_every_tool() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mcp-server.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        for start in ["\n## Tools\n", "\nWhat a call of each tool may cause:\n"] {
+            let (_, rest) = text.split_once(start).unwrap();
+            let rows = rest
+                .lines()
+                .skip_while(|line| !line.starts_with('|'))
+                .take_while(|line| line.starts_with('|'));
+            let names: String = rows.filter_map(|row| row.split('|').nth(1)).collect();
+            for tool in ToolName::ALL_TOOLS {
+                assert!(names.contains(&format!("`{tool}`")), "{start:?}: {tool}");
+            }
+        }
+    }
+
+    #[test]
     fn get_names_no_local_file_where_writing_is_off() {
         let tool = definition(ToolName::Get, Permissions::default());
         assert!(tool.input_schema["properties"].get("to").is_none());

@@ -5,6 +5,10 @@
 //! - `turn`: one request from its manifest to its ending.
 //! - [`permissions`]: callers, and what they may use.
 //! - `internal`: tools of its own.
+//! - `approvals`: calls that wait for a person, and questions of tools. `sign_ins`: logins of users at MCP servers.
+//! - `records`: state between requests: `responses` and conversations, the `progress` of responses, `client_files` and
+//!   `client_uploads`, and what `budgets` count.
+//! - `turn_events`: events about turns and their calls, on the bus.
 //! - [`config`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it reads no file into a message and dials no address that a model chose. Addresses in manifests

@@ -15,9 +15,13 @@
 //! - [`chat_order`], `chat_positions`, [`rate_limit`], [`queue`], [`reconciler`]: which delivery may send next, and which
 //!   one continues after a wait.
 //! - `cache`, [`lease`]: removal of cached files that no delivery needs, by one replica at a time.
-//! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: messages of people. [`cli`]: the command line.
+//! - `questions`: questions in chats, answered by buttons. `web_files`: which files from the web may go to which chats.
+//! - [`link`]: links to files that are too large for a chat. [`source`]: stored bytes as platforms read them.
+//! - [`receipts`], `resend`, [`answer`], [`uploads`]: the other calls. [`inbound`]: messages of people. [`cli`]: the
+//!   command line.
 //! - [`dry_run`]: what a delivery would do, without sending a message.
-//! - [`accounts`], `account_checks`, `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
+//! - [`accounts`], `account_checks`, `account_config`, [`config`], `reload`, [`service`], [`metrics`]: the service
+//!   around it.
 //!
 //! What it does not do: it implements no platform's protocol (`dray-platform-*` do), and accesses no sandbox.
 //!

@@ -5,6 +5,7 @@
 //! - [`http`]: conversions between this crate's types and those of the HTTP client.
 //! - [`file_hosts`]: the allow-list for addresses of files.
 //! - [`account_check`]: what a platform says about an account itself.
+//! - [`question`]: questions with buttons in a chat.
 //! - [`delivery`], [`limits`], [`error`]: the types that these share.
 //! - `conformance` (feature `conformance`): the test suite that every platform passes.
 //!

@@ -6,6 +6,8 @@
 //! - [`worker::Worker`] converts in a confined process; the `main` of its executable calls [`worker::child`] first.
 //! - [`policy::Policy`] has the limits, [`cache::Cache`] stores conversions, [`summary`] shortens texts that are too
 //!   large.
+//! - [`range`] reads which part of a document is requested, [`find`] searches in it; [`ocr`] reads pictures.
+//! - [`message`] has the exact texts outside a frame.
 //! - [`defang::defang`] and [`frame::frame`] are applied to every text before a model gets it.
 //!
 //! It converts nothing itself (that is `dray-documents`), fetches nothing, and writes no file.

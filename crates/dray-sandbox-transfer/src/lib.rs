@@ -4,9 +4,10 @@
 //! - [`service`]: the calls that it answers and the work that it consumes.
 //! - [`sessions`], [`uploads`]: the sandbox and the chat of each session, and the files that users sent to it.
 //! - [`backends`], [`store`], [`wire`]: open incarnations, the artifact store, the contracts.
+//! - [`commands`]: who may run programs in which sandboxes.
 //! - [`direct`]: the same transfers for one command, without bus and store.
 //! - [`egress_proxy`]: the forward proxy in the environment of programs.
-//! - [`config`], [`error`]: the settings, and the faults for callers.
+//! - [`config`], `reload`, [`error`], [`command_error`]: the settings, and the faults for callers.
 //!
 //! What it does not do: it reaches neither the web nor a chat platform, and it does not move bytes itself:
 //! [`dray_transfer_engine`] does.

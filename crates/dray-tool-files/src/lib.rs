@@ -11,11 +11,14 @@
 //! - [`dial_files`]: tools for the files of DIAL.
 //! - [`uploads`], [`context`]: files that a person sends; [`catalog`]: their ids.
 //! - [`media`]: `MEDIA:` tags in the final response.
+//! - `outgoing`: delivery of files to the user, and `sent_files`, which are not sent twice in a turn.
+//! - `export`, `fetched`, `loader`: files of sandboxes, of the web, and for references.
+//! - `argument_links`, `resolve`: ids of files and references in arguments of other tools.
 //! - [`offload`]: large results of tools.
 //! - `name_key`: names of stored files, bound to their conversation.
 //!
-//! What it does not do: it never puts file content above the inline limit into a bus message, and never connects to an
-//! address from an agent.
+//! What it does not do: it never puts file content above `dray_proto::MAX_INLINE_BYTES` into a bus message, and never
+//! connects to an address from an agent.
 //!
 //! ```
 //! use dray_dial::decode_data_url;

@@ -1,7 +1,8 @@
 //! Every rule of the egress envelope has a test that names it.
 //!
 //! The rules are obligations of the security specification; their ids are the names that tests, code and reviews
-//! share. A test names rule `X-4` by `x_4_` in its function name or by `X-4` in a comment beside it.
+//! share. `docs/requirements.md` says what each is about. A test names rule `X-4` by `x_4_` in its function name or by
+//! `X-4` in a comment beside it.
 
 use std::collections::BTreeSet;
 
@@ -146,6 +147,21 @@ mod tests {
             source("crates/dray-bus/src/a.rs"),
         ]);
         assert_eq!(named, BTreeSet::from([('X', 2)]));
+    }
+
+    #[test]
+    fn the_page_of_requirements_has_a_row_for_every_rule() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/requirements.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        // Other sections have rows of the same letters.
+        let (_, section) = text.split_once("## Fetching from outside\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for (letter, subject, first, last) in RULE_GROUPS {
+            for number in *first..=*last {
+                let row = format!("| `{letter}-{number}` | ");
+                assert!(section.contains(&row), "{row}{subject}");
+            }
+        }
     }
 
     #[test]

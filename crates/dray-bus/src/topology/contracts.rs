@@ -149,6 +149,8 @@ fn tenant_subject<M: prost::Name>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[track_caller]
@@ -208,6 +210,28 @@ mod tests {
             .collect();
         listed.sort();
         assert_eq!(listed, declared);
+    }
+
+    #[test]
+    fn all_work_and_every_event_of_the_contracts_are_in_the_table() {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../dray-proto/src/contract.rs");
+        let text = std::fs::read_to_string(source).unwrap();
+        for (name, kind) in [("Work", SubjectKind::Work), ("Event", SubjectKind::Event)] {
+            let prefix = format!("impl {name} for v1::");
+            let declared: BTreeSet<_> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(&prefix)?.strip_suffix(" {"))
+                .map(|message| format!("dray.v1.{message}"))
+                .collect();
+            let listed: BTreeSet<_> = subject_contracts()
+                .into_iter()
+                .filter(|contract| contract.kind == kind)
+                .map(|contract| contract.message)
+                // All kinds of work share this event, which has no `impl`.
+                .filter(|message| message != "dray.v1.WorkDeadLettered")
+                .collect();
+            assert_eq!(listed, declared);
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ const MAX_ATTEMPTS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum QuestionKind {
-    /// A call that waits for approval; the orchestrator decides.
+    /// A call that waits for approval, or whose tool asks the user; the orchestrator decides.
     Call,
     /// A host; the egress-fetcher decides.
     Host,

@@ -55,8 +55,9 @@ table is set.
 text is the value, without one line break at its end. Secrets of Kubernetes and Docker that are mounted there are not in
 the environment. Files whose names begin with a dot are skipped.
 
-The column `restart` says whether a changed setting needs one. With *no*, the services read the file and the directory again while
-they run, and a change applies to what begins later: `platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)),
+The column `restart` says whether a changed setting needs one. With *no*, the services read the file and the directory again every
+`reload_interval` (2 s) while they run. A change counts after two equal reads and applies to what begins later:
+`platform-delivery` ([deliveries.md](deliveries.md#changing-accounts)),
 `sandbox-transfer` ([transfers.md](backends/transfers.md#changing-sandboxes-and-credentials)), `orchestrator`
 ([orchestrator.md](orchestrator.md#changing-settings)), `file-resolver` ([file-resolver.md](file-resolver.md#changing-settings)),
 `egress-fetcher` ([egress.md](egress.md#changing-credentials-and-limits)), and the credentials of `bus` and `store`. Values of
