@@ -10,6 +10,7 @@ mod list;
 mod part;
 mod picture;
 mod rows;
+mod superscript;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use list::Marker;
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
 pub use rows::SearchLines;
+pub(crate) use superscript::superscript;
 pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};

@@ -121,6 +121,15 @@ fn cells_show_the_text_that_a_person_sees() {
 }
 
 #[test]
+fn raised_digits_of_a_text_are_superscripts() {
+    let strings = "<sst><si><r><t>10</t></r><r><rPr><vertAlign val=\"superscript\"/></rPr><t>6</t></r><r><t> H2</t></r></si></sst>";
+    assert_eq!(
+        sheet_markdown("<row><c t=\"s\"><v>0</v></c></row>", strings),
+        "## S\n\n| 10⁶ H2 |\n|---|\n"
+    );
+}
+
+#[test]
 fn dates_of_the_1904_system_are_converted() {
     let rows = "<row><c s=\"1\"><v>46459</v></c><c t=\"inlineStr\"><is><t>x</t></is></c></row>";
     let bytes = workbook(

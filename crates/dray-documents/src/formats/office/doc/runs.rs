@@ -133,6 +133,7 @@ pub(super) fn character_runs(
                 0x0836 => format.style.italic = on,
                 0x0837 => format.style.strike = on,
                 0x083C => format.hidden = on,
+                0x2A48 => format.style.superscript = operand.first() == Some(&1),
                 0x0800 => format.deleted = on,
                 0x4A4F => format.font = u16_at(operand, 0),
                 0x6A09 => format.symbol = u16_at(operand, 0).zip(u16_at(operand, 2)),

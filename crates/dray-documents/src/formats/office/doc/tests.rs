@@ -227,6 +227,20 @@ fn symbols_are_the_characters_that_their_font_shows() {
 }
 
 #[test]
+fn raised_digits_are_superscripts() {
+    let doc = Doc {
+        characters: vec![
+            (2, vec![]),
+            (1, property(0x2A48, 1)),
+            (2, vec![]),
+            (1, property(0x2A48, 2)),
+        ],
+        ..Doc::narrow("106 H2O\r")
+    };
+    assert_eq!(convert_doc(doc.bytes()).markdown, "10⁶ H2O\n");
+}
+
+#[test]
 fn styles_levels_and_lists_make_headings_and_items() {
     let doc = Doc {
         paragraphs: vec![

@@ -22,6 +22,7 @@ struct Style {
     bold: Option<bool>,
     italic: Option<bool>,
     strike: Option<bool>,
+    superscript: Option<bool>,
     hidden: Option<bool>,
 }
 
@@ -123,6 +124,7 @@ impl Styles {
         look.bold = first(|style| style.bold).unwrap_or(look.bold);
         look.italic = first(|style| style.italic).unwrap_or(look.italic);
         look.strike = first(|style| style.strike).unwrap_or(look.strike);
+        look.superscript = first(|style| style.superscript).unwrap_or(look.superscript);
         look
     }
 
@@ -180,6 +182,12 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
                     .attr("font-style")
                     .map(|font_style| font_style == "italic" || font_style == "oblique");
                 style.strike = set("text-line-through-style", "none");
+                style.superscript = element.attr("text-position").map(|position| {
+                    // `super`, or by how much of its height the text is raised: `33% 58%`.
+                    let raise = position.split_whitespace().next().unwrap_or_default();
+                    let share = raise.trim_end_matches('%').parse::<f64>();
+                    raise == "super" || share.is_ok_and(|share| share > 0.0)
+                });
                 style.hidden = element.attr("display").map(|display| display == "none");
             }
             Event::Open(element) if element.name() == "drawing-page-properties" => {

@@ -15,6 +15,9 @@ pub(super) const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns
 
 const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
     <style:style style:name=\"T1\" style:family=\"text\"><style:text-properties fo:font-weight=\"bold\"/></style:style>\
+    <style:style style:name=\"up\" style:family=\"text\"><style:text-properties style:text-position=\"super 58%\"/></style:style>\
+    <style:style style:name=\"high\" style:family=\"text\"><style:text-properties style:text-position=\"33% 58%\"/></style:style>\
+    <style:style style:name=\"low\" style:family=\"text\"><style:text-properties style:text-position=\"-33% 58%\"/></style:style>\
     <style:style style:name=\"P1\" style:family=\"paragraph\" style:parent-style-name=\"Title\"/>\
     <style:style style:name=\"dp2\" style:family=\"drawing-page\"><style:drawing-page-properties presentation:visibility=\"hidden\"/></style:style>\
     <text:list-style style:name=\"L1\"><text:list-level-style-number text:level=\"1\" style:num-format=\"1\" text:start-value=\"5\"/><text:list-level-style-bullet text:level=\"2\"/></text:list-style>\
@@ -41,6 +44,17 @@ fn headings_spans_spaces_and_links() {
              <text:a xlink:href=\"https://a.example/\">link</text:a></text:p>"
         ),
         "# The title\n\n## Part\n\na **bold** b  c d\ne [link](https://a.example/)\n"
+    );
+}
+
+#[test]
+fn raised_digits_are_superscripts() {
+    assert_eq!(
+        text(
+            "<text:p>10<text:span text:style-name=\"up\">6</text:span> m<text:span text:style-name=\"high\">2</text:span>\
+             H<text:span text:style-name=\"low\">2</text:span></text:p>"
+        ),
+        "10⁶ m²H2\n"
     );
 }
 

@@ -132,6 +132,19 @@ fn bodies_have_bullets_by_level_and_numbers_where_declared() {
 }
 
 #[test]
+fn raised_digits_are_superscripts() {
+    let run = |baseline: &str, text: &str| {
+        format!("<a:r><a:rPr baseline=\"{baseline}\"/><a:t>{text}</a:t></a:r>")
+    };
+    let runs = [run("0", "10"), run("30000", "6"), run("-25000", "2")].concat();
+    let content = slide("", &shape("", 100, 0, &format!("<a:p>{runs}</a:p>")));
+    assert_eq!(
+        markdown(PPTX, &deck(&[(content, NO_PARTS)])),
+        "## Slide 1\n\n10⁶2\n"
+    );
+}
+
+#[test]
 fn placeholders_inherit_position_and_bullets_from_their_layout() {
     let layout = format!(
         "<p:sldLayout {P}><p:cSld><p:spTree><p:sp><p:nvSpPr><p:nvPr><p:ph type=\"body\" idx=\"7\"/></p:nvPr></p:nvSpPr><p:spPr><a:xfrm><a:off x=\"0\" y=\"900\"/></a:xfrm></p:spPr><p:txBody><a:lstStyle><a:lvl1pPr><a:buNone/></a:lvl1pPr></a:lstStyle><a:p/></p:txBody></p:sp></p:spTree></p:cSld></p:sldLayout>"

@@ -17,6 +17,7 @@ impl Walker<'_> {
             Kind::Bold => self.formats.bold += 1,
             Kind::Italic => self.formats.italic += 1,
             Kind::Strike => self.formats.strike += 1,
+            Kind::Superscript => self.formats.superscript += 1,
             Kind::Code => match &mut self.code {
                 // The language is often a class of the `code` inside of `pre`.
                 Some(code) if code.language.is_empty() => code.language = code_language(tag),
@@ -85,6 +86,7 @@ impl Walker<'_> {
             Kind::Bold => &mut self.formats.bold,
             Kind::Italic => &mut self.formats.italic,
             Kind::Strike => &mut self.formats.strike,
+            Kind::Superscript => &mut self.formats.superscript,
             Kind::Code if self.code.is_none() => &mut self.formats.code,
             Kind::Anchor => return self.end_link(),
             Kind::Marks => {
