@@ -3,6 +3,7 @@
 mod alt_chunk;
 mod corpus;
 mod docx;
+mod equations;
 mod form_fields;
 mod hidden;
 mod hostile;

@@ -4,6 +4,7 @@ mod alt_chunk;
 mod close;
 pub(super) mod field;
 mod form_field;
+mod math;
 mod numbering;
 mod open;
 mod state;

@@ -57,7 +57,7 @@ impl Walker {
             },
             Ns::Drawing => self.drawing(element, xml, package, out)?,
             Ns::Vml => Some(self.vml(element, xml)),
-            Ns::Math if element.name() == "t" => Some(Tag::Text),
+            Ns::Math => Some(self.math(element)),
             _ => Some(Tag::Plain),
         };
         match tag {
