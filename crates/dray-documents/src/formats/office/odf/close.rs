@@ -237,6 +237,7 @@ impl Walker {
                 _ => blocks.push(Block::Paragraph(text)),
             }
         }
+        self.hidden_section = frame.outer_hidden;
         match &mut self.slide {
             Some(slide) if frame.shape => {
                 slide.shapes.push(Shape {

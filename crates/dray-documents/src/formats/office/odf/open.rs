@@ -1,5 +1,6 @@
 //! The handling of opening elements.
 
+use super::is_switched_off;
 use super::state::{Frame, List, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Grid, GridCell};
 use crate::formats::office::deck::Slide;
@@ -239,7 +240,12 @@ impl Walker {
                 }
                 return None;
             }
-            "g" | "a" | "layer-set" => Tag::Plain,
+            "g" => {
+                let outer = Tag::Section(self.hidden_section);
+                self.hidden_section |= is_switched_off(element);
+                outer
+            }
+            "a" | "layer-set" => Tag::Plain,
             "frame" => self.frame(element),
             _ if self.slide.is_some() || !self.paras.is_empty() => self.frame(element),
             _ => Tag::Plain,
@@ -259,6 +265,7 @@ impl Walker {
         }
         self.frames.push(Frame {
             title: class == "title",
+            outer_hidden: self.hidden_section,
             position: element
                 .attr("y")
                 .zip(element.attr("x"))
@@ -267,6 +274,7 @@ impl Walker {
             ..Frame::default()
         });
         if shape || element.name() == "frame" {
+            self.hidden_section |= is_switched_off(element);
             Tag::Frame
         } else {
             self.frames.pop();

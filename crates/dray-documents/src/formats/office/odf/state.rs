@@ -84,6 +84,8 @@ pub(super) struct Frame {
     pub(super) alt: String,
     /// Whether the frame is a shape of a slide, with separate blocks.
     pub(super) shape: bool,
+    /// The value of [`Walker::hidden_section`] around the frame.
+    pub(super) outer_hidden: bool,
 }
 
 /// Bodies of notes, in order.
@@ -117,7 +119,7 @@ pub(super) struct Walker {
     pub(super) frames: Vec<Frame>,
     pub(super) look: Style,
     pub(super) hide: bool,
-    /// Whether the open section, with everything in it, is hidden.
+    /// Whether the open section, group or frame, with everything in it, is hidden.
     pub(super) hidden_section: bool,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,

@@ -1,17 +1,7 @@
 //! ODT and ODP, rule by rule (read-attachment 7.8, 7.10).
 
-use super::{ODP, ODT, converted, markdown, zipped};
+use super::{ODF_NAMESPACES, ODP, ODT, converted, markdown, zipped};
 use crate::limits::Failure;
-
-pub(super) const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
-    xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
-    xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
-    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
-    xmlns:draw=\"urn:oasis:names:tc:opendocument:xmlns:drawing:1.0\" \
-    xmlns:presentation=\"urn:oasis:names:tc:opendocument:xmlns:presentation:1.0\" \
-    xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
-    xmlns:svg=\"urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0\" \
-    xmlns:dc=\"http://purl.org/dc/elements/1.1/\" xmlns:xlink=\"http://www.w3.org/1999/xlink\"";
 
 const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
     <style:style style:name=\"T1\" style:family=\"text\"><style:text-properties fo:font-weight=\"bold\"/></style:style>\
@@ -25,7 +15,7 @@ const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
 
 pub(super) fn content(kind: &str, body: &str) -> Vec<u8> {
     let body = format!(
-        "<office:document-content {O}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+        "<office:document-content {ODF_NAMESPACES}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
     );
     zipped(&[("content.xml", &body)])
 }
@@ -158,7 +148,7 @@ fn slides_keep_titles_visual_order_notes_and_hiding() {
 #[test]
 fn a_flat_file_reads_as_a_package_does() {
     let flat = format!(
-        "<?xml version=\"1.0\"?><office:document {O}>{AUTOMATIC_STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
+        "<?xml version=\"1.0\"?><office:document {ODF_NAMESPACES}>{AUTOMATIC_STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
     );
     let mime = "application/vnd.oasis.opendocument.text-flat-xml";
     assert_eq!(markdown(mime, flat.as_bytes()), "flat **file**\n");

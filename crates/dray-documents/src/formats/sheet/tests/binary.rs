@@ -3,6 +3,7 @@
 use std::io::{Cursor, Write as _};
 
 use super::super::super::office::tests::{converted, markdown};
+use super::drawing::{drawing_part, shape};
 
 const XLSB: &str = "application/vnd.ms-excel.sheet.binary.macroEnabled.12";
 const XLS: &str = "application/vnd.ms-excel";
@@ -51,6 +52,17 @@ fn xlsb_with(
     rows: &[(u16, Vec<u8>)],
     styles: &[(u16, Vec<u8>)],
 ) -> Vec<u8> {
+    xlsb_package(hidden, before, rows, styles, &[])
+}
+
+/// Like [`xlsb_with`], with further parts.
+fn xlsb_package(
+    hidden: u32,
+    before: &[(u16, Vec<u8>)],
+    rows: &[(u16, Vec<u8>)],
+    styles: &[(u16, Vec<u8>)],
+    more: &[(&str, &[u8])],
+) -> Vec<u8> {
     let mut book = Vec::new();
     put(&mut book, 0x0083, &[]);
     put(&mut book, 0x008F, &[]);
@@ -82,16 +94,17 @@ fn xlsb_with(
         ("rId2", "styles", "styles.bin"),
     ]);
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, content) in [
+    let parts = [
         ("xl/workbook.bin", book.as_slice()),
         ("xl/_rels/workbook.bin.rels", relations.as_bytes()),
         ("xl/worksheets/sheet1.bin", sheet.as_slice()),
         ("xl/styles.bin", looks.as_slice()),
-    ] {
+    ];
+    for (name, content) in parts.iter().chain(more) {
         if content.is_empty() {
             continue;
         }
-        zip.start_file(name, zip::write::SimpleFileOptions::default())
+        zip.start_file(*name, zip::write::SimpleFileOptions::default())
             .unwrap();
         zip.write_all(content).unwrap();
     }
@@ -111,6 +124,42 @@ fn a_binary_workbook_reads_cell_by_cell_to_the_last_corner() {
     assert_eq!(
         markdown(XLSB, &xlsb(1, &rows)),
         "## Binary (hidden)\n\n| Größe | TRUE |  |\n|---|---|---|\n|  |  |  |\n| #DIV/0! |  | 0.5 |\n"
+    );
+}
+
+#[test]
+fn comments_links_and_shapes_of_a_binary_workbook_are_shown() {
+    let area = |row: u32, column: u32| [row, row, column, column].map(u32::to_le_bytes).concat();
+    let mut comments = Vec::new();
+    put(&mut comments, 632, &wide("Ann"));
+    let head = [&0_u32.to_le_bytes()[..], &area(1, 1), &[0; 16]].concat();
+    put(&mut comments, 635, &head);
+    put(&mut comments, 637, &[&[0_u8][..], &wide("why?")].concat());
+    let link = [area(0, 0), wide("rL"), wide(""), wide(""), wide("")].concat();
+    let relations = super::relations(&[
+        ("rL", "hyperlink", "https://a.example/"),
+        ("rC", "comments", "comments1.bin"),
+        ("rD", "drawing", "drawing.xml"),
+    ]);
+    let drawing = drawing_part(&shape(3, "", &["valid until May"]));
+    let rows = [
+        (0x0000, 0_u32.to_le_bytes().to_vec()),
+        (0x0006, cell(0, &wide("go"))),
+    ];
+    let bytes = xlsb_package(
+        0,
+        &[(494, link)],
+        &rows,
+        &[],
+        &[
+            ("xl/worksheets/_rels/sheet1.bin.rels", relations.as_bytes()),
+            ("xl/worksheets/comments1.bin", comments.as_slice()),
+            ("xl/worksheets/drawing.xml", drawing.as_bytes()),
+        ],
+    );
+    assert_eq!(
+        markdown(XLSB, &bytes),
+        "## Binary\n\n| [go](https://a.example/) |\n|---|\n\n- B2: Ann: why?\n\nvalid until May\n"
     );
 }
 
