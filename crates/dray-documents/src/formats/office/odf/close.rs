@@ -9,13 +9,16 @@ use crate::formats::office::figure;
 use crate::formats::office::label::list_item;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, visible_characters};
+use crate::symbol_font::UNKNOWN_SYMBOLS_WARNING;
 
 impl Walker {
     /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
-            Some(Tag::Span(look, hide)) => (self.look, self.hide) = (look, hide),
+            Some(Tag::Span(look, hide, symbols)) => {
+                (self.look, self.hide, self.symbols) = (look, hide, symbols);
+            }
             Some(Tag::Section(outer_hidden)) => self.hidden_section = outer_hidden,
             Some(Tag::Link) => {
                 if let Some(para) = self.paras.last_mut() {
@@ -86,6 +89,10 @@ impl Walker {
         // The characters are counted here and not at the end of the document, so that the count is right when a limit
         // ends the conversion.
         self.hide = para.outer_hide;
+        self.symbols = para.outer_symbols;
+        if std::mem::take(&mut self.unknown_symbols) {
+            out.warn(UNKNOWN_SYMBOLS_WARNING);
+        }
         if para.hidden {
             self.hidden_characters += visible_characters(&para.text.to_plain());
         }
