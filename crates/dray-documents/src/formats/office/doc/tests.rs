@@ -1,5 +1,7 @@
 //! Word documents written byte by byte.
 
+mod lists_and_styles;
+
 use std::io::{Cursor, Write as _};
 
 use proptest::prelude::*;

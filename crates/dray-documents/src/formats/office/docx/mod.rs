@@ -5,7 +5,7 @@ mod close;
 pub(super) mod field;
 mod form_field;
 mod math;
-mod numbering;
+pub(super) mod numbering;
 mod open;
 mod state;
 mod styles;
