@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub use inline::{Inline, InlinePosition, Style};
-pub use list::Marker;
+pub use list::ListMarker;
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
 pub use rows::SearchLines;
@@ -177,7 +177,7 @@ impl Markdown {
     }
 
     /// Opens a list item: the blocks until [`Markdown::close`] are its content.
-    pub fn open_item(&mut self, marker: Marker) {
+    pub fn open_item(&mut self, marker: ListMarker) {
         self.open_items.clear();
         self.containers.push(Container::Item {
             marker: marker.text(),

@@ -6,7 +6,7 @@ use crate::formats::office::figure;
 use crate::formats::office::package::{Package, Relations, default_if_damaged};
 use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, visible_characters};
+use crate::markdown::{Inline, ListMarker, Markdown, visible_characters};
 
 /// Everything on a sheet that is not in its cells.
 #[derive(Debug, Default)]
@@ -269,7 +269,7 @@ impl SheetDrawing {
             }
             for line in &shape.lines {
                 if shape.is_list {
-                    out.item(0, Marker::Bullet, line)?;
+                    out.item(0, ListMarker::Bullet, line)?;
                 } else {
                     out.paragraph(line)?;
                 }

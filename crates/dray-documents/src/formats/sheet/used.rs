@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::comments::Comment;
 use super::style::CellText;
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
+use crate::markdown::{Cell, Inline, ListMarker, MAX_TABLE_ROWS, Markdown, Span, Style};
 
 /// Most empty rows between two used ones that are shown; more are replaced by one.
 const MAX_GAP_ROWS: u64 = 50;
@@ -257,7 +257,7 @@ impl SheetReader {
         out.table(table)?;
         for comment in comments {
             let line = format!("{}: {}", comment.cell, comment.line());
-            out.item(0, Marker::Bullet, &Inline::plain(&line))?;
+            out.item(0, ListMarker::Bullet, &Inline::plain(&line))?;
         }
         Ok(())
     }

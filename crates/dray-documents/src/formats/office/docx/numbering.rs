@@ -7,7 +7,7 @@ use super::styles::ListMembership;
 use crate::formats::office::label::{NumberSpelling, level_label};
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
-use crate::markdown::Marker;
+use crate::markdown::ListMarker;
 
 /// Most bytes of a level's pattern that are kept.
 const MAX_PATTERN_BYTES: usize = 256;
@@ -59,7 +59,7 @@ impl Default for Level {
 pub(in crate::formats::office) struct NumberedLabel {
     /// Depth of the level, from 0.
     pub(in crate::formats::office) depth: usize,
-    pub(in crate::formats::office) marker: Marker,
+    pub(in crate::formats::office) marker: ListMarker,
     /// The number in full, such as `3.1`; empty for bullets.
     pub(in crate::formats::office) label: String,
 }
@@ -234,7 +234,7 @@ impl Numbering {
             // A list without a definition is still shown as a list.
             return Some(NumberedLabel {
                 depth: declared_level.unwrap_or(0).min(LIST_LEVELS - 1),
-                marker: Marker::Bullet,
+                marker: ListMarker::Bullet,
                 label: String::new(),
             });
         };
@@ -273,9 +273,9 @@ impl Numbering {
             }
         }
         let (marker, label) = match level.kind {
-            Kind::Bullet => (Marker::Bullet, String::new()),
+            Kind::Bullet => (ListMarker::Bullet, String::new()),
             Kind::Number => (
-                Marker::Number(number),
+                ListMarker::Number(number),
                 full_label(&level, definition, levels, counts),
             ),
             Kind::None => return None,

@@ -8,7 +8,7 @@ use crate::formats::office::deck::Shape;
 use crate::formats::office::figure;
 use crate::formats::office::label::list_item;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, visible_characters};
+use crate::markdown::{Inline, ListMarker, Markdown, visible_characters};
 use crate::symbol_font::UNKNOWN_SYMBOLS_WARNING;
 
 impl Walker {
@@ -123,7 +123,7 @@ impl Walker {
     }
 
     /// Depth, marker and label of the next paragraph, if it is the first paragraph of a list item.
-    fn marker(&mut self, style: &str) -> Option<(usize, Marker, String)> {
+    fn marker(&mut self, style: &str) -> Option<(usize, ListMarker, String)> {
         let depth = self.lists.len().checked_sub(1)?;
         let list = self.lists.last_mut()?;
         // Further paragraphs of an item have no marker.
@@ -137,7 +137,7 @@ impl Walker {
             .unwrap_or_default();
         match self.styles.level(&name, depth) {
             Level::None => None,
-            Level::Bullet => Some((depth, Marker::Bullet, String::new())),
+            Level::Bullet => Some((depth, ListMarker::Bullet, String::new())),
             Level::Number(format) => {
                 let next = list
                     .last
@@ -146,7 +146,7 @@ impl Walker {
                 list.last = Some(number);
                 let label = self.number_label(&format, &name);
                 self.counts.insert((name, depth), number);
-                Some((depth, Marker::Number(number), label))
+                Some((depth, ListMarker::Number(number), label))
             }
         }
     }
