@@ -231,13 +231,20 @@ impl ReadRun<'_> {
             Err(record) if record.outcome == Outcome::Refuse => {
                 Err(refusal_fault(&record, &target.document).into())
             }
-            Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
-                .detail(record.error_code.map_or("range", Code::word))
-                .advice(format!(
+            Err(record) => {
+                let fault = Fault::new(FaultCode::Unsupported, record.output)
+                    .detail(record.error_code.map_or("range", Code::word));
+                let advice = format!(
                     "`dray classify {}` detects its type.",
                     escape_path(&target.document)
-                ))
-                .into()),
+                );
+                // A note says itself why there is no text.
+                Err(match record.outcome {
+                    Outcome::Note => fault,
+                    _ => fault.advice(advice),
+                }
+                .into())
+            }
         }
     }
 }
