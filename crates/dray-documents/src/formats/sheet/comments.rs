@@ -17,7 +17,7 @@ const COMMENT_RECORD: u16 = 635;
 const TEXT_RECORD: u16 = 637;
 
 /// A comment on a cell.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Comment {
     /// The name of the cell, such as `B7`.
     pub(super) cell: String,

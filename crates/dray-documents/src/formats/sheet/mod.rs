@@ -1,6 +1,7 @@
 //! Worksheets: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
 
 mod biff;
+mod biff_notes;
 mod biff_style;
 mod cells;
 mod code;

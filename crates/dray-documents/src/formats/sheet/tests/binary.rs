@@ -282,6 +282,15 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
 
 /// Like [`xls`], with records before the sheet; each cell has a style.
 fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
+    xls_of_records(records, cells, &[])
+}
+
+/// Like [`xls_with`], with records after the cells.
+fn xls_of_records(
+    records: &[(u16, Vec<u8>)],
+    cells: &[(u16, u16, u16)],
+    after: &[(u16, Vec<u8>)],
+) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
         out.extend(kind.to_le_bytes());
         out.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
@@ -312,6 +321,9 @@ fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
         cell.extend(7.5_f64.to_le_bytes());
         put(&mut stream, 0x203, &cell);
     }
+    for (kind, data) in after {
+        put(&mut stream, *kind, data);
+    }
     put(&mut stream, 0x0A, &[]);
     let mut file = cfb::CompoundFile::create(Cursor::new(Vec::new())).unwrap();
     file.create_stream("/Workbook")
@@ -334,6 +346,40 @@ fn far_cells_of_an_old_workbook_are_shown_without_the_empty_cells_between() {
     assert_eq!(
         conversion.markdown,
         "## Old\n\n| 7.5 |  |\n|---|---|\n|  |  |\n|  |  |\n|  | 7.5 |\n|  |  |\n| 7.5 | 7.5 |\n"
+    );
+}
+
+/// The records of a shape with a text: its type and id, the length of the text, and the text in two parts.
+fn text_shape(kind: u8, id: u8, parts: [&str; 2]) -> Vec<(u16, Vec<u8>)> {
+    let mut text = vec![0; 18];
+    text[10] = u8::try_from(parts.concat().chars().count()).unwrap();
+    let wide: Vec<u8> = parts[0].encode_utf16().flat_map(u16::to_le_bytes).collect();
+    vec![
+        (0x5D, vec![0x15, 0, 0x12, 0, kind, 0, id, 0]),
+        (0x1B6, text),
+        (0x3C, [&[1][..], &wide].concat()),
+        (0x3C, [&[0][..], parts[1].as_bytes()].concat()),
+        (0x3C, vec![0; 16]),
+    ]
+}
+
+#[test]
+fn comments_of_an_old_workbook_have_cell_author_and_text() {
+    let note = (
+        0x1C,
+        [&[2, 0, 1, 0, 0, 0, 9, 0, 3, 0, 0][..], b"Ann"].concat(),
+    );
+    let records = [text_shape(0x19, 9, ["größer ", "than?"]), vec![note]].concat();
+    let conversion = converted(XLS, &xls_of_records(&[], &[(0, 0, 0)], &records));
+    assert_eq!(
+        conversion.markdown,
+        "## Old\n\n| 7.5 |\n|---|\n\n- B3: Ann: größer than?\n"
+    );
+    assert!(conversion.warnings.is_empty(), "{:?}", conversion.warnings);
+    let with_box = xls_of_records(&[], &[(0, 0, 0)], &text_shape(6, 9, ["box", ""]));
+    assert_eq!(
+        converted(XLS, &with_box).warnings,
+        ["text boxes of XLS are not shown"]
     );
 }
 
