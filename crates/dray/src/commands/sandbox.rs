@@ -380,6 +380,7 @@ fn print_placed_file(global: &GlobalOptions, placed: &v1::PlacedFile) {
     let path = path_text(&placed.path);
     let document = json!({
         "path": path,
+        "path_base64": exact_path(&placed.path),
         "size": placed.size,
         "sha256": hex_digits(&placed.sha256),
         "renamed": placed.renamed,

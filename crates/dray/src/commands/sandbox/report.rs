@@ -10,7 +10,7 @@ use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
 use super::direct::is_kept;
-use super::{path_text, receipt_json, receipt_line};
+use super::{exact_path, path_text, receipt_json, receipt_line};
 use crate::cli::GlobalOptions;
 use crate::outcome::{CommandFailure, fault_json, print_line, print_note};
 
@@ -47,7 +47,9 @@ impl FileReport {
     fn to_json(&self) -> Value {
         json!({
             "from": path_text(&self.from),
+            "from_base64": exact_path(&self.from),
             "to": path_text(&self.to),
+            "to_base64": exact_path(&self.to),
             "size": self.size,
             "sha256": hex_digits(&self.sha256),
             "renamed": self.renamed,
@@ -172,7 +174,13 @@ impl CopyReport {
         let failed: Vec<_> = self
             .failed
             .iter()
-            .map(|(from, failure)| json!({ "from": path_text(from), "fault": fault_json(&failure.as_fault()) }))
+            .map(|(from, failure)| {
+                json!({
+                    "from": path_text(from),
+                    "from_base64": exact_path(from),
+                    "fault": fault_json(&failure.as_fault()),
+                })
+            })
             .collect();
         let files: Vec<_> = self.files.iter().map(FileReport::to_json).collect();
         let not_tried: Vec<_> = self.not_tried.iter().map(|from| path_text(from)).collect();
@@ -194,4 +202,26 @@ pub(super) fn interrupted(failure: &CommandFailure) -> CommandFailure {
         return fault.advice(KEPT_ADVICE).into();
     }
     fault.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_its_text_does_not_show_is_also_written_exactly() {
+        let report = FileReport {
+            from: b"a\xff".to_vec(),
+            to: b"a.txt".to_vec(),
+            size: 0,
+            sha256: Vec::new(),
+            renamed: false,
+            existed: false,
+            receipt: None,
+            read_receipt: None,
+        };
+        let shown = report.to_json();
+        assert_eq!(shown["from_base64"], "Yf8=");
+        assert_eq!(shown["to_base64"], Value::Null);
+    }
 }
