@@ -55,9 +55,17 @@ fn is_directly_after(before: &TextSpan, span: &TextSpan) -> bool {
         && (span.x - before.end_x).abs() < before.size * 0.35
 }
 
+/// The families of the standard fonts with Latin letters, which a file may use without their outlines.
+const STANDARD_FONTS: [&str; 3] = ["Helvetica", "Times", "Courier"];
+
 /// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard encoding show
 /// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
+    let family = span.font_name.split(['-', ',']).next().unwrap_or_default();
+    // ReportLab writes every bullet as an unassigned code, also within a line.
+    if STANDARD_FONTS.contains(&family) && span.text.contains('\u{fffd}') {
+        span.text = span.text.replace('\u{fffd}', "\u{2022}");
+    }
     let mut visible = span
         .text
         .chars()
@@ -159,5 +167,30 @@ pub(super) fn plain(text: &str, x: f32, y: f32, size: f32) -> TextSpan {
         alt: None,
         lang: None,
         expansion: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unassigned_codes_of_the_standard_fonts_are_bullets() {
+        for (font, text, shown) in [
+            (
+                "Helvetica-Bold",
+                "\u{fffd} one \u{fffd}",
+                "\u{2022} one \u{2022}",
+            ),
+            ("Times-Roman", "\u{fffd}", "\u{2022}"),
+            ("ABCDEF+Helvetica", "\u{fffd} 5 mg", "\u{fffd} 5 mg"),
+        ] {
+            let mut spans = [TextSpan {
+                font_name: font.to_owned(),
+                ..plain(text, 0.0, 0.0, 10.0)
+            }];
+            repair_spans(&mut spans);
+            assert_eq!(spans[0].text, shown, "{font}");
+        }
     }
 }
