@@ -3,6 +3,7 @@
 use super::super::super::office::tests::{ODF_NAMESPACES, markdown, shown_and_hidden, zipped};
 
 const ODS: &str = "application/vnd.oasis.opendocument.spreadsheet";
+
 /// A workbook with these tables.
 fn ods(tables: &str) -> Vec<u8> {
     ods_with("", tables)
