@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::comments::Comment;
+use super::comments::CellComment;
 use super::used::cell_name;
 use crate::compound::{u8_at, u16_at};
 
@@ -21,7 +21,7 @@ const NOTE_OBJECT: u16 = 0x19;
 #[derive(Debug, Default)]
 pub(super) struct SheetNotes {
     /// Comments without their text, each with the id of its shape.
-    notes: Vec<(u16, Comment)>,
+    notes: Vec<(u16, CellComment)>,
     /// Texts by the id of their shape.
     texts: HashMap<u16, String>,
     /// The id of the last shape.
@@ -66,8 +66,8 @@ impl SheetNotes {
     }
 
     /// The comments with their texts.
-    pub(super) fn comments(&self) -> impl Iterator<Item = Comment> {
-        self.notes.iter().map(|(object, note)| Comment {
+    pub(super) fn comments(&self) -> impl Iterator<Item = CellComment> {
+        self.notes.iter().map(|(object, note)| CellComment {
             text: self.texts.get(object).cloned().unwrap_or_default(),
             ..note.clone()
         })
@@ -75,11 +75,11 @@ impl SheetNotes {
 }
 
 /// The id of its shape, and a comment without its text.
-fn note(data: &[u8]) -> Option<(u16, Comment)> {
+fn note(data: &[u8]) -> Option<(u16, CellComment)> {
     let cell = (u64::from(u16_at(data, 0)?), u32::from(u16_at(data, 2)?));
     let length = usize::from(u16_at(data, 8)?);
     let author = characters(data.get(10..)?, length);
-    let comment = Comment {
+    let comment = CellComment {
         cell: cell_name(cell),
         author: String::from_utf16_lossy(&author),
         text: String::new(),

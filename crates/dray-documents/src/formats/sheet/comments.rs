@@ -18,7 +18,7 @@ const TEXT_RECORD: u16 = 637;
 
 /// A comment on a cell.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Comment {
+pub(super) struct CellComment {
     /// The name of the cell, such as `B7`.
     pub(super) cell: String,
     /// The name of its author; may be empty.
@@ -26,7 +26,7 @@ pub(super) struct Comment {
     pub(super) text: String,
 }
 
-impl Comment {
+impl CellComment {
     /// The text after the name of its author.
     pub(super) fn line(&self) -> String {
         let text = self.text.replace("\r\n", "\n").replace('\r', "\n");
@@ -42,9 +42,9 @@ impl Comment {
 
 /// The names of people who wrote in threads, by the ids that threads refer to.
 #[derive(Debug, Default)]
-pub(super) struct People(HashMap<String, String>);
+pub(super) struct ThreadAuthors(HashMap<String, String>);
 
-impl People {
+impl ThreadAuthors {
     /// Reads the part that the relations of a workbook name.
     pub(super) fn of_workbook(
         relations: &Relations,
@@ -78,9 +78,9 @@ impl People {
 /// it in older programs.
 pub(super) fn read_comments(
     relations: &Relations,
-    people: &People,
+    people: &ThreadAuthors,
     package: &mut Package<'_>,
-) -> Result<Vec<Comment>, Failure> {
+) -> Result<Vec<CellComment>, Failure> {
     let budget = Rc::clone(package.budget());
     let mut comments = Vec::new();
     for relation in relations.of_kind("threadedComment") {
@@ -116,13 +116,13 @@ pub(super) fn read_comments(
 fn comments_of_part(
     bytes: &[u8],
     name: &str,
-    people: &People,
+    people: &ThreadAuthors,
     budget: &Rc<Budget>,
-) -> Result<Vec<Comment>, Failure> {
+) -> Result<Vec<CellComment>, Failure> {
     let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let (mut authors, mut comments) = (Vec::new(), Vec::new());
-    let mut open = Comment::default();
+    let mut open = CellComment::default();
     loop {
         match xml.next()? {
             Event::Open(element) if element.name() == "author" => authors.push(xml.text()?),
@@ -151,8 +151,8 @@ fn comments_of_part(
 }
 
 /// The comments of a part of an XLSB workbook.
-fn binary_comments(bytes: &[u8], budget: &Budget) -> Result<Vec<Comment>, Failure> {
-    let (mut authors, mut comments): (Vec<String>, Vec<Comment>) = (Vec::new(), Vec::new());
+fn binary_comments(bytes: &[u8], budget: &Budget) -> Result<Vec<CellComment>, Failure> {
+    let (mut authors, mut comments): (Vec<String>, Vec<CellComment>) = (Vec::new(), Vec::new());
     for (kind, data) in Records(bytes) {
         match kind {
             AUTHOR_RECORD => authors.push(wide_string(data, 0).unwrap_or_default().0),
@@ -162,7 +162,7 @@ fn binary_comments(bytes: &[u8], budget: &Budget) -> Result<Vec<Comment>, Failur
                 let author = index.and_then(|index| authors.get(index));
                 // The area has the first row, the last row, the first column and the last column.
                 let cell = u32_at(data, 4).map(u64::from).zip(u32_at(data, 12));
-                comments.push(Comment {
+                comments.push(CellComment {
                     cell: cell.map(cell_name).unwrap_or_default(),
                     author: author.cloned().unwrap_or_default(),
                     text: String::new(),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::code::{MAX_LOSS, rounded};
-use super::comments::Comment;
+use super::comments::CellComment;
 use super::drawing::SheetDrawing;
 use super::format::Format;
 use super::ods_shapes::read_shape;
@@ -237,7 +237,7 @@ impl Sheet<'_> {
     /// Keeps the comment on a cell, and what is drawn there.
     fn keep_attached(&mut self, cell: &mut Cell, cell_ref: (u64, u32), out: &Markdown) {
         if let Some(annotation) = cell.annotation.take() {
-            self.used.comment(Comment {
+            self.used.comment(CellComment {
                 cell: cell_name(cell_ref),
                 author: annotation.author,
                 text: annotation.text,

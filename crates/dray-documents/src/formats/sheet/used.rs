@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::comments::Comment;
+use super::comments::CellComment;
 use super::style::CellText;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, ListMarker, MAX_TABLE_ROWS, Markdown, Span, Style};
@@ -58,7 +58,7 @@ pub(super) struct SheetReader {
     /// Bytes of the stored text.
     bytes: u64,
     areas: Vec<MergedArea>,
-    comments: Vec<Comment>,
+    comments: Vec<CellComment>,
     /// Whether something that is not in a cell follows the table.
     has_drawing: bool,
     links: HashMap<(u64, u32), String>,
@@ -234,7 +234,7 @@ impl SheetReader {
     }
 
     /// Records a comment on a cell, unless it is empty.
-    pub(super) fn comment(&mut self, comment: Comment) {
+    pub(super) fn comment(&mut self, comment: CellComment) {
         if !comment.text.trim().is_empty() {
             self.comments.push(comment);
         }

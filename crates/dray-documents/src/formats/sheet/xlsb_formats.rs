@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::biff::{MIN_COLUMN_WIDTH, MIN_ROW_TWIPS};
 use super::color::{Colors, Rgb};
-use super::comments::{Comment, People, read_comments};
+use super::comments::{CellComment, ThreadAuthors, read_comments};
 use super::drawing::{SheetDrawing, read_drawing};
 use super::style::Style;
 use crate::compound::{u16_at, u32_at};
@@ -51,7 +51,7 @@ pub(super) struct SheetFormats {
     pub(super) hidden_rows: Vec<u32>,
     /// Hidden columns: first and last, inclusive.
     pub(super) hidden_columns: Vec<(u32, u32)>,
-    pub(super) comments: Vec<Comment>,
+    pub(super) comments: Vec<CellComment>,
     /// Cells, and the targets of their links.
     pub(super) links: Vec<((u64, u32), String)>,
     pub(super) drawing: SheetDrawing,
@@ -79,7 +79,7 @@ impl WorkbookFormats {
         {
             formats.styles = styles_of(&bytes, colors);
         }
-        let people = People::of_workbook(&relations, &mut package);
+        let people = ThreadAuthors::of_workbook(&relations, &mut package);
         let people = default_if_damaged(people, out, "names of people are")?;
         let missing = Failure::Corrupt(Damage::MissingPart);
         let book = package.part(&main)?.ok_or(missing)?;
@@ -182,7 +182,7 @@ impl SheetFormats {
     fn read_related_parts(
         &mut self,
         part: &str,
-        people: &People,
+        people: &ThreadAuthors,
         package: &mut Package<'_>,
     ) -> Result<(), Failure> {
         // Until their targets are known, the links have ids.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::cells::{self, Context};
 use super::color::Colors;
-use super::comments::{People, read_comments};
+use super::comments::{ThreadAuthors, read_comments};
 use super::drawing::read_drawing;
 use super::strings::Strings;
 use super::style;
@@ -59,7 +59,7 @@ pub(super) fn convert(
         )
     });
     let styles = default_if_damaged(styles, out, "number formats are")?;
-    let people = People::of_workbook(&relations, &mut package);
+    let people = ThreadAuthors::of_workbook(&relations, &mut package);
     let people = default_if_damaged(people, out, "names of people are")?;
     let context = Context {
         strings: &strings,

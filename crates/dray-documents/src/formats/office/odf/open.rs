@@ -2,7 +2,7 @@
 
 use super::is_switched_off;
 use super::state::{Frame, List, OpenTable, Para, Tag, Walker};
-use super::styles::Font;
+use super::styles::FontKind;
 use crate::formats::office::blocks::{Grid, GridCell};
 use crate::formats::office::deck::Slide;
 use crate::formats::office::xml::{Element, Ns};
@@ -94,8 +94,8 @@ impl Walker {
     /// The following text has the font of a style, if it names one.
     fn use_font(&mut self, family: &str, style: &str) {
         match self.styles.font(family, style) {
-            Some(Font::Symbols(font)) => self.symbols = Some(font),
-            Some(Font::Letters) => self.symbols = None,
+            Some(FontKind::Symbols(font)) => self.symbols = Some(font),
+            Some(FontKind::Letters) => self.symbols = None,
             None => {}
         }
     }

@@ -25,17 +25,17 @@ struct Style {
     strike: Option<bool>,
     superscript: Option<bool>,
     hidden: Option<bool>,
-    font: Option<Font>,
+    font: Option<FontKind>,
 }
 
 /// The font of a text, as far as its codes are not those of letters.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Font {
+pub(super) enum FontKind {
     Letters,
     Symbols(SymbolFont),
 }
 
-impl Font {
+impl FontKind {
     /// The font of a family, which may be in quotation marks.
     fn of_family(family: &str) -> Self {
         let family = family.trim_matches(['\'', '"', ' ']);
@@ -71,7 +71,7 @@ pub(super) struct Styles {
     styles: HashMap<(String, String), Style>,
     lists: HashMap<String, Vec<Level>>,
     /// Declared fonts, by the names that styles use for them.
-    fonts: HashMap<String, Font>,
+    fonts: HashMap<String, FontKind>,
 }
 
 impl Styles {
@@ -109,7 +109,7 @@ impl Styles {
                 {
                     let family = element.attr("font-family").unwrap_or_default();
                     let name = element.attr("name").unwrap_or_default();
-                    self.fonts.insert(name, Font::of_family(&family));
+                    self.fonts.insert(name, FontKind::of_family(&family));
                 }
                 Event::Open(element)
                     if element.ns == Ns::OdfOffice
@@ -166,7 +166,8 @@ impl Styles {
                     let declared = element.attr("font-name");
                     let declared = declared.and_then(|name| self.fonts.get(&name).copied());
                     let family = element.attr("font-family");
-                    style.font = declared.or_else(|| family.map(|family| Font::of_family(&family)));
+                    style.font =
+                        declared.or_else(|| family.map(|family| FontKind::of_family(&family)));
                     style.hidden = element.attr("display").map(|display| display == "none");
                 }
                 Event::Open(element) if element.name() == "drawing-page-properties" => {
@@ -193,7 +194,7 @@ impl Styles {
     }
 
     /// The font of a span or paragraph, if its style names one.
-    pub(super) fn font(&self, family: &str, name: &str) -> Option<Font> {
+    pub(super) fn font(&self, family: &str, name: &str) -> Option<FontKind> {
         self.chain(family, name).find_map(|style| style.font)
     }
 
