@@ -64,7 +64,7 @@ pub(super) struct ParagraphFormat {
     pub(super) in_table: bool,
     /// Whether the paragraph ends a row.
     pub(super) ends_row: bool,
-    /// The number of the reference to the list that it is an item of; 0 for none, whatever its style says.
+    /// The number of the reference to the list that it is an item of; 0 for none, regardless of its style.
     pub(super) list: Option<u16>,
     pub(super) list_level: Option<u8>,
 }
