@@ -2,18 +2,18 @@
 
 use crate::formats::collapse_white_space;
 use crate::limits::Limit;
-use crate::markdown::{Inline, Markdown, Marker};
+use crate::markdown::{Inline, ListMarker, Markdown};
 
 /// An attached file, which is never opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attachment {
+pub(crate) struct AttachedFile {
     pub(crate) name: String,
     pub(crate) mime: String,
     /// Bytes, decoded; `None` if it is not a file.
     pub(crate) size: Option<u64>,
 }
 
-impl Attachment {
+impl AttachedFile {
     fn line(&self) -> Inline {
         let name = collapse_white_space(&self.name);
         let name = if name.is_empty() { "(no name)" } else { &name };
@@ -32,7 +32,7 @@ impl Attachment {
 
 /// Writes the list of attachments, if there are any.
 pub(crate) fn write_attachments(
-    attachments: &[Attachment],
+    attachments: &[AttachedFile],
     out: &mut Markdown,
 ) -> Result<(), Limit> {
     if attachments.is_empty() {
@@ -41,5 +41,5 @@ pub(crate) fn write_attachments(
     out.heading(3, &Inline::plain("Attachments"))?;
     attachments
         .iter()
-        .try_for_each(|attachment| out.item(0, Marker::Bullet, &attachment.line()))
+        .try_for_each(|attachment| out.item(0, ListMarker::Bullet, &attachment.line()))
 }

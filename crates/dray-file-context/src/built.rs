@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::{AnyTarget, DocumentTarget, FileCatalog, FileTurn};
 use crate::generation::ContractGeneration;
-use crate::model::{AgentInputFile, Attachment, ChatItem};
+use crate::model::{AgentInputFile, ChatItem, MessageAttachment};
 use crate::renew::RenewalRefusal;
 
 /// The context that was built for a request. Also its JSON form.
@@ -32,7 +32,7 @@ pub struct BuiltContext {
     /// Everything above that tools look up, with older ids and former URLs.
     pub catalog: FileCatalog,
     /// Attachments that the caller stores with this turn's message, so that its files keep ids and names.
-    pub current_attachments: Vec<Attachment>,
+    pub current_attachments: Vec<MessageAttachment>,
     /// Files of the history that can no longer be fetched.
     pub warnings: Vec<FileWarning>,
     /// Files without an id; the reminder of their message lists them.

@@ -10,7 +10,7 @@ use crate::catalog::FileTurn;
 use crate::generation::ContractGeneration;
 use crate::kind;
 use crate::limits;
-use crate::model::{Attachment, ChatItem, FilePart, FileType};
+use crate::model::{ChatItem, FilePart, FileType, MessageAttachment};
 use crate::renew::{RenewalRefusal, RenewedLinks};
 use crate::request::ContextRequest;
 
@@ -43,7 +43,7 @@ pub(crate) struct FoundFile {
     /// Name before it is made safe.
     pub(crate) hint: String,
     /// The file's persisted id, name and URL.
-    pub(crate) attachment: Option<Attachment>,
+    pub(crate) attachment: Option<MessageAttachment>,
     /// The reason why it cannot be fetched.
     pub(crate) refusal: Option<RenewalRefusal>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct CollectedMessage {
 /// A value that may name a file.
 struct FileCandidate<'a> {
     part: FilePart,
-    attachment: Option<&'a Attachment>,
+    attachment: Option<&'a MessageAttachment>,
 }
 
 impl<'a> CollectRules<'a> {
@@ -286,7 +286,7 @@ impl<'a> CollectRules<'a> {
 /// The parts, each with its persisted data, then persisted files without a part: files of a node's input.
 fn file_candidates<'a>(
     parts: &[FilePart],
-    attachments: &'a [Attachment],
+    attachments: &'a [MessageAttachment],
 ) -> Vec<FileCandidate<'a>> {
     let mut unmatched: Vec<_> = attachments.iter().collect();
     let mut candidates = Vec::new();
@@ -312,7 +312,7 @@ fn file_candidates<'a>(
     candidates
 }
 
-fn is_file_of_part(attachment: &Attachment, part: &FilePart) -> bool {
+fn is_file_of_part(attachment: &MessageAttachment, part: &FilePart) -> bool {
     if let (Some(left), Some(right)) = (&attachment.key, &part.key) {
         return left == right;
     }

@@ -9,7 +9,9 @@ use crate::collect::{CollectRules, CollectedMessage, FoundFile};
 use crate::dataset::Dataset;
 use crate::generation::{ContractGeneration, ReminderLayout};
 use crate::identity::{self, IdAllocator, IdOwner};
-use crate::model::{AgentInputFile, Attachment, ChatItem, FilePart, MessagePart, MessageRole};
+use crate::model::{
+    AgentInputFile, ChatItem, FilePart, MessageAttachment, MessagePart, MessageRole,
+};
 use crate::name::{self, NameAllocator};
 use crate::reminder::{self, ReminderLine, ReminderSections};
 use crate::renew::RenewalRefusal;
@@ -276,7 +278,7 @@ impl<'a> BuildState<'a> {
         &mut self,
         collected: CollectedMessage,
         background: &TurnBackground,
-    ) -> (ChatItem, Vec<AgentInputFile>, Vec<Attachment>) {
+    ) -> (ChatItem, Vec<AgentInputFile>, Vec<MessageAttachment>) {
         let request = self.request;
         let answer = request
             .response_chat_item_id
@@ -428,8 +430,8 @@ fn source_of(generation: ContractGeneration, owner: &IdOwner<'_>) -> Option<Stri
     found.map(str::to_owned)
 }
 
-fn to_attachment(file: &AgentInputFile, raw: String) -> Attachment {
-    Attachment {
+fn to_attachment(file: &AgentInputFile, raw: String) -> MessageAttachment {
+    MessageAttachment {
         id: file.id.clone(),
         name: file.name.clone(),
         file_type: file.file_type,

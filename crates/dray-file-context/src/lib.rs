@@ -55,7 +55,7 @@ pub use context::{BuildError, ContextBuilder};
 pub use dataset::{DatasetCache, DatasetSelection, StoredDataset};
 pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
 pub use model::{
-    AgentInputFile, Attachment, ChatItem, FilePart, FileType, MessagePart, MessageRole,
+    AgentInputFile, ChatItem, FilePart, FileType, MessageAttachment, MessagePart, MessageRole,
 };
 pub use reminder::{ReminderLanguage, SandboxSkill};
 pub use request::ContextRequest;

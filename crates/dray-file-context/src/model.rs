@@ -81,7 +81,7 @@ pub struct ChatItem {
     pub awaiting_input: bool,
     /// Ids, names and URLs of this message's files, persisted when it was the current one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attachments: Vec<Attachment>,
+    pub attachments: Vec<MessageAttachment>,
     /// All other stored fields.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -224,7 +224,7 @@ pub struct AgentInputFile {
 /// Data that is stored with a message, so that its files keep their ids and names. A caller stores
 /// [`crate::BuiltContext::current_attachments`] with the message and passes it later in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attachment {
+pub struct MessageAttachment {
     /// The id that the model saw.
     pub id: String,
     /// The name that the model saw.

@@ -15,6 +15,19 @@ pub const NO_TEXT_PDF: &str = "_(No extractable text found in this PDF -- it may
 /// Body of the note on any other document without text.
 pub const NO_TEXT: &str = "_(No text found in this document.)_";
 
+/// The sentences of a note without the marks around them, for people.
+pub(crate) fn note_sentence(body: &str) -> String {
+    let sentences: Vec<&str> = body
+        .split("\n\n")
+        .map(|paragraph| {
+            let inner = paragraph.strip_prefix("_(");
+            let inner = inner.and_then(|inner| inner.strip_suffix(")_"));
+            inner.unwrap_or(paragraph)
+        })
+        .collect();
+    sentences.join(" ")
+}
+
 /// A path as a word for a POSIX shell.
 pub fn quote_for_shell(path: &str) -> String {
     let plain =

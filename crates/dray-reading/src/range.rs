@@ -267,7 +267,12 @@ fn parse_named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
         },
         None => (rest, None),
     };
-    let name = name.trim().trim_matches(['"', '\'']).trim();
+    let name = name.trim();
+    // A single mark belongs to the name: a sheet may be called `Sheet "2"`.
+    let quoted = ['"', '\'']
+        .iter()
+        .find_map(|mark| name.strip_prefix(*mark)?.strip_suffix(*mark));
+    let name = quoted.unwrap_or(name).trim();
     if name.is_empty() {
         return Err(RangeError);
     }
@@ -359,6 +364,8 @@ mod tests {
                 Some(span(5, 5)),
             ),
             ("sheet 2024", "2024", None),
+            ("sheet Sheet \"2\" rows 1", "Sheet \"2\"", Some(span(1, 1))),
+            ("sheet \"Sheet \"2\"\"", "Sheet \"2\"", None),
             ("sheet all rows of it", "all rows of it", None),
             (
                 "SHEET \"Q1 2031\" ROW 2-",

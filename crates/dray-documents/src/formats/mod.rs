@@ -28,7 +28,7 @@ pub(crate) fn collapse_white_space(text: &str) -> String {
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "7";
+pub const VERSION: &str = "8";
 
 /// Information for a converter in addition to the bytes of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::escape;
+use super::{escape, superscript};
 
-/// The format of a run of text. Superscript and subscript are plain characters.
+/// The format of a run of text. Subscripts are plain characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four independent switches of a run of text, as every document format has them"
+    reason = "five independent switches of a run of text, as every document format has them"
 )]
 pub struct Style {
     /// Written with `**` around the run.
@@ -19,6 +19,8 @@ pub struct Style {
     pub strike: bool,
     /// Written with backticks; excludes the other formats.
     pub code: bool,
+    /// Written with the superscript characters of Unicode, if all characters of the run have one: `10⁶`, not `106`.
+    pub superscript: bool,
 }
 
 /// The position of inline text, which determines breaks, formats and escapes.
@@ -70,8 +72,11 @@ impl Inline {
     }
 
     /// Appends text; line feeds become breaks. Neighbours of one style and one link are one run.
-    pub fn text(&mut self, text: &str, style: Style) {
-        let text = escape::line_feeds(text);
+    pub fn text(&mut self, text: &str, mut style: Style) {
+        let raised = std::mem::take(&mut style.superscript)
+            .then(|| superscript(text))
+            .flatten();
+        let text = escape::line_feeds(raised.as_deref().unwrap_or(text));
         for (index, line) in text.split('\n').enumerate() {
             if index > 0 {
                 self.line_break();

@@ -10,7 +10,7 @@ const ORPHAN_INDENT: usize = 2;
 
 /// A list item's marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub enum ListMarker {
     /// `-`, of an unordered list.
     Bullet,
     /// The number that is shown, followed by a dot.
@@ -19,7 +19,7 @@ pub enum Marker {
     Definition,
 }
 
-impl Marker {
+impl ListMarker {
     pub(super) fn text(self) -> String {
         match self {
             Self::Bullet => "- ".to_owned(),
@@ -63,7 +63,7 @@ impl OpenItems {
 
 impl Markdown {
     /// A list item at a depth from 0, below the items before it.
-    pub fn item(&mut self, depth: usize, marker: Marker, text: &Inline) -> Result<(), Limit> {
+    pub fn item(&mut self, depth: usize, marker: ListMarker, text: &Inline) -> Result<(), Limit> {
         let text = text.render(InlinePosition::Block);
         if text.is_empty() {
             return Ok(());

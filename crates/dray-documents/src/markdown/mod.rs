@@ -10,6 +10,7 @@ mod list;
 mod part;
 mod picture;
 mod rows;
+mod superscript;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,10 +19,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub use inline::{Inline, InlinePosition, Style};
-pub use list::Marker;
+pub use list::ListMarker;
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
 pub use rows::SearchLines;
+pub(crate) use superscript::superscript;
 pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};
@@ -175,7 +177,7 @@ impl Markdown {
     }
 
     /// Opens a list item: the blocks until [`Markdown::close`] are its content.
-    pub fn open_item(&mut self, marker: Marker) {
+    pub fn open_item(&mut self, marker: ListMarker) {
         self.open_items.clear();
         self.containers.push(Container::Item {
             marker: marker.text(),

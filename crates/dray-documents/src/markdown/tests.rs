@@ -30,13 +30,13 @@ fn blocks_are_separated_by_one_blank_line() {
 #[test]
 fn nested_lists_and_quotes_keep_their_prefixes() {
     let text = write_markdown(|out| {
-        out.open_item(Marker::Number(3));
+        out.open_item(ListMarker::Number(3));
         out.paragraph(&Inline::plain("three"))?;
-        out.open_item(Marker::Bullet);
+        out.open_item(ListMarker::Bullet);
         out.paragraph(&Inline::plain("deep"))?;
         out.close();
         out.close();
-        out.open_item(Marker::Number(4));
+        out.open_item(ListMarker::Number(4));
         out.paragraph(&Inline::plain("four"))?;
         out.code("", "x")?;
         out.close();
@@ -56,20 +56,20 @@ fn nested_lists_and_quotes_keep_their_prefixes() {
 fn items_are_indented_by_the_markers_of_their_parents() {
     let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("before"))?;
-        out.item(0, Marker::Bullet, &Inline::plain("a"))?;
-        out.item(1, Marker::Number(1), &Inline::plain("b"))?;
-        out.item(0, Marker::Bullet, &Inline::plain("c"))?;
+        out.item(0, ListMarker::Bullet, &Inline::plain("a"))?;
+        out.item(1, ListMarker::Number(1), &Inline::plain("b"))?;
+        out.item(0, ListMarker::Bullet, &Inline::plain("c"))?;
         out.paragraph(&Inline::plain("after"))
     });
     assert_eq!(text, "before\n\n- a\n  1. b\n- c\n\nafter\n");
     let text = write_markdown(|out| {
-        out.item(0, Marker::Number(9), &Inline::plain("a"))?;
-        out.item(1, Marker::Bullet, &Inline::plain("b\nc"))?;
-        out.item(2, Marker::Number(1), &Inline::plain("d"))?;
-        out.item(0, Marker::Number(10), &Inline::plain("e"))?;
-        out.item(1, Marker::Number(1), &Inline::plain("f"))?;
+        out.item(0, ListMarker::Number(9), &Inline::plain("a"))?;
+        out.item(1, ListMarker::Bullet, &Inline::plain("b\nc"))?;
+        out.item(2, ListMarker::Number(1), &Inline::plain("d"))?;
+        out.item(0, ListMarker::Number(10), &Inline::plain("e"))?;
+        out.item(1, ListMarker::Number(1), &Inline::plain("f"))?;
         out.paragraph(&Inline::plain("between"))?;
-        out.item(3, Marker::Bullet, &Inline::plain("no parent"))
+        out.item(3, ListMarker::Bullet, &Inline::plain("no parent"))
     });
     assert_eq!(
         text,
@@ -369,7 +369,7 @@ fn at_most_one_blank_line_stays_within_a_paragraph() {
 fn terms_have_definitions() {
     let text = write_markdown(|out| {
         out.paragraph(&Inline::plain("Term"))?;
-        out.open_item(Marker::Definition);
+        out.open_item(ListMarker::Definition);
         out.paragraph(&Inline::plain("what it means"))?;
         out.close();
         Ok(())

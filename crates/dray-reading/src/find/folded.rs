@@ -79,10 +79,22 @@ impl FoldedText {
     }
 }
 
-/// The lower case of a character, regardless of its place in a word: a sigma at the end has another form.
+/// The lower case of a character, regardless of its place in a word: a sigma at the end has another form. A raised digit
+/// is found as the digit, because few people can type it.
 pub(super) fn lower_case(character: char) -> impl Iterator<Item = char> {
     match character {
         'ς' => 'σ',
+        '⁰' => '0',
+        '¹' => '1',
+        '²' => '2',
+        '³' => '3',
+        '⁴' => '4',
+        '⁵' => '5',
+        '⁶' => '6',
+        '⁷' => '7',
+        '⁸' => '8',
+        '⁹' => '9',
+        '⁻' => '-',
         other => other,
     }
     .to_lowercase()

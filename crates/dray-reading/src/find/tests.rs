@@ -53,6 +53,14 @@ fn characters_that_change_length_when_folded_do_not_shift_hits() {
 }
 
 #[test]
+fn raised_digits_are_found_as_digits() {
+    let hit = "_(1 hit)_\n\n- line 1: 25 m² at 10⁻³\n";
+    for query in ["25 m2", "25 m²", "M² at 10-3"] {
+        assert_eq!(search("25 m² at 10⁻³\n", query), hit, "{query}");
+    }
+}
+
+#[test]
 fn many_hits_are_counted_and_long_lines_cut() {
     let text = "x".repeat(1000);
     let hits_text = search(&text, "x");

@@ -54,6 +54,8 @@ struct ResultBuilder<'a> {
     kind: Kind,
     policy: &'a Policy,
     record: Record,
+    /// Whether a note is framed, because a model reads it.
+    is_framed: bool,
 }
 
 impl Reader {
@@ -78,6 +80,7 @@ impl Reader {
             kind: prepared.class.kind,
             policy: self.policy(),
             record,
+            is_framed: true,
         }
     }
 
@@ -135,6 +138,7 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<UnframedMarkdown, Box<Record>> {
         let mut builder = self.begin(display_path, &prepared, request);
+        builder.is_framed = false;
         if prepared.blank {
             return Err(Box::new(
                 builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE),
@@ -454,7 +458,8 @@ impl ResultBuilder<'_> {
         self.finish(record, origin, body, outcome)
     }
 
-    /// Step 12: frames a body. Without random numbers the record becomes an internal error.
+    /// Step 12: frames a body. Without random numbers the record becomes an internal error. People and programs get only
+    /// the sentence of a note.
     fn finish(
         &self,
         mut record: Record,
@@ -462,7 +467,11 @@ impl ResultBuilder<'_> {
         body: &str,
         outcome: Outcome,
     ) -> Record {
-        if let Ok(framed) = frame::frame(&header(&self.display_path, &self.mime, origin), body) {
+        if !self.is_framed {
+            (record.output, record.outcome) = (message::note_sentence(body), outcome);
+        } else if let Ok(framed) =
+            frame::frame(&header(&self.display_path, &self.mime, origin), body)
+        {
             (record.output, record.outcome) = (framed, outcome);
         } else {
             record.output = message::internal(&self.display_path);

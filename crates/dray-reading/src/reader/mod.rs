@@ -211,7 +211,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// The record that [`Reader::read`] would have given, without a text.
+    /// The record that [`Reader::read`] would have given, without a text and without a frame.
     pub async fn markdown(
         &self,
         request: &Request,

@@ -317,6 +317,16 @@ async fn bare_markdown_has_no_frame() {
         .await
         .unwrap_err();
     assert_eq!(record.error_code, Some(Code::Empty));
+    assert_eq!(record.output, "The file is empty.");
+    let request = Request {
+        range: Some("lines 9-".to_owned()),
+        ..Request::of_path("a.md")
+    };
+    let record = reader.markdown(&request, &cancel).await.unwrap_err();
+    assert_eq!(
+        record.output,
+        "Nothing at lines 9-: the document has 3 lines, 14 bytes."
+    );
     let record = reader
         .markdown(&Request::of_path("c"), &cancel)
         .await

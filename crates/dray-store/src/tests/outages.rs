@@ -23,6 +23,9 @@ fn is_part(request: &Parts) -> bool {
             .is_some_and(|query| query.contains("partNumber"))
 }
 
+/// Selects the requests that get a fault.
+type RequestFilter = fn(&Parts) -> bool;
+
 fn is_completion(request: &Parts) -> bool {
     request.method == Method::POST
         && request
@@ -45,7 +48,7 @@ async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError
 async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
-    let cases: [(S3Fault, fn(&Parts) -> bool); 4] = [
+    let cases: [(S3Fault, RequestFilter); 4] = [
         (S3Fault::Down, is_copy),
         (S3Fault::Status(503), is_copy),
         (S3Fault::ErrorInSuccess, is_copy),

@@ -231,10 +231,16 @@ impl ReadRun<'_> {
             Err(record) if record.outcome == Outcome::Refuse => {
                 Err(refusal_fault(&record, &target.document).into())
             }
-            Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
-                .detail(record.error_code.map_or("range", Code::word))
-                .advice(CLASSIFY_ADVICE)
-                .into()),
+            Err(record) => {
+                let fault = Fault::new(FaultCode::Unsupported, record.output)
+                    .detail(record.error_code.map_or("range", Code::word));
+                // A note says itself why there is no text.
+                Err(match record.outcome {
+                    Outcome::Note => fault,
+                    _ => fault.advice(CLASSIFY_ADVICE),
+                }
+                .into())
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use mail_parser::{
 };
 
 use super::decode;
-use super::message::{Address, Attachment, Body, MailMessage};
+use super::message::{Address, AttachedFile, Body, MailMessage};
 use crate::container::Input;
 use crate::encoding::{self, DetectedEncoding};
 use crate::formats::text::source;
@@ -208,7 +208,7 @@ impl<'a> Part<'a> {
     }
 
     /// The part's entry among the attachments.
-    fn attachment(&self, mime: String) -> Attachment {
+    fn attachment(&self, mime: String) -> AttachedFile {
         let inner_subject =
             (mime == "message/rfc822").then(|| Part::of(self.body).message().subject);
         let name = match self.file_name() {
@@ -220,7 +220,7 @@ impl<'a> Part<'a> {
             "quoted-printable" => decode::quoted_printable(self.body).len() as u64,
             _ => self.body.len() as u64,
         };
-        Attachment {
+        AttachedFile {
             name,
             mime,
             size: Some(size),
@@ -275,7 +275,7 @@ fn rfc3339_date(date: &str) -> Option<String> {
 /// The walk over parts.
 struct Parts<'b> {
     budget: &'b Budget,
-    attachments: Vec<Attachment>,
+    attachments: Vec<AttachedFile>,
     deep: bool,
 }
 

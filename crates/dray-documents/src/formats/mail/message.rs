@@ -1,10 +1,10 @@
 //! The common parts of mails and their output: a list of headers, the body, a list of attachments.
 
-pub(super) use crate::attachment::Attachment;
+pub(super) use crate::attachment::AttachedFile;
 use crate::attachment::write_attachments;
 use crate::formats::{collapse_white_space, rtf, web};
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, Style};
+use crate::markdown::{Inline, ListMarker, Markdown, Style};
 
 /// Deepest nesting of quotes that is distinguished.
 const MAX_QUOTE_DEPTH: usize = 8;
@@ -44,7 +44,7 @@ pub(super) struct MailMessage {
     pub(super) date: String,
     pub(super) subject: String,
     pub(super) bodies: Vec<Body>,
-    pub(super) attachments: Vec<Attachment>,
+    pub(super) attachments: Vec<AttachedFile>,
 }
 
 impl MailMessage {
@@ -59,7 +59,7 @@ impl MailMessage {
                     }
                     address.write(&mut line);
                 }
-                out.item(0, Marker::Bullet, &line)?;
+                out.item(0, ListMarker::Bullet, &line)?;
             }
         }
         // The date is shown as text, because a header may have any date, and no calculation depends on it.
@@ -69,7 +69,7 @@ impl MailMessage {
             if !text.is_empty() {
                 let mut line = labelled_line(label);
                 line.text(&text, Style::default());
-                out.item(0, Marker::Bullet, &line)?;
+                out.item(0, ListMarker::Bullet, &line)?;
             }
         }
         for body in &self.bodies {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::lzfu;
-use super::message::{Address, Attachment, Body, MailMessage};
+use super::message::{Address, AttachedFile, Body, MailMessage};
 use super::properties::File;
 use crate::container::Input;
 use crate::formats::rtf::CodePage;
@@ -204,7 +204,7 @@ fn smtp_address(address: String) -> String {
 }
 
 /// Names, types and sizes. An attached message is a storage, which has no size.
-fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
+fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<AttachedFile>, Failure> {
     let mut attachments = Vec::new();
     for storage in file.storages("__attach_version1.0_", budget) {
         budget.element()?;
@@ -218,7 +218,7 @@ fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachme
                 name = file.text(&storage, id, budget)?;
             }
         }
-        attachments.push(Attachment {
+        attachments.push(AttachedFile {
             name,
             mime: file.text(&storage, MIME_TAG, budget)?,
             size: file.size(&storage, PID_TAG_DATA),

@@ -1,7 +1,7 @@
 //! Blocks that cannot be written immediately: the content of a cell, a text box or a note.
 
 use crate::limits::Limit;
-use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
+use crate::markdown::{Cell, Inline, ListMarker, Markdown, Style, Table};
 
 /// Most lines of one cell or note.
 const MAX_LINES: usize = 50_000;
@@ -11,14 +11,14 @@ const MAX_LINES: usize = 50_000;
 pub(in crate::formats) enum Block {
     Heading(u8, Inline),
     Paragraph(Inline),
-    Item(usize, Marker, Inline),
+    Item(usize, ListMarker, Inline),
     Table(Grid),
 }
 
 impl Block {
     /// A bullet of plain text.
     pub(in crate::formats) fn bullet(text: &str) -> Self {
-        Self::Item(0, Marker::Bullet, Inline::plain(text))
+        Self::Item(0, ListMarker::Bullet, Inline::plain(text))
     }
 
     fn is_blank(&self) -> bool {
@@ -46,9 +46,9 @@ impl Block {
             Self::Item(_, marker, text) => {
                 let mut line = Inline::new();
                 match marker {
-                    Marker::Bullet => line.raw("- "),
-                    Marker::Number(number) => line.raw(&format!("{number}. ")),
-                    Marker::Definition => {}
+                    ListMarker::Bullet => line.raw("- "),
+                    ListMarker::Number(number) => line.raw(&format!("{number}. ")),
+                    ListMarker::Definition => {}
                 }
                 line.append(text);
                 lines.push(line);

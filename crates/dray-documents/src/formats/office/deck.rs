@@ -3,7 +3,7 @@
 use super::blocks::{Block, Sink, lines_of_blocks};
 use crate::formats::collapse_white_space;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
+use crate::markdown::{Inline, ListMarker, Markdown, Style, Unit};
 
 /// A text frame, table, chart or picture of a slide.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ pub(super) fn write_comments(
             line.text(&format!("{author}: "), Style::default());
         }
         line.append(text);
-        out.item(0, Marker::Bullet, &line)?;
+        out.item(0, ListMarker::Bullet, &line)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The number of a heading or an item as a person sees it, such as `3.1`, `(c)` or `Article II.`.
 
 use super::blocks::Block;
-use crate::markdown::{Inline, Marker};
+use crate::markdown::{Inline, ListMarker};
 
 /// The spelling of the numbers of a level; unknown formats use digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,15 +101,15 @@ impl AutoNumber {
 
 /// A list item. The marker of Markdown is a number with a dot; any other label, such as `(c)` or `1.2`, begins the text
 /// of an item with a bullet, so that references to it lead somewhere.
-pub(super) fn list_item(depth: usize, marker: Marker, label: &str, text: Inline) -> Block {
+pub(super) fn list_item(depth: usize, marker: ListMarker, label: &str, text: Inline) -> Block {
     let is_plain = match marker {
-        Marker::Number(number) => label.trim_end_matches(['.', ')']) == number.to_string(),
-        Marker::Bullet | Marker::Definition => true,
+        ListMarker::Number(number) => label.trim_end_matches(['.', ')']) == number.to_string(),
+        ListMarker::Bullet | ListMarker::Definition => true,
     };
     if is_plain || label.is_empty() || text.is_blank() {
         return Block::Item(depth, marker, text);
     }
-    Block::Item(depth, Marker::Bullet, labelled(label, text))
+    Block::Item(depth, ListMarker::Bullet, labelled(label, text))
 }
 
 /// A text after its label.

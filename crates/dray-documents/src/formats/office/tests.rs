@@ -3,6 +3,7 @@
 mod alt_chunk;
 mod corpus;
 mod docx;
+mod equations;
 mod form_fields;
 mod hidden;
 mod hostile;
@@ -25,6 +26,19 @@ pub(in crate::formats) const PPTX: &str =
     "application/vnd.openxmlformats-officedocument.presentationml.presentation";
 pub(in crate::formats) const ODT: &str = "application/vnd.oasis.opendocument.text";
 pub(in crate::formats) const ODP: &str = "application/vnd.oasis.opendocument.presentation";
+
+/// The namespaces that tests of OpenDocument files use.
+pub(in crate::formats) const ODF_NAMESPACES: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
+    xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
+    xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
+    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
+    xmlns:draw=\"urn:oasis:names:tc:opendocument:xmlns:drawing:1.0\" \
+    xmlns:presentation=\"urn:oasis:names:tc:opendocument:xmlns:presentation:1.0\" \
+    xmlns:number=\"urn:oasis:names:tc:opendocument:xmlns:datastyle:1.0\" \
+    xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
+    xmlns:svg=\"urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0\" \
+    xmlns:calcext=\"urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0\" \
+    xmlns:dc=\"http://purl.org/dc/elements/1.1/\" xmlns:xlink=\"http://www.w3.org/1999/xlink\"";
 
 /// A ZIP of parts.
 pub(in crate::formats) fn zipped(parts: &[(&str, &str)]) -> Vec<u8> {

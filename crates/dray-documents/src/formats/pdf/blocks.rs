@@ -108,7 +108,7 @@ impl Reader<'_> {
             bold: inline.bold && shows && self.emphasis.shows_bold(),
             italic: inline.italic && shows && self.emphasis.shows_italic(),
             code: inline.code,
-            strike: false,
+            ..Style::default()
         }
     }
 

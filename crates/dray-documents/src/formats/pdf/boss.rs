@@ -26,7 +26,7 @@ use super::sizes::FontSizeCounts;
 use super::spans;
 use super::visibility;
 use super::watermark::{self, Watermarks};
-use crate::attachment::Attachment;
+use crate::attachment::AttachedFile;
 use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 
@@ -356,7 +356,7 @@ impl Engine for PdfBoss {
         self.form().unwritten_fields()
     }
 
-    fn attachments(&mut self) -> Vec<Attachment> {
+    fn attachments(&mut self) -> Vec<AttachedFile> {
         let source = MeteredDocument::new(&self.document, &self.budget);
         let trailer = &self.document.xref().trailer;
         let found = catch_panic(|| block_on(embedded_files_with(&source, trailer)));
@@ -366,10 +366,10 @@ impl Engine for PdfBoss {
 }
 
 /// An attachment by the name that viewers show: of its file, otherwise the one under which it is listed.
-fn attachment_of(file: EmbeddedFile) -> Attachment {
+fn attachment_of(file: EmbeddedFile) -> AttachedFile {
     let plain_name = || file.spec.file.as_deref().map(decode_text_string);
     let name = file.spec.unicode_file.clone().or_else(plain_name);
-    Attachment {
+    AttachedFile {
         name: name.unwrap_or(file.name),
         mime: file.mime.unwrap_or_default(),
         size: file.size,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::markup::PageComment;
-use crate::attachment::Attachment;
+use crate::attachment::AttachedFile;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 
@@ -25,7 +25,7 @@ pub(super) trait Engine {
     fn fields(&mut self) -> Vec<Field>;
 
     /// The files that the document carries.
-    fn attachments(&mut self) -> Vec<Attachment>;
+    fn attachments(&mut self) -> Vec<AttachedFile>;
 }
 
 /// The problem of one page.

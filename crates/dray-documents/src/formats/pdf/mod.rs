@@ -35,7 +35,7 @@ use super::{ConversionHint, Converter};
 use crate::attachment::write_attachments;
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
-use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Unit};
+use crate::markdown::{Cell, Inline, ListMarker, Markdown, Selection, Unit};
 
 /// One media type for each converter, with its extension.
 pub(super) const SAMPLES: &[(&str, &str)] = &[("application/pdf", "pdf")];
@@ -272,7 +272,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
             written
         }
         Block::List { items } => items.iter().try_for_each(|item| {
-            let marker = item.number.map_or(Marker::Bullet, Marker::Number);
+            let marker = item.number.map_or(ListMarker::Bullet, ListMarker::Number);
             out.item(
                 item.depth,
                 marker,

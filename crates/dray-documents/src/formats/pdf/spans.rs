@@ -1,7 +1,10 @@
-//! Repairs text spans before they are laid out: bullets of symbol fonts, and ligatures of right-to-left scripts.
+//! Repairs text spans before they are laid out: bullets of symbol fonts, ligatures of right-to-left scripts, and
+//! exponents.
 
 use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
+
+use crate::markdown::superscript;
 
 /// The characters by which symbol fonts show a bullet, in the private-use area.
 const BULLET_SYMBOLS: [char; 9] = [
@@ -11,17 +14,58 @@ const BULLET_SYMBOLS: [char; 9] = [
 
 /// Repairs all spans of a page.
 pub(super) fn repair_spans(spans: &mut [TextSpan]) {
-    for span in spans {
+    for span in spans.iter_mut() {
         repair_bullet(span);
         if !span.logical {
             repair_ligatures(span);
         }
     }
+    raise_exponents(spans);
 }
+
+/// Replaces digits that are smaller and higher than the text directly before them by superscript digits. In a line of
+/// plain text, they would be further digits of the number before them.
+fn raise_exponents(spans: &mut [TextSpan]) {
+    let mut follows_exponent = false;
+    for index in 1..spans.len() {
+        let Some([before, span]) = spans.get_mut(index - 1..=index) else {
+            return;
+        };
+        let is_raised = is_directly_after(before, span)
+            && if follows_exponent {
+                (span.y - before.y).abs() < before.size * 0.1
+            } else {
+                (0.2..0.8).contains(&((span.y - before.y) / before.size))
+                    && span.size < before.size * 0.85
+            };
+        let raised = is_raised.then(|| superscript(&span.text)).flatten();
+        follows_exponent = raised.is_some();
+        if let Some(raised) = raised {
+            span.text = raised;
+        }
+    }
+}
+
+/// Whether upright text begins where the text before it ends.
+fn is_directly_after(before: &TextSpan, span: &TextSpan) -> bool {
+    let is_upright = |span: &TextSpan| span.rotate == 0 && !span.vertical;
+    is_upright(before)
+        && is_upright(span)
+        && !before.text.ends_with(char::is_whitespace)
+        && (span.x - before.end_x).abs() < before.size * 0.35
+}
+
+/// The families of the standard fonts with Latin letters, which a file may use without their outlines.
+const STANDARD_FONTS: [&str; 3] = ["Helvetica", "Times", "Courier"];
 
 /// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard encoding show
 /// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
+    let family = span.font_name.split(['-', ',']).next().unwrap_or_default();
+    // ReportLab writes every bullet as an unassigned code, also within a line.
+    if STANDARD_FONTS.contains(&family) && span.text.contains('\u{fffd}') {
+        span.text = span.text.replace('\u{fffd}', "\u{2022}");
+    }
     let mut visible = span
         .text
         .chars()
@@ -123,5 +167,30 @@ pub(super) fn plain(text: &str, x: f32, y: f32, size: f32) -> TextSpan {
         alt: None,
         lang: None,
         expansion: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unassigned_codes_of_the_standard_fonts_are_bullets() {
+        for (font, text, shown) in [
+            (
+                "Helvetica-Bold",
+                "\u{fffd} one \u{fffd}",
+                "\u{2022} one \u{2022}",
+            ),
+            ("Times-Roman", "\u{fffd}", "\u{2022}"),
+            ("ABCDEF+Helvetica", "\u{fffd} 5 mg", "\u{fffd} 5 mg"),
+        ] {
+            let mut spans = [TextSpan {
+                font_name: font.to_owned(),
+                ..plain(text, 0.0, 0.0, 10.0)
+            }];
+            repair_spans(&mut spans);
+            assert_eq!(spans[0].text, shown, "{font}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::formats::office::label::labelled;
 use crate::limits::Limit;
-use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
+use crate::markdown::{Cell, Inline, ListMarker, Markdown, Style, Table};
 
 /// Most cells of one row; further cells are dropped.
 const MAX_ROW_CELLS: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) struct Blocks<'o> {
     /// Target of the open link, and whether the link has begun in the current line.
     link: Option<(String, bool)>,
     /// The marker in the list's own text, and its label.
-    pub(super) marker: Option<(Marker, String)>,
+    pub(super) marker: Option<(ListMarker, String)>,
     /// Lines of the cell that is collected.
     cell: Vec<Inline>,
     /// Cells of the row before the one that is collected.
@@ -319,7 +319,7 @@ impl<'o> Blocks<'o> {
             self.out.heading(3, &Inline::plain("Comments"))?;
         }
         for comment in comments {
-            self.out.item(0, Marker::Bullet, &comment)?;
+            self.out.item(0, ListMarker::Bullet, &comment)?;
         }
         Ok(())
     }

@@ -318,6 +318,8 @@ impl<'o> Reader<'o> {
             "b" => self.state.style.bold = on,
             "i" => self.state.style.italic = on,
             "strike" | "striked" => self.state.style.strike = on,
+            "super" => self.state.style.superscript = on,
+            "sub" | "nosupersub" => self.state.style.superscript = false,
             "v" => self.state.hidden = on,
             "deleted" => self.state.deleted = on,
             "plain" => {

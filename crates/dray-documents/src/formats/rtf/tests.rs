@@ -26,6 +26,14 @@ fn paragraphs_and_formats() {
 }
 
 #[test]
+fn raised_digits_are_superscripts() {
+    assert_eq!(
+        body("10{\\super 6} 10\\super -3\\nosupersub 5 H{\\sub 2}O 1{\\super st}"),
+        "10⁶ 10⁻³5 H2O 1st\n"
+    );
+}
+
+#[test]
 fn characters_by_code_page_name_and_number() {
     assert_eq!(
         body(

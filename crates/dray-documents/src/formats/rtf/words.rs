@@ -1,6 +1,6 @@
 //! Control words of RTF: destinations, and characters by name.
 
-use crate::markdown::Marker;
+use crate::markdown::ListMarker;
 
 /// The content of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,20 +96,20 @@ pub(super) fn heading_level(style: &str) -> Option<u8> {
 
 /// The marker of a list item by its text: a number, or any sign. A label that is not only a number, such as `(c)` or
 /// `1.2`, is returned, too.
-pub(super) fn list_marker(text: &str) -> Option<(Marker, String)> {
+pub(super) fn list_marker(text: &str) -> Option<(ListMarker, String)> {
     let text = text.trim();
     if text.is_empty() {
         return None;
     }
     let number = text.trim_end_matches(['.', ')', ':']);
     if let Ok(number) = number.parse() {
-        return Some((Marker::Number(number), String::new()));
+        return Some((ListMarker::Number(number), String::new()));
     }
     // Letters alone can be signs of a symbol font.
     let is_label = text.contains(|sign: char| sign.is_ascii_digit())
         || (number.len() < text.len() && number.contains(char::is_alphanumeric));
     let label = if is_label { text } else { "" };
-    Some((Marker::Bullet, label.to_owned()))
+    Some((ListMarker::Bullet, label.to_owned()))
 }
 
 /// The link target of a field.

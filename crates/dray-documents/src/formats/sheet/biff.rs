@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::biff_notes::SheetNotes;
 use super::biff_style::StyleRecords;
 use super::distant_cells::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
@@ -43,6 +44,8 @@ pub(super) struct RecordFormats {
     hidden_rows: HashSet<(usize, u32)>,
     /// Sheet, first and last column.
     hidden_columns: Vec<(usize, u32, u32)>,
+    /// Comments by index of the sheet.
+    pub(super) notes: HashMap<usize, SheetNotes>,
     /// Records that claim a large sheet, for which the library would allocate memory.
     claims: Vec<Vec<u8>>,
     /// Bytes of all sheets that were scanned.
@@ -209,6 +212,9 @@ fn scan_sheet(
                     .extend(stream.get(start..next).map(<[u8]>::to_vec));
             }
             ROW_RECORD | COLINFO_RECORD if depth <= 1 => formats.note_hidden(index, kind, data),
+            _ if depth <= 1 && SheetNotes::wants(kind) => {
+                formats.notes.entry(index).or_default().record(kind, data);
+            }
             _ if depth <= 1 => {
                 let Some((row, column, last)) = cell_columns(kind, data) else {
                     continue;

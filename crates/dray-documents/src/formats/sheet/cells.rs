@@ -1,5 +1,6 @@
 //! The cells of one worksheet part, one after the other.
 
+use super::comments::ThreadAuthors;
 use super::strings::{Strings, rich_text, unescape_text};
 use super::style::{CellText, Style};
 use super::used::{MergedArea, SheetReader, parse_reference, row_index};
@@ -13,6 +14,7 @@ use crate::markdown::Markdown;
 pub(super) struct Context<'a> {
     pub(super) strings: &'a Strings,
     pub(super) styles: &'a [Style],
+    pub(super) people: &'a ThreadAuthors,
     /// Areas in which conditional formats or tables may change colours.
     pub(super) coloured: &'a [MergedArea],
     pub(super) epoch_1904: bool,

@@ -6,19 +6,28 @@ use crate::formats::office::figure;
 use crate::formats::office::package::{Package, Relations, default_if_damaged};
 use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, visible_characters};
+use crate::markdown::{Inline, ListMarker, Markdown, visible_characters};
 
 /// Everything on a sheet that is not in its cells.
 #[derive(Debug, Default)]
-pub(super) struct Drawing {
+pub(super) struct SheetDrawing {
     shapes: Vec<Shape>,
     /// Characters of alternatives that no program shows.
     hidden_characters: u64,
 }
 
-/// One shape, picture or figure.
+/// One shape, picture or figure, as it is written.
 #[derive(Debug)]
 struct Shape {
+    is_hidden: bool,
+    lines: Vec<Inline>,
+    /// Whether the lines are items of a list, and not paragraphs.
+    is_list: bool,
+}
+
+/// A shape as the part has it.
+#[derive(Debug)]
+struct ShapeElement {
     /// Row and column, from zero, of the cell in which it begins.
     cell: (u64, u64),
     is_hidden: bool,
@@ -40,24 +49,22 @@ pub(super) fn read_drawing(
     sheet: &str,
     package: &mut Package<'_>,
     out: &mut Markdown,
-) -> Result<Drawing, Failure> {
+) -> Result<SheetDrawing, Failure> {
     let read = read_part(sheet, package, out);
-    let mut drawing = default_if_damaged(read, out, "drawings are")?;
-    if let Some(window) = out.selection().rows() {
-        drawing
-            .shapes
-            .retain(|shape| window.holds(shape.cell.0.saturating_add(1)));
-    }
-    Ok(drawing)
+    default_if_damaged(read, out, "drawings are")
 }
 
-fn read_part(sheet: &str, package: &mut Package<'_>, out: &Markdown) -> Result<Drawing, Failure> {
+fn read_part(
+    sheet: &str,
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<SheetDrawing, Failure> {
     let relations = package.relations(sheet)?;
     let Some(name) = relations.part("drawing") else {
-        return Ok(Drawing::default());
+        return Ok(SheetDrawing::default());
     };
     let Some(bytes) = package.part(name)? else {
-        return Ok(Drawing::default());
+        return Ok(SheetDrawing::default());
     };
     let relations = package.relations(name)?;
     let budget = Rc::clone(package.budget());
@@ -72,22 +79,54 @@ fn read_part(sheet: &str, package: &mut Package<'_>, out: &Markdown) -> Result<D
             Event::End => break,
         }
     }
-    let mut shapes = reader.shapes;
-    shapes.retain(|shape| match &shape.content {
-        ShapeContent::Text(text) => !text.trim().is_empty(),
-        ShapeContent::Figure { .. } | ShapeContent::Picture { .. } => true,
+    let window = out.selection().rows();
+    let mut elements = reader.shapes;
+    elements.retain(|shape| {
+        let has_content = match &shape.content {
+            ShapeContent::Text(text) => !text.trim().is_empty(),
+            ShapeContent::Figure { .. } | ShapeContent::Picture { .. } => true,
+        };
+        has_content && window.is_none_or(|window| window.holds(shape.cell.0.saturating_add(1)))
     });
     // Stable, so that the order of the file decides for shapes of one cell.
-    shapes.sort_by_key(|shape| shape.cell);
-    Ok(Drawing {
-        shapes,
+    elements.sort_by_key(|shape| shape.cell);
+    let shapes: Result<Vec<Shape>, Failure> = elements
+        .into_iter()
+        .map(|element| element.into_shape(package, out))
+        .collect();
+    Ok(SheetDrawing {
+        shapes: shapes?,
         hidden_characters: xml.take_hidden_characters(),
     })
 }
 
+impl ShapeElement {
+    fn into_shape(self, package: &mut Package<'_>, out: &mut Markdown) -> Result<Shape, Failure> {
+        let is_list = matches!(self.content, ShapeContent::Figure { .. });
+        let lines = match self.content {
+            ShapeContent::Text(text) => text.split('\n').map(Inline::plain).collect(),
+            ShapeContent::Picture { description, name } => {
+                let mut picture = Inline::new();
+                picture.image(&description, &name);
+                vec![picture]
+            }
+            ShapeContent::Figure { part, is_chart } => {
+                let lines = figure::figure_lines(&part, is_chart, package);
+                let lines = default_if_damaged(lines, out, "a figure is")?;
+                lines.iter().map(|line| Inline::plain(line)).collect()
+            }
+        };
+        Ok(Shape {
+            is_hidden: self.is_hidden,
+            lines,
+            is_list,
+        })
+    }
+}
+
 #[derive(Debug, Default)]
 struct DrawingReader {
-    shapes: Vec<Shape>,
+    shapes: Vec<ShapeElement>,
     cell: (u64, u64),
     /// Number of open elements at the outermost hidden shape, with it.
     hidden_from: Option<usize>,
@@ -153,7 +192,7 @@ impl DrawingReader {
     }
 
     fn add(&mut self, content: ShapeContent) {
-        self.shapes.push(Shape {
+        self.shapes.push(ShapeElement {
             cell: self.cell,
             is_hidden: self.hidden_from.is_some(),
             content,
@@ -189,7 +228,24 @@ fn read_cell(xml: &mut Xml<'_>) -> Result<(u64, u64), Failure> {
     }
 }
 
-impl Drawing {
+impl SheetDrawing {
+    /// Adds a shape of these paragraphs, unless all are empty.
+    pub(super) fn add(&mut self, lines: Vec<Inline>, is_hidden: bool) {
+        if !lines.iter().all(Inline::is_blank) {
+            self.shapes.push(Shape {
+                is_hidden,
+                lines,
+                is_list: false,
+            });
+        }
+    }
+
+    /// Adds all shapes of another drawing.
+    pub(super) fn append(&mut self, other: Self) {
+        self.shapes.extend(other.shapes);
+        self.hidden_characters += other.hidden_characters;
+    }
+
     /// Whether nothing of it is shown.
     pub(super) fn is_blank(&self, out: &Markdown) -> bool {
         let is_shown = |shape: &Shape| !shape.is_hidden || out.shows_hidden();
@@ -197,30 +253,13 @@ impl Drawing {
     }
 
     /// Writes texts as paragraphs and figures as lists, by their cells. Hidden ones are counted.
-    pub(super) fn write(
-        self,
-        package: &mut Package<'_>,
-        out: &mut Markdown,
-    ) -> Result<(), Failure> {
+    pub(super) fn write(self, out: &mut Markdown) -> Result<(), Failure> {
         out.count_hidden("character", self.hidden_characters);
         for shape in self.shapes {
             out.budget().element()?;
-            let (lines, is_list): (Vec<Inline>, bool) = match shape.content {
-                ShapeContent::Text(text) => (text.split('\n').map(Inline::plain).collect(), false),
-                ShapeContent::Picture { description, name } => {
-                    let mut picture = Inline::new();
-                    picture.image(&description, &name);
-                    (vec![picture], false)
-                }
-                ShapeContent::Figure { part, is_chart } => {
-                    let lines = figure::figure_lines(&part, is_chart, package);
-                    let lines = default_if_damaged(lines, out, "a figure is")?;
-                    let lines = lines.iter().map(|line| Inline::plain(line));
-                    (lines.collect(), true)
-                }
-            };
             if shape.is_hidden {
-                let counts = lines
+                let counts = shape
+                    .lines
                     .iter()
                     .map(|line| visible_characters(&line.to_plain()));
                 out.count_hidden("character", counts.sum());
@@ -228,9 +267,9 @@ impl Drawing {
                     continue;
                 }
             }
-            for line in &lines {
-                if is_list {
-                    out.item(0, Marker::Bullet, line)?;
+            for line in &shape.lines {
+                if shape.is_list {
+                    out.item(0, ListMarker::Bullet, line)?;
                 } else {
                     out.paragraph(line)?;
                 }

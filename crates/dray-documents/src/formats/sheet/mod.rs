@@ -1,14 +1,17 @@
 //! Worksheets: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
 
 mod biff;
+mod biff_notes;
 mod biff_style;
 mod cells;
 mod code;
 mod color;
+mod comments;
 mod distant_cells;
 mod drawing;
 mod format;
 mod ods;
+mod ods_shapes;
 mod ods_styles;
 mod strings;
 mod style;

@@ -3,10 +3,13 @@
 use std::rc::Rc;
 
 use super::code::{MAX_LOSS, rounded};
+use super::comments::CellComment;
+use super::drawing::SheetDrawing;
 use super::format::Format;
+use super::ods_shapes::read_shape;
 use super::ods_styles::{CellValue, OdsStyles, conditional_areas};
 use super::style::CellText;
-use super::used::{MergedArea, SheetReader, column_name};
+use super::used::{MergedArea, SheetReader, cell_name};
 use super::value;
 use super::xlsx::write_heading;
 use crate::container::Input;
@@ -57,6 +60,7 @@ pub(super) fn convert(
                 write_heading(&name, is_hidden, out)?;
                 let mut sheet = Sheet {
                     used: SheetReader::new(out),
+                    drawing: SheetDrawing::default(),
                     styles: &styles,
                     coloured: coloured.remove(&name).unwrap_or_default(),
                     row: 0,
@@ -66,7 +70,7 @@ pub(super) fn convert(
                     row_style: None,
                 };
                 match sheet.read(&mut xml, out) {
-                    Ok(()) => sheet.used.finish(out)?,
+                    Ok(()) => sheet.finish(out)?,
                     Err(failure) => {
                         // A limit within a sheet must not lose the rows before it.
                         sheet.used.finish_so_far(out)?;
@@ -90,6 +94,7 @@ pub(super) fn convert(
 
 struct Sheet<'a> {
     used: SheetReader,
+    drawing: SheetDrawing,
     styles: &'a OdsStyles,
     /// Areas in which conditional formats may change colours.
     coloured: Vec<MergedArea>,
@@ -105,6 +110,15 @@ struct Sheet<'a> {
 }
 
 impl Sheet<'_> {
+    /// Writes the table and the comments, and what is drawn on the sheet.
+    fn finish(mut self, out: &mut Markdown) -> Result<(), Failure> {
+        if !self.drawing.is_blank(out) {
+            self.used.mark_drawn();
+        }
+        self.used.finish(out)?;
+        self.drawing.write(out)
+    }
+
     /// Whether a row or column is collapsed or filtered away, or has no size.
     fn is_hidden(&self, element: &Element<'_>) -> bool {
         let visibility = element.attr("visibility").unwrap_or_default();
@@ -148,11 +162,12 @@ impl Sheet<'_> {
                         }
                     }
                     // A table inside a cell is skipped completely: its rows would count as rows of the sheet.
-                    "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
+                    "table" | "table-source" | "named-expressions" => xml.skip()?,
                     _ => {}
                 },
-                Event::Open(element) if matches!(element.ns, Ns::OdfOffice | Ns::OdfDraw) => {
-                    xml.skip()?;
+                Event::Open(element) if element.ns == Ns::OdfOffice => xml.skip()?,
+                Event::Open(element) if element.ns == Ns::OdfDraw => {
+                    read_shape(&element, xml, &mut self.drawing)?;
                 }
                 Event::Close if xml.depth() < depth => return Ok(()),
                 Event::End => return Ok(()),
@@ -179,11 +194,8 @@ impl Sheet<'_> {
                     let covered = element.name() == "covered-table-cell";
                     self.merge(&element, (row, column));
                     let style = self.style_of(&element, column);
-                    let cell = Cell::read(&element, xml)?;
-                    if let Some(comment) = &cell.comment {
-                        let name = format!("{}{}", column_name(column), row + 1);
-                        self.used.comment(name, comment.clone());
-                    }
+                    let mut cell = Cell::read(&element, xml)?;
+                    self.keep_attached(&mut cell, (row, column), out);
                     // Links within the workbook lead nowhere in Markdown.
                     if let Some(url) = cell.link.as_deref().filter(|url| !url.starts_with('#')) {
                         self.used.link((row, column), url);
@@ -220,6 +232,21 @@ impl Sheet<'_> {
         }
         self.row = row.saturating_add(repeat);
         Ok(())
+    }
+
+    /// Keeps the comment on a cell, and what is drawn there.
+    fn keep_attached(&mut self, cell: &mut Cell, cell_ref: (u64, u32), out: &Markdown) {
+        if let Some(annotation) = cell.annotation.take() {
+            self.used.comment(CellComment {
+                cell: cell_name(cell_ref),
+                author: annotation.author,
+                text: annotation.text,
+            });
+        }
+        let window = out.selection().rows();
+        if window.is_none_or(|window| window.holds(cell_ref.0.saturating_add(1))) {
+            self.drawing.append(std::mem::take(&mut cell.drawing));
+        }
     }
 
     /// The style of a cell: its own, otherwise the style of its row, otherwise of its column.
@@ -265,7 +292,9 @@ impl Sheet<'_> {
 struct Cell {
     text: String,
     value: CellValue,
-    comment: Option<String>,
+    annotation: Option<odf::Annotation>,
+    /// What is drawn at the cell.
+    drawing: SheetDrawing,
     link: Option<String>,
     /// Whether part of its text has its own style.
     is_styled: bool,
@@ -278,14 +307,15 @@ impl Cell {
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
         let value = cell_value(element);
-        let mut comment = None;
+        let mut annotation = None;
+        let mut drawing = SheetDrawing::default();
         let mut parts = odf::TextParts::default();
         loop {
             match xml.next()? {
                 Event::Open(element)
                     if element.ns == Ns::OdfOffice && element.name() == "annotation" =>
                 {
-                    comment = Some(odf::read_annotation(xml)?.text);
+                    annotation = Some(odf::read_annotation(xml)?);
                 }
                 Event::Open(element)
                     if element.ns == Ns::OdfText && matches!(element.name(), "p" | "h") =>
@@ -293,9 +323,10 @@ impl Cell {
                     lines.push(odf::parts_of_text(xml, &mut parts)?);
                 }
                 // Drawings and tables inside a cell have text that is not the value of the cell.
-                Event::Open(element) if element.ns == Ns::OdfDraw || element.name() == "table" => {
-                    xml.skip()?;
+                Event::Open(element) if element.ns == Ns::OdfDraw => {
+                    read_shape(&element, xml, &mut drawing)?;
                 }
+                Event::Open(element) if element.name() == "table" => xml.skip()?,
                 Event::Close if xml.depth() < depth => break,
                 Event::End => break,
                 _ => {}
@@ -317,7 +348,8 @@ impl Cell {
         Ok(Self {
             text,
             value,
-            comment,
+            annotation,
+            drawing,
             link: parts.link,
             is_styled: parts.is_styled,
         })

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
+use crate::markdown::superscript;
 
 /// The table of strings that cells refer to by number.
 #[derive(Debug, Default)]
@@ -58,14 +59,19 @@ impl Strings {
 pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
     let depth = xml.depth();
     let (mut out, mut is_coloured) = (String::new(), false);
+    let mut is_raised = false;
     loop {
         match xml.next()? {
             Event::Open(element) => match element.name() {
                 "t" => {
                     let text = xml.text()?;
-                    out.push_str(&unescape_text(&text));
+                    let text = unescape_text(&text);
+                    let raised = is_raised.then(|| superscript(&text)).flatten();
+                    out.push_str(raised.as_deref().unwrap_or(&text));
                 }
                 "rPh" | "phoneticPr" => xml.skip()?,
+                "r" => is_raised = false,
+                "vertAlign" => is_raised = element.attr("val").as_deref() == Some("superscript"),
                 "color" => is_coloured = true,
                 _ => {}
             },

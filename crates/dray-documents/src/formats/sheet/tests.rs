@@ -1,6 +1,7 @@
 //! Tests of worksheets, for each rule of read-attachment 7.7.
 
 mod binary;
+mod comments;
 mod drawing;
 mod hostile;
 mod ods;
@@ -35,6 +36,7 @@ pub(in crate::formats) fn workbook(
             "sharedStrings.xml".to_owned(),
         ),
         ("f".to_owned(), "styles", "styles.xml".to_owned()),
+        ("p".to_owned(), "person", "worksheets/people.xml".to_owned()),
     ];
     let mut parts = vec![
         (
@@ -121,6 +123,15 @@ fn cells_show_the_text_that_a_person_sees() {
 }
 
 #[test]
+fn raised_digits_of_a_text_are_superscripts() {
+    let strings = "<sst><si><r><t>10</t></r><r><rPr><vertAlign val=\"superscript\"/></rPr><t>6</t></r><r><t> H2</t></r></si></sst>";
+    assert_eq!(
+        sheet_markdown("<row><c t=\"s\"><v>0</v></c></row>", strings),
+        "## S\n\n| 10⁶ H2 |\n|---|\n"
+    );
+}
+
+#[test]
 fn dates_of_the_1904_system_are_converted() {
     let rows = "<row><c s=\"1\"><v>46459</v></c><c t=\"inlineStr\"><is><t>x</t></is></c></row>";
     let bytes = workbook(
@@ -155,32 +166,6 @@ fn sheets_are_shown_in_order_and_hidden_empty_and_chart_sheets_are_marked() {
         format!(
             "## First & #1\n\n{table}\n## Secret (hidden)\n\n{table}\n## Empty\n\n_(empty sheet)_\n\n## Chart\n\n_(chart sheet)_\n"
         )
-    );
-}
-
-#[test]
-fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
-    let content = "<worksheet><sheetData><row r=\"1\"><c r=\"A1\"><v>1</v></c><c r=\"B1\"><v>2</v></c></row><row r=\"2\"><c r=\"A2\"><v>3</v></c><c r=\"B2\"><v>4</v></c></row></sheetData><mergeCells><mergeCell ref=\"A1:A2\"/></mergeCells></worksheet>";
-    let bytes = workbook(
-        "",
-        &[("name=\"S\"", content)],
-        "<sst/>",
-        &[
-            (
-                "c.xml",
-                "comments",
-                "<comments><commentList><comment ref=\"B2\"><text><r><t>old </t></r><r><t>note</t></r></text></comment><comment ref=\"A1\"><text><t>[Threaded comment]</t></text></comment></commentList></comments>",
-            ),
-            (
-                "t.xml",
-                "threadedComment",
-                "<ThreadedComments><threadedComment ref=\"A1\" personId=\"{1}\" id=\"{2}\"><text>really?</text></threadedComment><threadedComment ref=\"A1\" personId=\"{3}\" id=\"{4}\" parentId=\"{2}\"><text>@Ada yes</text><mentions><mention mentionpersonId=\"{1}\" mentionId=\"{5}\" startIndex=\"0\" length=\"4\"/></mentions></threadedComment></ThreadedComments>",
-            ),
-        ],
-    );
-    assert_eq!(
-        markdown(XLSX, &bytes),
-        "## S\n\n| 1 | 2 |\n|---|---|\n|  | 4 |\n\n- A1: really?\n- A1: @Ada yes\n- B2: old note\n"
     );
 }
 

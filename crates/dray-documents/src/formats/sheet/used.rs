@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::comments::CellComment;
 use super::style::CellText;
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
+use crate::markdown::{Cell, Inline, ListMarker, MAX_TABLE_ROWS, Markdown, Span, Style};
 
 /// Most empty rows between two used ones that are shown; more are replaced by one.
 const MAX_GAP_ROWS: u64 = 50;
@@ -57,7 +58,7 @@ pub(super) struct SheetReader {
     /// Bytes of the stored text.
     bytes: u64,
     areas: Vec<MergedArea>,
-    comments: Vec<(String, String)>,
+    comments: Vec<CellComment>,
     /// Whether something that is not in a cell follows the table.
     has_drawing: bool,
     links: HashMap<(u64, u32), String>,
@@ -232,10 +233,10 @@ impl SheetReader {
         }
     }
 
-    /// Records a comment on a cell, such as `B7`.
-    pub(super) fn comment(&mut self, cell: String, text: String) {
-        if !text.trim().is_empty() {
-            self.comments.push((cell, text));
+    /// Records a comment on a cell, unless it is empty.
+    pub(super) fn comment(&mut self, comment: CellComment) {
+        if !comment.text.trim().is_empty() {
+            self.comments.push(comment);
         }
     }
 
@@ -254,13 +255,9 @@ impl SheetReader {
         }
         let table = self.table(out)?;
         out.table(table)?;
-        for (cell, text) in comments {
-            let text = text.replace("\r\n", "\n").replace('\r', "\n");
-            out.item(
-                0,
-                Marker::Bullet,
-                &Inline::plain(&format!("{cell}: {}", text.trim())),
-            )?;
+        for comment in comments {
+            let line = format!("{}: {}", comment.cell, comment.line());
+            out.item(0, ListMarker::Bullet, &Inline::plain(&line))?;
         }
         Ok(())
     }
@@ -382,8 +379,13 @@ fn linked_cell(text: &str, url: &str) -> Cell {
     Cell::new(&inline)
 }
 
+/// The name of a cell, by its row and column from zero: `B7`.
+pub(super) fn cell_name((row, column): (u64, u32)) -> String {
+    format!("{}{}", column_name(column), row + 1)
+}
+
 /// The name of a column, from zero: `A`, `Z`, `AA`.
-pub(super) fn column_name(column: u32) -> String {
+fn column_name(column: u32) -> String {
     let mut letters = Vec::new();
     let mut rest = u64::from(column) + 1;
     while rest > 0 {

@@ -102,6 +102,13 @@ fn write_sheet(
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let mut used = SheetReader::new(out);
+    if let Some(notes) = formats.notes.get(&index) {
+        notes.comments().for_each(|comment| used.comment(comment));
+        if notes.has_other_text {
+            used.mark_drawn();
+            out.warn("text boxes of XLS are not shown");
+        }
+    }
     let (Ok(values), formulas) = (book.worksheet_range(name), book.worksheet_formula(name)) else {
         return used.finish(out);
     };

@@ -24,7 +24,7 @@ pub(super) fn convert(
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
     let formats = WorkbookFormats::read(input, out);
-    let formats = default_if_damaged(formats, out, "number formats are")?;
+    let mut formats = default_if_damaged(formats, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
         .map_err(|_| damaged)?
@@ -36,8 +36,12 @@ pub(super) fn convert(
             continue;
         }
         write_heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
+        let drawing = formats.sheets.get_mut(index);
+        let drawing = drawing.map(|sheet| std::mem::take(&mut sheet.drawing));
+        let drawing = drawing.unwrap_or_default();
         if sheet.typ != SheetType::WorkSheet {
             out.note("chart sheet")?;
+            drawing.write(out)?;
             continue;
         }
         let mut used = SheetReader::new(out);
@@ -46,7 +50,14 @@ pub(super) fn convert(
         }))
         .unwrap_or(Err(damaged));
         match read {
-            Ok(()) => used.finish(out)?,
+            Ok(()) => {
+                add_comments_and_links(&mut formats, index, &mut used);
+                if !drawing.is_blank(out) {
+                    used.mark_drawn();
+                }
+                used.finish(out)?;
+                drawing.write(out)?;
+            }
             Err(Failure::Corrupt(_)) => {
                 used.finish_so_far(out)?;
                 out.warn(format!("sheet {number} is damaged"));
@@ -58,6 +69,18 @@ pub(super) fn convert(
         }
     }
     Ok(())
+}
+
+fn add_comments_and_links(formats: &mut WorkbookFormats, index: usize, used: &mut SheetReader) {
+    let Some(sheet) = formats.sheets.get_mut(index) else {
+        return;
+    };
+    for (cell, target) in &sheet.links {
+        used.link(*cell, target);
+    }
+    for comment in std::mem::take(&mut sheet.comments) {
+        used.comment(comment);
+    }
 }
 
 fn read_sheet(

@@ -1,14 +1,16 @@
-//! Reads what the library for XLSB workbooks does not report: hidden rows and columns, and styles of cells (MS-XLSB
-//! 2.4).
+//! Reads what the library for XLSB workbooks does not report: hidden rows and columns, styles of cells, comments, links
+//! and drawings (MS-XLSB 2.4).
 
 use std::collections::HashMap;
 
 use super::biff::{MIN_COLUMN_WIDTH, MIN_ROW_TWIPS};
 use super::color::{Colors, Rgb};
+use super::comments::{CellComment, ThreadAuthors, read_comments};
+use super::drawing::{SheetDrawing, read_drawing};
 use super::style::Style;
 use crate::compound::{u16_at, u32_at};
 use crate::container::Input;
-use crate::formats::office::package::Package;
+use crate::formats::office::package::{Package, default_if_damaged};
 use crate::limits::{Damage, Failure};
 use crate::markdown::Markdown;
 
@@ -22,6 +24,7 @@ const XF_RECORD: u16 = 47;
 const COLUMNS_RECORD: u16 = 60;
 const SHEET_RECORD: u16 = 156;
 const PALETTE_RECORD: u16 = 475;
+const LINK_RECORD: u16 = 494;
 const CELL_STYLES_BEGIN: u16 = 617;
 const CELL_STYLES_END: u16 = 618;
 
@@ -29,10 +32,12 @@ const CELL_STYLES_END: u16 = 618;
 const MAX_STYLED_CELLS: usize = 1 << 20;
 /// Most hidden rows of a sheet; further hidden rows count as visible.
 const MAX_HIDDEN_ROWS: usize = 1 << 20;
+/// Most links of a sheet that are stored.
+const MAX_LINKS: usize = 10_000;
 /// Records between two checks of the time limit.
 const RECORDS_PER_CHECK: usize = 4096;
 
-/// The hidden parts and cell styles of a workbook.
+/// The hidden parts, cell styles, comments, links and drawings of a workbook.
 #[derive(Debug, Default)]
 pub(super) struct WorkbookFormats {
     /// The sheets in the order of the workbook.
@@ -40,19 +45,23 @@ pub(super) struct WorkbookFormats {
     styles: Vec<Style>,
 }
 
-/// The hidden parts and cell styles of a sheet. Rows and columns count from zero.
+/// The hidden parts, cell styles, comments, links and drawing of a sheet. Rows and columns count from zero.
 #[derive(Debug, Default)]
 pub(super) struct SheetFormats {
     pub(super) hidden_rows: Vec<u32>,
     /// Hidden columns: first and last, inclusive.
     pub(super) hidden_columns: Vec<(u32, u32)>,
+    pub(super) comments: Vec<CellComment>,
+    /// Cells, and the targets of their links.
+    pub(super) links: Vec<((u64, u32), String)>,
+    pub(super) drawing: SheetDrawing,
     /// Style numbers by row and column, for cells whose style is not the default.
     cells: HashMap<(u32, u32), u32>,
 }
 
 impl WorkbookFormats {
     /// Reads the parts of a workbook.
-    pub(super) fn read(input: &mut dyn Input, out: &Markdown) -> Result<Self, Failure> {
+    pub(super) fn read(input: &mut dyn Input, out: &mut Markdown) -> Result<Self, Failure> {
         let budget = std::rc::Rc::clone(out.budget());
         let mut package = Package::open(input, &budget)?;
         let main = package.main(&["xl/workbook.bin"])?;
@@ -70,6 +79,8 @@ impl WorkbookFormats {
         {
             formats.styles = styles_of(&bytes, colors);
         }
+        let people = ThreadAuthors::of_workbook(&relations, &mut package);
+        let people = default_if_damaged(people, out, "names of people are")?;
         let missing = Failure::Corrupt(Damage::MissingPart);
         let book = package.part(&main)?.ok_or(missing)?;
         let mut cells_left = MAX_STYLED_CELLS;
@@ -85,6 +96,9 @@ impl WorkbookFormats {
                 && let Some(bytes) = package.part(&part)?
             {
                 sheet.read(&bytes, &formats.styles, &mut cells_left, out)?;
+                let related = sheet.read_related_parts(&part, &people, &mut package);
+                default_if_damaged(related, out, "comments are")?;
+                sheet.drawing = read_drawing(&part, &mut package, out)?;
             }
             formats.sheets.push(sheet);
         }
@@ -140,6 +154,13 @@ impl SheetFormats {
                         self.cells.insert((row, column), number);
                     }
                 }
+                LINK_RECORD if self.links.len() < MAX_LINKS => {
+                    // The area has the first row, the last row, the first column and the last column.
+                    let cell = u32_at(data, 0).map(u64::from).zip(u32_at(data, 8));
+                    if let Some((cell, (id, _))) = cell.zip(wide_string(data, 16)) {
+                        self.links.push((cell, id));
+                    }
+                }
                 COLUMNS_RECORD => {
                     let flags = u16_at(data, 16).unwrap_or(0);
                     let is_narrow = flags & 2 != 0
@@ -152,6 +173,30 @@ impl SheetFormats {
                 _ => {}
             }
         }
+        Ok(())
+    }
+}
+
+impl SheetFormats {
+    /// Reads the comments, and replaces the ids of the links by their targets.
+    fn read_related_parts(
+        &mut self,
+        part: &str,
+        people: &ThreadAuthors,
+        package: &mut Package<'_>,
+    ) -> Result<(), Failure> {
+        // Until their targets are known, the links have ids.
+        let links = std::mem::take(&mut self.links);
+        let relations = package.relations(part)?;
+        // Links to places of the workbook lead nowhere in Markdown.
+        self.links = links
+            .into_iter()
+            .filter_map(|(cell, id)| {
+                let relation = relations.get(&id).filter(|relation| relation.external)?;
+                Some((cell, relation.target.clone()))
+            })
+            .collect();
+        self.comments = read_comments(&relations, people, package)?;
         Ok(())
     }
 }
@@ -217,7 +262,7 @@ fn color(data: &[u8], offset: usize, colors: &Colors, automatic: Option<Rgb>) ->
 }
 
 /// Reads a text, which is a count and UTF-16 characters. Returns the text and the offset of its end.
-fn wide_string(data: &[u8], offset: usize) -> Option<(String, usize)> {
+pub(super) fn wide_string(data: &[u8], offset: usize) -> Option<(String, usize)> {
     let count = usize::try_from(u32_at(data, offset)?).ok()?;
     let end = offset.checked_add(4)?.checked_add(count.checked_mul(2)?)?;
     let (pairs, _) = data.get(offset + 4..end)?.as_chunks::<2>();
@@ -226,7 +271,7 @@ fn wide_string(data: &[u8], offset: usize) -> Option<(String, usize)> {
 }
 
 /// The records of a part: type and data.
-struct Records<'a>(&'a [u8]);
+pub(super) struct Records<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Records<'a> {
     type Item = (u16, &'a [u8]);

@@ -3,21 +3,21 @@
 //! `calamine` is not used for these: it allocates memory for as many shared strings and formulas as the file claims,
 //! and fails on a workbook with one unknown attribute.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::cells::{self, Context};
 use super::color::Colors;
+use super::comments::{ThreadAuthors, read_comments};
 use super::drawing::read_drawing;
-use super::strings::{Strings, rich_text};
+use super::strings::Strings;
 use super::style;
 use super::used::{MergedArea, SheetReader};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::formats::office::package::{Package, Relations, default_if_damaged};
-use crate::formats::office::xml::{Event, Xml, decode_part};
-use crate::limits::{Budget, Damage, Failure};
+use crate::formats::office::xml::{Xml, decode_part};
+use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
 
 /// Most areas of one sheet in which conditional formats or tables may change colours.
@@ -59,9 +59,12 @@ pub(super) fn convert(
         )
     });
     let styles = default_if_damaged(styles, out, "number formats are")?;
+    let people = ThreadAuthors::of_workbook(&relations, &mut package);
+    let people = default_if_damaged(people, out, "names of people are")?;
     let context = Context {
         strings: &strings,
         styles: &styles,
+        people: &people,
         coloured: &[],
         epoch_1904: book.epoch_1904,
     };
@@ -119,7 +122,7 @@ fn write_sheet(
     match sheet.kind {
         Kind::Chart => {
             out.note("chart sheet")?;
-            return read_drawing(&sheet.part, package, out)?.write(package, out);
+            return read_drawing(&sheet.part, package, out)?.write(out);
         }
         Kind::Other => {
             out.note("sheet without cells")?;
@@ -153,7 +156,10 @@ fn write_sheet(
                         used.link(cell_ref, &relation.target);
                     }
                 }
-                sheet_comments(&relations, package, &mut used)
+                for comment in read_comments(&relations, context.people, package)? {
+                    used.comment(comment);
+                }
+                Ok(())
             });
             default_if_damaged(links_and_comments, out, "comments are")?;
             finish_sheet(used, &sheet.part, package, out)
@@ -178,7 +184,7 @@ fn finish_sheet(
                 used.mark_drawn();
             }
             used.finish(out)?;
-            drawing.write(package, out)
+            drawing.write(out)
         }
         Err(failure) => {
             used.finish_so_far(out)?;
@@ -225,66 +231,4 @@ fn coloured_areas(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Merg
     // Each cell is compared with each area, so their number bounds the time.
     areas.truncate(MAX_COLOURED_AREAS);
     areas
-}
-
-/// Comments of a sheet: notes, and threaded comments, whose replies are separate elements with the same cell
-/// ([MS-XLSX], `CT_ThreadedComment`). A thread replaces the note that represents it in older programs.
-fn sheet_comments(
-    relations: &Relations,
-    package: &mut Package<'_>,
-    used: &mut SheetReader,
-) -> Result<(), Failure> {
-    let mut threaded = HashSet::new();
-    for relation in relations.of_kind("threadedComment") {
-        let Some(bytes) = package.part(&relation.target)? else {
-            continue;
-        };
-        for (cell, text) in read_comments(&bytes, "threadedComment", package.budget())? {
-            // Excel writes a threaded comment a second time as an old one, with a text about the version of the
-            // program.
-            threaded.insert(cell.clone());
-            used.comment(cell, text);
-        }
-    }
-    for relation in relations.of_kind("comments") {
-        let Some(bytes) = package.part(&relation.target)? else {
-            continue;
-        };
-        for (cell, text) in read_comments(&bytes, "comment", package.budget())? {
-            if !threaded.contains(&cell) {
-                used.comment(cell, text);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn read_comments(
-    bytes: &[u8],
-    name: &str,
-    budget: &Rc<Budget>,
-) -> Result<Vec<(String, String)>, Failure> {
-    let text = decode_part(bytes);
-    let mut xml = Xml::new(&text, budget);
-    let mut comments = Vec::new();
-    let mut cell = String::new();
-    loop {
-        match xml.next()? {
-            Event::Open(element) if element.name() == name => {
-                budget.element()?;
-                cell = element.attr("ref").unwrap_or_default();
-            }
-            Event::Open(element) if element.name() == "text" => {
-                let text = if name == "comment" {
-                    rich_text(&mut xml)?.0
-                } else {
-                    xml.text()?
-                };
-                // The text is the last relevant element of a comment, so its cell is known here.
-                comments.push((std::mem::take(&mut cell), text));
-            }
-            Event::End => return Ok(comments),
-            _ => {}
-        }
-    }
 }

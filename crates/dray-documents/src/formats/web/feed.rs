@@ -151,10 +151,17 @@ impl Entry {
         };
         if field.is_empty() {
             // XHTML is markup inside the element; HTML is escaped text.
-            *field = if attribute("type").as_deref() == Some("xhtml") {
-                inner.to_owned()
+            let kind = attribute("type");
+            let text = match kind.as_deref() {
+                Some("xhtml") => inner.to_owned(),
+                _ => decode_element(inner),
+            };
+            let is_markup = matches!(kind.as_deref(), Some("html" | "xhtml"));
+            // A title is one line of text, so its markup is left out.
+            *field = if is_markup && tag.local_name().as_ref() == "title" {
+                decode_element(&text)
             } else {
-                decode_element(inner)
+                text
             };
         }
     }
@@ -220,6 +227,17 @@ mod tests {
             convert_to_markdown("application/rss+xml", "xml", source.as_bytes()),
             "# News & more\n\n[https://a.example/](https://a.example/)\n\nAll of it\n\n## One\n\n\
              [https://a.example/1](https://a.example/1)\n\nMon, 03 Mar 2031\n\nSome **text**\n\n## Two < 3\n\nlong\n"
+        );
+    }
+
+    #[test]
+    fn titles_with_markup_are_shown_as_text() {
+        let source = "<feed xmlns='http://www.w3.org/2005/Atom'><title type='html'>A &amp;amp; &lt;i&gt;B&lt;/i&gt;</title>\
+            <entry><title type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml'>Q <b>1</b></div></title></entry>\
+            <entry><title>a &lt;b&gt;</title></entry></feed>";
+        assert_eq!(
+            convert_to_markdown("application/atom+xml", "xml", source.as_bytes()),
+            "# A & B\n\n## Q 1\n\n## a \\<b>\n"
         );
     }
 

@@ -203,3 +203,25 @@ pub(super) fn interrupted(failure: &CommandFailure) -> CommandFailure {
     }
     fault.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_its_text_does_not_show_is_also_written_exactly() {
+        let report = FileReport {
+            from: b"a\xff".to_vec(),
+            to: b"a.txt".to_vec(),
+            size: 0,
+            sha256: Vec::new(),
+            renamed: false,
+            existed: false,
+            receipt: None,
+            read_receipt: None,
+        };
+        let shown = report.to_json();
+        assert_eq!(shown["from_base64"], "Yf8=");
+        assert_eq!(shown["to_base64"], Value::Null);
+    }
+}

@@ -36,6 +36,8 @@ pub(super) enum Table {
     Pieces = 33,
     EndnoteReferences = 46,
     EndnoteTexts = 47,
+    Lists = 73,
+    ListReferences = 74,
 }
 
 /// An open document: the stream with the text, and the stream with the tables that describe the text.
@@ -108,13 +110,24 @@ impl File {
 
     /// Reads a table; empty if it is missing.
     pub(super) fn table(&self, table: Table) -> &[u8] {
-        let pair = PAIRS_OFFSET + 8 * table as usize;
-        let range = offset_at(&self.main, pair)
-            .zip(offset_at(&self.main, pair + 4))
-            .and_then(|(first, length)| Some(first..first.checked_add(length)?));
-        range
+        self.table_range(table)
             .and_then(|range| self.table.get(range))
             .unwrap_or_default()
+    }
+
+    /// Reads a table and what follows it; empty if the table is missing or empty.
+    pub(super) fn table_and_rest(&self, table: Table) -> &[u8] {
+        self.table_range(table)
+            .filter(|range| !range.is_empty())
+            .and_then(|range| self.table.get(range.start..))
+            .unwrap_or_default()
+    }
+
+    fn table_range(&self, table: Table) -> Option<std::ops::Range<usize>> {
+        let pair = PAIRS_OFFSET + 8 * table as usize;
+        let first = offset_at(&self.main, pair)?;
+        let length = offset_at(&self.main, pair + 4)?;
+        Some(first..first.checked_add(length)?)
     }
 }
 

@@ -5,7 +5,9 @@
 
 mod file;
 mod fonts;
+mod lists;
 mod runs;
+mod styles;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -1,4 +1,4 @@
-//! Formats of paragraphs and characters: formatted pages of the main stream (MS-DOC 2.9.33, 2.9.174), and styles.
+//! Formats of paragraphs and characters: formatted pages of the main stream (MS-DOC 2.9.33, 2.9.174).
 
 use super::file::{File, Table};
 use crate::compound::{offset_at, u8_at, u16_at};
@@ -9,10 +9,6 @@ use crate::markdown::Style;
 const PAGE_BYTES: usize = 512;
 /// Most runs of one document.
 const MAX_RUNS: usize = 4_000_000;
-/// Most styles that are read.
-const MAX_STYLES: usize = 4096;
-/// `istd` of no style.
-const NO_STYLE: u16 = 0x0FFF;
 
 /// A run of the main stream, by offset, and its format.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +22,38 @@ pub(super) struct Run<F> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CharacterFormat {
     pub(super) style: Style,
-    pub(super) hidden: bool,
+    /// The number of its style of characters.
+    pub(super) character_style: Option<u16>,
+    /// Whether it is hidden, unless its styles decide.
+    pub(super) hidden: Option<ToggleValue>,
     /// Whether the text has a tracked deletion.
     pub(super) deleted: bool,
     /// Index of the font of its text.
     pub(super) font: Option<u16>,
     /// Font and code of the symbol that its character stands for.
     pub(super) symbol: Option<(u16, u16)>,
+}
+
+/// The value of a property that styles switch, too (MS-DOC, `ToggleOperand`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToggleValue {
+    On,
+    Off,
+    /// The value of the styles.
+    Same,
+    /// The opposite of the value of the styles.
+    Opposite,
+}
+
+impl ToggleValue {
+    fn of(operand: u8) -> Self {
+        match operand {
+            0x80 => Self::Same,
+            0x81 => Self::Opposite,
+            value if value & 1 != 0 => Self::On,
+            _ => Self::Off,
+        }
+    }
 }
 
 /// The properties of a paragraph.
@@ -43,8 +64,9 @@ pub(super) struct ParagraphFormat {
     pub(super) in_table: bool,
     /// Whether the paragraph ends a row.
     pub(super) ends_row: bool,
-    /// Depth of the list that it is an item of.
-    pub(super) list_depth: Option<u8>,
+    /// The number of the reference to the list that it is an item of; 0 for none, regardless of its style.
+    pub(super) list: Option<u16>,
+    pub(super) list_level: Option<u8>,
 }
 
 /// Runs in the order of their offsets, and the index of the run that was found last.
@@ -132,7 +154,9 @@ pub(super) fn character_runs(
                 0x0835 => format.style.bold = on,
                 0x0836 => format.style.italic = on,
                 0x0837 => format.style.strike = on,
-                0x083C => format.hidden = on,
+                0x083C => format.hidden = operand.first().map(|value| ToggleValue::of(*value)),
+                0x4A30 => format.character_style = u16_at(operand, 0),
+                0x2A48 => format.style.superscript = operand.first() == Some(&1),
                 0x0800 => format.deleted = on,
                 0x4A4F => format.font = u16_at(operand, 0),
                 0x6A09 => format.symbol = u16_at(operand, 0).zip(u16_at(operand, 2)),
@@ -160,7 +184,6 @@ pub(super) fn paragraph_runs(
             style: u16_at(data, 0)?,
             ..ParagraphFormat::default()
         };
-        let (mut level, mut list) = (0, 0);
         for (code, operand) in Properties(data.get(2..)?) {
             let value = operand.first().copied().unwrap_or(0);
             match code {
@@ -168,19 +191,17 @@ pub(super) fn paragraph_runs(
                 0x2417 => format.ends_row = value != 0,
                 0x6649 => format.in_table |= value != 0,
                 0x2640 => format.outline = Some(value),
-                0x260A => level = value,
-                0x460B => list = u16_at(operand, 0).unwrap_or(0),
+                0x260A => format.list_level = Some(value),
+                0x460B => format.list = u16_at(operand, 0),
                 _ => {}
             }
         }
-        // Values from 0xF801 on remove the paragraph from its list (MS-DOC 2.6.2, sprmPIlfo).
-        format.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
         Some(format)
     })
 }
 
 /// Property modifications, one after the other: code and operand (MS-DOC 2.6.1).
-struct Properties<'a>(&'a [u8]);
+pub(super) struct Properties<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Properties<'a> {
     type Item = (u16, &'a [u8]);
@@ -202,50 +223,4 @@ impl<'a> Iterator for Properties<'a> {
         self.0 = rest.get(skipped + length..)?;
         Some((code, operand))
     }
-}
-
-/// Levels of headings by the number of the style (MS-DOC 2.9.271, 2.9.260).
-pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
-    let sheet = file.table(Table::Styles);
-    if sheet.is_empty() {
-        // Built-in headings always have these numbers.
-        return (0..10).map(|style| (style > 0).then_some(style)).collect();
-    }
-    let header = usize::from(u16_at(sheet, 0).unwrap_or(0));
-    let count = usize::from(u16_at(sheet, 2).unwrap_or(0)).min(MAX_STYLES);
-    let mut entry = header + 2;
-    let mut styles: Vec<(Option<u8>, u16)> = Vec::new();
-    for _ in 0..count {
-        let Some(length) = u16_at(sheet, entry).map(usize::from) else {
-            break;
-        };
-        let style = sheet.get(entry + 2..entry + 2 + length).unwrap_or_default();
-        let level = match u16_at(style, 0).map(|name| name & 0x0FFF) {
-            Some(level @ 1..=9) => u8::try_from(level).ok(),
-            Some(0x3E) => Some(1),
-            Some(0x4A) => Some(2),
-            _ => None,
-        };
-        let base = u16_at(style, 2).map_or(NO_STYLE, |base| base >> 4);
-        styles.push((level.filter(|_| length > 0), base));
-        // Every entry begins at an even offset.
-        entry += 2 + length + length % 2;
-    }
-    (0..styles.len())
-        .map(|style| inherited_level(&styles, style))
-        .collect()
-}
-
-/// The level of a style, or of its base style.
-fn inherited_level(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
-    let mut ancestor = style;
-    // Styles may be based on each other in a circle.
-    for _ in 0..16 {
-        let (level, base) = styles.get(ancestor)?;
-        if level.is_some() {
-            return *level;
-        }
-        ancestor = usize::from(*base);
-    }
-    None
 }

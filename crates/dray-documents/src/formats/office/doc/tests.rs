@@ -1,5 +1,7 @@
 //! Word documents written byte by byte.
 
+mod lists_and_styles;
+
 use std::io::{Cursor, Write as _};
 
 use proptest::prelude::*;
@@ -224,6 +226,20 @@ fn symbols_are_the_characters_that_their_font_shows() {
         conversion.warnings,
         ["characters of a symbol font are not shown"]
     );
+}
+
+#[test]
+fn raised_digits_are_superscripts() {
+    let doc = Doc {
+        characters: vec![
+            (2, vec![]),
+            (1, property(0x2A48, 1)),
+            (2, vec![]),
+            (1, property(0x2A48, 2)),
+        ],
+        ..Doc::narrow("106 H2O\r")
+    };
+    assert_eq!(convert_doc(doc.bytes()).markdown, "10⁶ H2O\n");
 }
 
 #[test]

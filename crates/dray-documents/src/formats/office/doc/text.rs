@@ -5,12 +5,16 @@ use std::ops::Range;
 
 use super::file::{File, TextPiece};
 use super::fonts::Fonts;
-use super::runs::{self, CharacterFormat, ParagraphFormat, Runs};
+use super::lists::read_lists;
+use super::runs::{self, CharacterFormat, ParagraphFormat, Runs, ToggleValue};
+use super::styles::Styles;
 use crate::compound::{u8_at, u16_at};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::docx::field::{self, Field};
+use crate::formats::office::docx::numbering::{NumberedLabel, Numbering};
+use crate::formats::office::label::{labelled, list_item};
 use crate::limits::{Budget, Failure, Limit};
-use crate::markdown::{Inline, Markdown, Marker, Style};
+use crate::markdown::{Inline, Markdown, Style};
 use crate::symbol_font::{UNKNOWN_SYMBOLS_WARNING, symbol_of_field};
 
 /// Characters between two checks of the time limit.
@@ -26,7 +30,8 @@ pub(super) struct Walker<'f> {
     pieces: Vec<TextPiece>,
     characters: Runs<CharacterFormat>,
     paragraphs: Runs<ParagraphFormat>,
-    headings: Vec<Option<u8>>,
+    styles: Styles,
+    lists: Numbering,
     fonts: Fonts,
     /// The text of references to notes, by the position of the character.
     pub(super) references: HashMap<usize, String>,
@@ -58,7 +63,8 @@ impl<'f> Walker<'f> {
             pieces,
             characters: runs::character_runs(file, budget)?,
             paragraphs: runs::paragraph_runs(file, budget)?,
-            headings: runs::heading_styles(file),
+            styles: Styles::read(file),
+            lists: read_lists(file),
             fonts: Fonts::read(file),
             references: HashMap::new(),
             narrow: encoding_rs::WINDOWS_1252
@@ -210,7 +216,7 @@ impl<'f> Walker<'f> {
         if format.deleted {
             return Ok(());
         }
-        if format.hidden {
+        if self.is_hidden(format, offset) {
             self.hidden += u64::from(!character.is_whitespace());
             if !out.shows_hidden() {
                 return Ok(());
@@ -245,6 +251,21 @@ impl<'f> Walker<'f> {
             return Err(Limit::Size.into());
         }
         Ok(())
+    }
+
+    /// Whether a character is hidden, by its own format or by the styles of its run and its paragraph.
+    fn is_hidden(&mut self, format: CharacterFormat, offset: usize) -> bool {
+        let by_styles = self.styles.any_hides && {
+            let by_paragraph = self.styles.hides(self.paragraphs.at(offset).style);
+            let style = format.character_style;
+            // Two styles that both hide text show it (MS-DOC 2.4.6.2, toggle properties).
+            by_paragraph != style.is_some_and(|style| self.styles.hides(style))
+        };
+        match format.hidden {
+            None | Some(ToggleValue::Same) => by_styles,
+            Some(ToggleValue::Opposite) => !by_styles,
+            Some(value) => value == ToggleValue::On,
+        }
     }
 
     /// The character that a person sees for one of the text: of a symbol, or of the font of its text.
@@ -318,13 +339,15 @@ impl<'f> Walker<'f> {
             if format.ends_row {
                 return self.end_row(out);
             }
-            self.cell.push(line);
+            let numbered = self.number(format);
+            self.cell.push(numbered_line(numbered, line));
             self.end_cell();
             return Ok(());
         }
+        let numbered = self.number(format);
         if format.in_table {
             if !line.is_blank() {
-                self.cell.push(line);
+                self.cell.push(numbered_line(numbered, line));
             }
             return Ok(());
         }
@@ -333,17 +356,25 @@ impl<'f> Walker<'f> {
             .outline
             .filter(|level| *level < 9)
             .map(|level| level + 1);
-        let style = self
-            .headings
-            .get(usize::from(format.style))
-            .copied()
-            .flatten();
-        let block = match (outline.or(style), format.list_depth) {
-            (Some(level), _) => Block::Heading(level, line),
-            (None, Some(depth)) => Block::Item(usize::from(depth), Marker::Bullet, line),
+        let block = match (outline.or(self.styles.heading(format.style)), numbered) {
+            (Some(level), numbered) => Block::Heading(level, numbered_line(numbered, line)),
+            (None, Some(item)) => list_item(item.depth, item.marker, &item.label, line),
             (None, None) => Block::Paragraph(line),
         };
         Ok(self.sink.put(block, out)?)
+    }
+
+    /// The marker and the number of a paragraph, if it is an item of a list. Counts the item.
+    fn number(&mut self, format: ParagraphFormat) -> Option<NumberedLabel> {
+        let (list, level) = self.styles.list(format.style);
+        // Values from 0xF801 on remove the paragraph from its list (MS-DOC 2.6.2, sprmPIlfo).
+        let list = format
+            .list
+            .or(list)
+            .filter(|list| (1..0xF801).contains(list))?;
+        let level = format.list_level.or(level).unwrap_or(0);
+        let level = usize::from(level.min(8));
+        self.lists.next_of(&list.to_string(), Some(level), None)
     }
 
     fn end_cell(&mut self) {
@@ -389,6 +420,16 @@ impl<'f> Walker<'f> {
         self.end_table(out)?;
         let line = std::mem::take(&mut self.line);
         Ok(self.sink.put(Block::Paragraph(line), out)?)
+    }
+}
+
+/// A line after its number.
+fn numbered_line(numbered: Option<NumberedLabel>, line: Inline) -> Inline {
+    match numbered {
+        Some(numbered) if !numbered.label.is_empty() && !line.is_blank() => {
+            labelled(&numbered.label, line)
+        }
+        _ => line,
     }
 }
 

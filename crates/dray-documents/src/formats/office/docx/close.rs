@@ -19,6 +19,7 @@ impl Walker {
                     para.text.end_link();
                 }
             }
+            Some(Tag::Math(group)) => self.end_math(&group),
             Some(Tag::Cell) => self.end_cell(),
             Some(Tag::Row) => self.end_row(out)?,
             Some(Tag::Table) => {

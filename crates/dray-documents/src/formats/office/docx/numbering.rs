@@ -7,35 +7,37 @@ use super::styles::ListMembership;
 use crate::formats::office::label::{NumberSpelling, level_label};
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
-use crate::markdown::Marker;
+use crate::markdown::ListMarker;
 
 /// Most bytes of a level's pattern that are kept.
 const MAX_PATTERN_BYTES: usize = 256;
 /// Number of levels of a list.
 const LIST_LEVELS: usize = 9;
 
+/// The kind of a level's markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(in crate::formats::office) enum Kind {
     Bullet,
     Number,
     /// The level has no marker.
     None,
 }
 
+/// One level of a list.
 #[derive(Clone, Debug)]
-struct Level {
-    kind: Kind,
-    start: u64,
+pub(in crate::formats::office) struct Level {
+    pub(in crate::formats::office) kind: Kind,
+    pub(in crate::formats::office) start: u64,
     /// The pattern of the label, with `%1` for the number of the first level.
-    pattern: String,
+    pub(in crate::formats::office) pattern: String,
     /// The number format of this level.
-    spelling: NumberSpelling,
+    pub(in crate::formats::office) spelling: NumberSpelling,
     /// Whether all numbers are shown in digits.
-    legal: bool,
+    pub(in crate::formats::office) legal: bool,
     /// The number restarts only after a paragraph of a level up to this one (from 1); 0 means never.
-    restart: Option<usize>,
+    pub(in crate::formats::office) restart: Option<usize>,
     /// The paragraph style that is bound to this level.
-    style: Option<String>,
+    pub(in crate::formats::office) style: Option<String>,
 }
 
 impl Default for Level {
@@ -54,12 +56,12 @@ impl Default for Level {
 
 /// The marker and label before the text of a list paragraph.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NumberedLabel {
+pub(in crate::formats::office) struct NumberedLabel {
     /// Depth of the level, from 0.
-    pub(super) depth: usize,
-    pub(super) marker: Marker,
+    pub(in crate::formats::office) depth: usize,
+    pub(in crate::formats::office) marker: ListMarker,
     /// The number in full, such as `3.1`; empty for bullets.
-    pub(super) label: String,
+    pub(in crate::formats::office) label: String,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +98,7 @@ impl Definition {
 
 /// All lists, and the current numbers of each.
 #[derive(Debug, Default)]
-pub(super) struct Numbering {
+pub(in crate::formats::office) struct Numbering {
     abstracts: HashMap<String, AbstractNumbering>,
     definitions: HashMap<String, Definition>,
     /// Id of the abstract definition that declares a list style, by the name of the style.
@@ -167,6 +169,30 @@ impl Numbering {
         Ok(())
     }
 
+    /// Adds an abstract definition.
+    pub(in crate::formats::office) fn add_abstract(&mut self, id: String, levels: Vec<Level>) {
+        let link = None;
+        self.abstracts
+            .insert(id, AbstractNumbering { levels, link });
+    }
+
+    /// Adds a list that refers to an abstract definition, with the first numbers and the levels that it replaces.
+    pub(in crate::formats::office) fn add_definition(
+        &mut self,
+        id: String,
+        abstract_id: String,
+        starts: HashMap<usize, u64>,
+        levels: HashMap<usize, Level>,
+    ) {
+        let definition = Definition {
+            abstract_id,
+            starts,
+            levels,
+            has_begun: false,
+        };
+        self.definitions.insert(id, definition);
+    }
+
     /// The abstract definition of a list; follows one link through a style.
     fn resolve_abstract(&self, id: &str) -> String {
         match self
@@ -192,20 +218,29 @@ impl Numbering {
     ) -> Option<NumberedLabel> {
         // `0` removes a paragraph from the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
+        self.next_of(id, listed.level, style)
+    }
+
+    /// Like [`Self::next`], for a paragraph of this list and level.
+    pub(in crate::formats::office) fn next_of(
+        &mut self,
+        id: &str,
+        declared_level: Option<usize>,
+        style: Option<&str>,
+    ) -> Option<NumberedLabel> {
         let definition = self.definitions.get(id);
         let Some(abstract_id) = definition.map(|found| self.resolve_abstract(&found.abstract_id))
         else {
             // A list without a definition is still shown as a list.
             return Some(NumberedLabel {
-                depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
-                marker: Marker::Bullet,
+                depth: declared_level.unwrap_or(0).min(LIST_LEVELS - 1),
+                marker: ListMarker::Bullet,
                 label: String::new(),
             });
         };
         let list = self.abstracts.get(&abstract_id);
         let levels = list.map_or(&[][..], |list| list.levels.as_slice());
-        let level_index = listed
-            .level
+        let level_index = declared_level
             .or_else(|| {
                 levels
                     .iter()
@@ -238,9 +273,9 @@ impl Numbering {
             }
         }
         let (marker, label) = match level.kind {
-            Kind::Bullet => (Marker::Bullet, String::new()),
+            Kind::Bullet => (ListMarker::Bullet, String::new()),
             Kind::Number => (
-                Marker::Number(number),
+                ListMarker::Number(number),
                 full_label(&level, definition, levels, counts),
             ),
             Kind::None => return None,

@@ -2,6 +2,7 @@
 
 use super::field::{self, Field};
 use super::state::{OpenTable, Para, Run, Tag, Walker};
+use super::styles::is_superscript;
 use crate::formats::office::blocks::{Block, Grid, GridCell};
 use crate::formats::office::figure;
 use crate::formats::office::package::{Package, default_if_damaged};
@@ -56,7 +57,7 @@ impl Walker {
             },
             Ns::Drawing => self.drawing(element, xml, package, out)?,
             Ns::Vml => Some(self.vml(element, xml)),
-            Ns::Math if element.name() == "t" => Some(Tag::Text),
+            Ns::Math => Some(self.math(element)),
             _ => Some(Tag::Plain),
         };
         match tag {
@@ -202,11 +203,13 @@ impl Walker {
                 style.bold = format.bold.unwrap_or(style.bold);
                 style.italic = format.italic.unwrap_or(style.italic);
                 style.strike = format.strike.unwrap_or(style.strike);
+                style.superscript = format.superscript.unwrap_or(style.superscript);
                 self.run.hidden = self.styles.hides_run(&id, self.is_paragraph_hidden());
             }
             "b" => self.run.style.bold = element.on("val"),
             "i" => self.run.style.italic = element.on("val"),
             "strike" | "dstrike" => self.run.style.strike = element.on("val"),
+            "vertAlign" => self.run.style.superscript = is_superscript(element),
             "vanish" => self.run.hidden = element.on("val"),
             "rFonts" => {
                 // A theme font, which is never a font of symbols, takes precedence (ECMA-376-1, 17.3.2.26).

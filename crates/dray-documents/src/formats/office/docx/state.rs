@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::field::Field;
 use super::form_field::FormField;
+use super::math::MathGroup;
 use super::numbering::Numbering;
 use super::styles::{ListMembership, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
@@ -31,6 +32,10 @@ pub(super) enum Tag {
     Text,
     /// Characters of a field's instruction.
     Instruction,
+    /// A part of an equation that is shown with signs around it.
+    Math(MathGroup),
+    /// Characters of an equation.
+    MathText,
     /// Data of a form field.
     FormField,
     /// A link, when it opened one.
@@ -231,6 +236,7 @@ impl Walker {
                     None => self.show(text),
                 }
             }
+            Some(Tag::MathText) => self.show_math(text),
             Some(Tag::Instruction) => {
                 if let Some(field) = self.fields.last_mut() {
                     field.append_instruction(text);

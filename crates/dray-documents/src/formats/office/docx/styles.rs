@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::formats::office::xml::{Event, Ns, Xml, decode_part};
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
 /// Most styles in one chain of `basedOn`; a longer one, or a circle, is cut.
@@ -22,6 +22,7 @@ pub(super) struct CharacterStyle {
     pub(super) bold: Option<bool>,
     pub(super) italic: Option<bool>,
     pub(super) strike: Option<bool>,
+    pub(super) superscript: Option<bool>,
     pub(super) hidden: Option<bool>,
 }
 
@@ -144,6 +145,7 @@ impl Styles {
             format.bold = format.bold.or(style.format.bold);
             format.italic = format.italic.or(style.format.italic);
             format.strike = format.strike.or(style.format.strike);
+            format.superscript = format.superscript.or(style.format.superscript);
             format.hidden = format.hidden.or(style.format.hidden);
         }
         format
@@ -165,6 +167,7 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
                 "b" => style.format.bold = Some(element.on("val")),
                 "i" => style.format.italic = Some(element.on("val")),
                 "strike" | "dstrike" => style.format.strike = Some(element.on("val")),
+                "vertAlign" => style.format.superscript = Some(is_superscript(&element)),
                 "vanish" => style.format.hidden = Some(element.on("val")),
                 // These elements contain formats of table parts, and formats from before a tracked change.
                 "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
@@ -177,6 +180,11 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
             _ => {}
         }
     }
+}
+
+/// Whether a `vertAlign` element raises its text.
+pub(super) fn is_superscript(element: &Element<'_>) -> bool {
+    element.attr("val").as_deref() == Some("superscript")
 }
 
 /// The level in the name or id of a style.

@@ -8,14 +8,17 @@ use crate::formats::office::deck::Shape;
 use crate::formats::office::figure;
 use crate::formats::office::label::list_item;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, visible_characters};
+use crate::markdown::{Inline, ListMarker, Markdown, visible_characters};
+use crate::symbol_font::UNKNOWN_SYMBOLS_WARNING;
 
 impl Walker {
     /// Handles the end of the innermost element.
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
-            Some(Tag::Span(look, hide)) => (self.look, self.hide) = (look, hide),
+            Some(Tag::Span(look, hide, symbols)) => {
+                (self.look, self.hide, self.symbols) = (look, hide, symbols);
+            }
             Some(Tag::Section(outer_hidden)) => self.hidden_section = outer_hidden,
             Some(Tag::Link) => {
                 if let Some(para) = self.paras.last_mut() {
@@ -86,6 +89,10 @@ impl Walker {
         // The characters are counted here and not at the end of the document, so that the count is right when a limit
         // ends the conversion.
         self.hide = para.outer_hide;
+        self.symbols = para.outer_symbols;
+        if std::mem::take(&mut self.unknown_symbols) {
+            out.warn(UNKNOWN_SYMBOLS_WARNING);
+        }
         if para.hidden {
             self.hidden_characters += visible_characters(&para.text.to_plain());
         }
@@ -116,7 +123,7 @@ impl Walker {
     }
 
     /// Depth, marker and label of the next paragraph, if it is the first paragraph of a list item.
-    fn marker(&mut self, style: &str) -> Option<(usize, Marker, String)> {
+    fn marker(&mut self, style: &str) -> Option<(usize, ListMarker, String)> {
         let depth = self.lists.len().checked_sub(1)?;
         let list = self.lists.last_mut()?;
         // Further paragraphs of an item have no marker.
@@ -130,7 +137,7 @@ impl Walker {
             .unwrap_or_default();
         match self.styles.level(&name, depth) {
             Level::None => None,
-            Level::Bullet => Some((depth, Marker::Bullet, String::new())),
+            Level::Bullet => Some((depth, ListMarker::Bullet, String::new())),
             Level::Number(format) => {
                 let next = list
                     .last
@@ -139,7 +146,7 @@ impl Walker {
                 list.last = Some(number);
                 let label = self.number_label(&format, &name);
                 self.counts.insert((name, depth), number);
-                Some((depth, Marker::Number(number), label))
+                Some((depth, ListMarker::Number(number), label))
             }
         }
     }
@@ -237,6 +244,7 @@ impl Walker {
                 _ => blocks.push(Block::Paragraph(text)),
             }
         }
+        self.hidden_section = frame.outer_hidden;
         match &mut self.slide {
             Some(slide) if frame.shape => {
                 slide.shapes.push(Shape {

@@ -14,7 +14,7 @@ use styles::Styles;
 
 use super::blocks::one_line;
 use super::deck::write_plain_comments;
-use super::xml::{Event, Ns, Xml, decode_part};
+use super::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::Failure;
@@ -92,6 +92,13 @@ fn walk_events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Re
             Event::End => return Ok(()),
         }
     }
+}
+
+/// Whether a shape is not shown on a screen (`draw:display`). LibreOffice writes it for
+/// shapes that are switched off in the navigator.
+pub(in crate::formats) fn is_switched_off(shape: &Element<'_>) -> bool {
+    let display = shape.attr("display");
+    matches!(display.as_deref(), Some("none" | "printer"))
 }
 
 /// A comment with its author; each may be empty.

@@ -1,6 +1,8 @@
 //! The handling of opening elements.
 
+use super::is_switched_off;
 use super::state::{Frame, List, OpenTable, Para, Tag, Walker};
+use super::styles::FontKind;
 use crate::formats::office::blocks::{Grid, GridCell};
 use crate::formats::office::deck::Slide;
 use crate::formats::office::xml::{Element, Ns};
@@ -36,13 +38,14 @@ impl Walker {
         Some(match element.name() {
             name @ ("p" | "h") => {
                 let style = element.attr("style-name");
-                let outer_hide = self.hide;
-                self.hide |= self
-                    .styles
-                    .hidden("paragraph", style.as_deref().unwrap_or_default());
+                let style_name = style.as_deref().unwrap_or_default();
+                let (outer_hide, outer_symbols) = (self.hide, self.symbols.take());
+                self.hide |= self.styles.hidden("paragraph", style_name);
+                self.use_font("paragraph", style_name);
                 self.paras.push(Para {
                     style,
                     outer_hide,
+                    outer_symbols,
                     level: (name == "h")
                         .then(|| element.number::<u8>("outline-level").unwrap_or(1).max(1)),
                     blank: true,
@@ -51,10 +54,11 @@ impl Walker {
                 Tag::Para
             }
             "span" => {
-                let around = Tag::Span(self.look, self.hide);
+                let around = Tag::Span(self.look, self.hide, self.symbols);
                 if let Some(style) = element.attr("style-name") {
                     self.look = self.styles.span_style(&style, self.look);
                     self.hide |= self.styles.hidden("text", &style);
+                    self.use_font("text", &style);
                 }
                 around
             }
@@ -85,6 +89,15 @@ impl Walker {
             }
             _ => return self.structure(element),
         })
+    }
+
+    /// The following text has the font of a style, if it names one.
+    fn use_font(&mut self, family: &str, style: &str) {
+        match self.styles.font(family, style) {
+            Some(FontKind::Symbols(font)) => self.symbols = Some(font),
+            Some(FontKind::Letters) => self.symbols = None,
+            None => {}
+        }
     }
 
     /// Handles lists and notes, and elements that are never shown.
@@ -239,7 +252,12 @@ impl Walker {
                 }
                 return None;
             }
-            "g" | "a" | "layer-set" => Tag::Plain,
+            "g" => {
+                let outer = Tag::Section(self.hidden_section);
+                self.hidden_section |= is_switched_off(element);
+                outer
+            }
+            "a" | "layer-set" => Tag::Plain,
             "frame" => self.frame(element),
             _ if self.slide.is_some() || !self.paras.is_empty() => self.frame(element),
             _ => Tag::Plain,
@@ -259,6 +277,7 @@ impl Walker {
         }
         self.frames.push(Frame {
             title: class == "title",
+            outer_hidden: self.hidden_section,
             position: element
                 .attr("y")
                 .zip(element.attr("x"))
@@ -267,6 +286,7 @@ impl Walker {
             ..Frame::default()
         });
         if shape || element.name() == "frame" {
+            self.hidden_section |= is_switched_off(element);
             Tag::Frame
         } else {
             self.frames.pop();

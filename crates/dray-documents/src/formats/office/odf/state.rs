@@ -7,6 +7,7 @@ use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::deck::Slide;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
+use crate::symbol_font::SymbolFont;
 
 /// The role of an open element.
 #[derive(Debug)]
@@ -14,7 +15,8 @@ pub(super) enum Tag {
     Plain,
     /// A paragraph, or a heading of a level.
     Para,
-    Span(Style, bool),
+    /// A span, with format, hiding and font of the text around it.
+    Span(Style, bool, Option<SymbolFont>),
     /// A section, with the value of [`Walker::hidden_section`] around it.
     Section(bool),
     Link,
@@ -48,6 +50,8 @@ pub(super) struct Para {
     pub(super) blank: bool,
     /// Whether text around the paragraph is hidden.
     pub(super) outer_hide: bool,
+    /// The font of the text around it.
+    pub(super) outer_symbols: Option<SymbolFont>,
     /// Whether a field in the paragraph hides all of it.
     pub(super) hidden: bool,
 }
@@ -84,6 +88,8 @@ pub(super) struct Frame {
     pub(super) alt: String,
     /// Whether the frame is a shape of a slide, with separate blocks.
     pub(super) shape: bool,
+    /// The value of [`Walker::hidden_section`] around the frame.
+    pub(super) outer_hidden: bool,
 }
 
 /// Bodies of notes, in order.
@@ -116,8 +122,12 @@ pub(super) struct Walker {
     pub(super) tables: Vec<OpenTable>,
     pub(super) frames: Vec<Frame>,
     pub(super) look: Style,
+    /// The font of the text, if its codes are not those of letters.
+    pub(super) symbols: Option<SymbolFont>,
+    /// Whether a character of a symbol font was met that is not known.
+    pub(super) unknown_symbols: bool,
     pub(super) hide: bool,
-    /// Whether the open section, with everything in it, is hidden.
+    /// Whether the open section, group or frame, with everything in it, is hidden.
     pub(super) hidden_section: bool,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
@@ -143,6 +153,8 @@ impl Walker {
             tables: Vec::new(),
             frames: Vec::new(),
             look: Style::default(),
+            symbols: None,
+            unknown_symbols: false,
             hide: false,
             hidden_section: false,
             hidden_characters: 0,
@@ -212,7 +224,9 @@ impl Walker {
             return;
         };
         let mut out = String::new();
-        for character in text.chars() {
+        let symbols = self.symbols;
+        let shown = |character| symbols.map_or(character, |font| font.translate(character));
+        for character in text.chars().map(shown) {
             if matches!(character, ' ' | '\t' | '\n' | '\r') {
                 if !para.blank {
                     out.push(' ');
@@ -224,6 +238,7 @@ impl Walker {
                 para.blank = false;
             }
         }
+        self.unknown_symbols |= symbols.is_some() && out.contains(char::REPLACEMENT_CHARACTER);
         para.text.text(&out, look);
     }
 

@@ -7,6 +7,7 @@ use crate::formats::office::label::NumberSpelling;
 use crate::formats::office::xml::{Element, Event, Ns, Xml};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Style as Look;
+use crate::symbol_font::SymbolFont;
 
 /// Most styles in one chain of parents; a longer one, or a circle, is cut.
 const MAX_STYLE_CHAIN: usize = 32;
@@ -22,7 +23,24 @@ struct Style {
     bold: Option<bool>,
     italic: Option<bool>,
     strike: Option<bool>,
+    superscript: Option<bool>,
     hidden: Option<bool>,
+    font: Option<FontKind>,
+}
+
+/// The font of a text, as far as its codes are not those of letters.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FontKind {
+    Letters,
+    Symbols(SymbolFont),
+}
+
+impl FontKind {
+    /// The font of a family, which may be in quotation marks.
+    fn of_family(family: &str) -> Self {
+        let family = family.trim_matches(['\'', '"', ' ']);
+        SymbolFont::of_name(family).map_or(Self::Letters, Self::Symbols)
+    }
 }
 
 /// One level of a list.
@@ -52,6 +70,8 @@ pub(super) struct Styles {
     /// Styles by family and name.
     styles: HashMap<(String, String), Style>,
     lists: HashMap<String, Vec<Level>>,
+    /// Declared fonts, by the names that styles use for them.
+    fonts: HashMap<String, FontKind>,
 }
 
 impl Styles {
@@ -74,7 +94,7 @@ impl Styles {
                         list: element.attr("list-style-name"),
                         ..Style::default()
                     };
-                    read_style(&mut style, &mut xml)?;
+                    self.read_style(&mut style, &mut xml)?;
                     self.styles.insert(key, style);
                 }
                 Event::Open(element)
@@ -85,11 +105,15 @@ impl Styles {
                     self.lists.insert(name, levels);
                 }
                 Event::Open(element)
+                    if element.ns == Ns::OdfStyle && element.name() == "font-face" =>
+                {
+                    let family = element.attr("font-family").unwrap_or_default();
+                    let name = element.attr("name").unwrap_or_default();
+                    self.fonts.insert(name, FontKind::of_family(&family));
+                }
+                Event::Open(element)
                     if element.ns == Ns::OdfOffice
-                        && matches!(
-                            element.name(),
-                            "master-styles" | "font-face-decls" | "meta"
-                        ) =>
+                        && matches!(element.name(), "master-styles" | "meta") =>
                 {
                     xml.skip()?;
                 }
@@ -116,6 +140,48 @@ impl Styles {
         .take(MAX_STYLE_CHAIN)
     }
 
+    fn read_style(&self, style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
+        let depth = xml.depth();
+        loop {
+            match xml.next()? {
+                Event::Open(element) if element.name() == "text-properties" => {
+                    let set = |name: &str, off: &str| element.attr(name).map(|value| value != off);
+                    style.bold = element
+                        .attr("font-weight")
+                        // The weights are those of CSS: bold begins at 600 for fonts that have no 700.
+                        .map(|weight| {
+                            weight == "bold"
+                                || weight.parse::<u32>().is_ok_and(|number| number >= 600)
+                        });
+                    style.italic = element
+                        .attr("font-style")
+                        .map(|font_style| font_style == "italic" || font_style == "oblique");
+                    style.strike = set("text-line-through-style", "none");
+                    style.superscript = element.attr("text-position").map(|position| {
+                        // `super`, or by how much of its height the text is raised: `33% 58%`.
+                        let raise = position.split_whitespace().next().unwrap_or_default();
+                        let share = raise.trim_end_matches('%').parse::<f64>();
+                        raise == "super" || share.is_ok_and(|share| share > 0.0)
+                    });
+                    let declared = element.attr("font-name");
+                    let declared = declared.and_then(|name| self.fonts.get(&name).copied());
+                    let family = element.attr("font-family");
+                    style.font =
+                        declared.or_else(|| family.map(|family| FontKind::of_family(&family)));
+                    style.hidden = element.attr("display").map(|display| display == "none");
+                }
+                Event::Open(element) if element.name() == "drawing-page-properties" => {
+                    style.hidden = element
+                        .attr("visibility")
+                        .map(|visibility| visibility == "hidden");
+                }
+                Event::Close if xml.depth() < depth => return Ok(()),
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
     /// The format of a span: its own style applied to the format around it.
     pub(super) fn span_style(&self, name: &str, around: Look) -> Look {
         let mut look = around;
@@ -123,7 +189,13 @@ impl Styles {
         look.bold = first(|style| style.bold).unwrap_or(look.bold);
         look.italic = first(|style| style.italic).unwrap_or(look.italic);
         look.strike = first(|style| style.strike).unwrap_or(look.strike);
+        look.superscript = first(|style| style.superscript).unwrap_or(look.superscript);
         look
+    }
+
+    /// The font of a span or paragraph, if its style names one.
+    pub(super) fn font(&self, family: &str, name: &str) -> Option<FontKind> {
+        self.chain(family, name).find_map(|style| style.font)
     }
 
     /// Whether a span, a paragraph or a slide is hidden.
@@ -161,36 +233,6 @@ impl Styles {
             .and_then(|levels| levels.get(level.min(MAX_LIST_LEVELS - 1)))
             .cloned()
             .unwrap_or(Level::Bullet)
-    }
-}
-
-fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
-    let depth = xml.depth();
-    loop {
-        match xml.next()? {
-            Event::Open(element) if element.name() == "text-properties" => {
-                let set = |name: &str, off: &str| element.attr(name).map(|value| value != off);
-                style.bold = element
-                    .attr("font-weight")
-                    // The weights are those of CSS: bold begins at 600 for fonts that have no 700.
-                    .map(|weight| {
-                        weight == "bold" || weight.parse::<u32>().is_ok_and(|number| number >= 600)
-                    });
-                style.italic = element
-                    .attr("font-style")
-                    .map(|font_style| font_style == "italic" || font_style == "oblique");
-                style.strike = set("text-line-through-style", "none");
-                style.hidden = element.attr("display").map(|display| display == "none");
-            }
-            Event::Open(element) if element.name() == "drawing-page-properties" => {
-                style.hidden = element
-                    .attr("visibility")
-                    .map(|visibility| visibility == "hidden");
-            }
-            Event::Close if xml.depth() < depth => return Ok(()),
-            Event::End => return Ok(()),
-            _ => {}
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::compound::{offset_at, u8_at, u16_at, u32_at};
 use crate::formats::office::blocks::Block;
 use crate::formats::office::deck::Shape;
 use crate::limits::{Budget, Failure, Limit};
-use crate::markdown::{Inline, Marker, Style};
+use crate::markdown::{Inline, ListMarker, Style};
 
 /// Largest depth of nested groups.
 const MAX_DEPTH: u32 = 32;
@@ -88,7 +88,7 @@ pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
                 line.text(&visible_text, Style::default());
             }
             if text.kind == TextKind::Body {
-                Block::Item(0, Marker::Bullet, line)
+                Block::Item(0, ListMarker::Bullet, line)
             } else {
                 Block::Paragraph(line)
             }

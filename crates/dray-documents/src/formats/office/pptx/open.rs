@@ -174,6 +174,11 @@ impl Walker {
                 self.style.strike = element
                     .attr("strike")
                     .is_some_and(|strike| strike != "noStrike");
+                // In thousandths of a percent; old files write a sign of percent.
+                self.style.superscript = element.attr("baseline").is_some_and(|baseline| {
+                    let share = baseline.trim_end_matches('%').parse::<f64>();
+                    share.is_ok_and(|share| share > 0.0)
+                });
                 Tag::RunProps
             }
             "latin" | "sym" if matches!(self.tags.last(), Some(Tag::RunProps)) => {

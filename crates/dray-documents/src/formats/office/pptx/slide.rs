@@ -8,7 +8,7 @@ use crate::formats::office::deck::Shape;
 use crate::formats::office::label::{AutoNumber, list_item};
 use crate::formats::office::package::Relations;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Marker, Style, visible_characters};
+use crate::markdown::{Inline, ListMarker, Markdown, Style, visible_characters};
 use crate::symbol_font::SymbolFont;
 
 /// The role of an open element.
@@ -340,12 +340,12 @@ impl Walker {
         let mark = para.mark.unwrap_or_else(|| self.inherited(level));
         let block = match mark {
             Mark::None => Block::Paragraph(para.text),
-            Mark::Bullet => Block::Item(level, Marker::Bullet, para.text),
+            Mark::Bullet => Block::Item(level, ListMarker::Bullet, para.text),
             Mark::Number(start, shown) => {
                 let number = self.next_number(level, start);
                 list_item(
                     level,
-                    Marker::Number(number),
+                    ListMarker::Number(number),
                     &shown.label(number),
                     para.text,
                 )

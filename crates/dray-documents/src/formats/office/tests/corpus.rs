@@ -34,7 +34,7 @@ fn a_workbook_of_openpyxl() {
          | Tar | 50.0% | 2031-04-01 | 09:30:00 | =SUM(B2:B3) |\n\
          | Sail | 30.0% |  | 27:30:00 | TRUE |\n\
          |  |  |  |  |  |\n\
-         | merged |  |  |  |  |\n\n- A2: Ask Ada\n\n\
+         | merged |  |  |  |  |\n\n- A2: Ben: Ask Ada\n\n\
          ## Notes (hidden)\n\n| far |\n|---|\n\n## Empty\n\n_(empty sheet)_\n"
     );
 }

@@ -108,6 +108,32 @@ fn runs_merge_and_carry_their_formats() {
 }
 
 #[test]
+fn raised_digits_are_superscripts_and_not_digits_of_the_number_before() {
+    let run = |position: &str, text: &str| {
+        format!("<w:r><w:rPr><w:vertAlign w:val=\"{position}\"/></w:rPr><w:t>{text}</w:t></w:r>")
+    };
+    let raised = run("superscript", "-6");
+    let end = run("superscript", "st");
+    let low = run("subscript", "2");
+    let by_style = "<w:r><w:rPr><w:rStyle w:val=\"Up\"/></w:rPr><w:t>3</w:t></w:r>";
+    let styles = part(
+        "styles",
+        "<w:style w:styleId=\"Up\"><w:rPr><w:vertAlign w:val=\"superscript\"/></w:rPr></w:style>",
+    );
+    let body = p(&format!(
+        "{}{raised}{}{low}{}{end}{}{by_style}",
+        r("10"),
+        r(" H"),
+        r("O 1"),
+        r(" m")
+    ));
+    assert_eq!(
+        markdown(DOCX, &docx(&body, &[("styles.xml", "styles", &styles)])),
+        "10⁻⁶ H2O 1st m³\n"
+    );
+}
+
+#[test]
 fn tabs_breaks_and_hyphens_are_characters() {
     let body = p(
         "<w:pPr><w:tabs><w:tab w:val=\"left\" w:pos=\"1\"/></w:tabs></w:pPr>\

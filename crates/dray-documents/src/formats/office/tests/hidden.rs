@@ -1,9 +1,9 @@
 //! Text that a person who opens the document does not see is left out and counted.
 
 use super::docx::{docx, p, part, r, styled_paragraph};
-use super::odf::{O, content};
+use super::odf::content;
 use super::pptx::{NO_PARTS, deck, paragraph, shape, slide};
-use super::{DOCX, ODT, PPTX, zipped};
+use super::{DOCX, ODF_NAMESPACES, ODP, ODT, PPTX, zipped};
 
 /// The text and the warnings of a document with a body, and those of the same document with hidden content.
 fn of_docx(body: &str, styles: &str) -> (String, Vec<String>, String) {
@@ -168,7 +168,7 @@ fn paragraphs_of_odt_that_their_style_hides_are_left_out() {
          </office:automatic-styles>"
     );
     let body = format!(
-        "<office:document-content {O}>{styles}<office:body><office:text>\
+        "<office:document-content {ODF_NAMESPACES}>{styles}<office:body><office:text>\
          <text:p text:style-name=\"H\">secret</text:p><text:p>seen</text:p></office:text></office:body></office:document-content>"
     );
     let odt = |body: &str| super::shown_and_hidden(ODT, &zipped(&[("content.xml", body)]));
@@ -220,6 +220,39 @@ fn shapes_that_the_selection_pane_hides_are_left_out() {
         super::shown_and_hidden(PPTX, &deck).0,
         "## Slide 1\n\nsecret\n"
     );
+}
+
+#[test]
+fn shapes_of_odp_that_are_switched_off_are_left_out() {
+    let shape = |display: &str| {
+        format!("<draw:custom-shape {display}><text:p>secret</text:p></draw:custom-shape>")
+    };
+    let frame =
+        |display: &str, content: &str| format!("<draw:frame {display}>{content}</draw:frame>");
+    let off = "draw:display=\"none\"";
+    let picture = "<draw:image xlink:href=\"a.png\"/><svg:desc>secret</svg:desc>";
+    for hidden in [
+        shape(off),
+        shape("draw:display=\"printer\""),
+        format!("<draw:g {off}>{}</draw:g>", shape("")),
+        frame(
+            off,
+            "<draw:text-box><text:p>secret</text:p></draw:text-box>",
+        ),
+        frame(off, picture),
+    ] {
+        let body = format!(
+            "<draw:page>{hidden}<draw:custom-shape draw:display=\"screen\"><text:p>seen</text:p></draw:custom-shape></draw:page>"
+        );
+        let (shown, warnings, all) = super::shown_and_hidden(ODP, &content("presentation", &body));
+        assert_eq!(shown, "## Slide 1\n\nseen\n", "{hidden}");
+        assert_eq!(
+            warnings,
+            ["hidden content dropped: 6 characters"],
+            "{hidden}"
+        );
+        assert!(all.contains("secret"), "{all}");
+    }
 }
 
 #[test]

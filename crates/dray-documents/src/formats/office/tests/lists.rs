@@ -1,9 +1,8 @@
 //! Labels of numbered items: `(c)`, `ii.` and `1.2` are text, because the markers of Markdown are numbers with a dot.
 
 use super::docx::{docx, p, part, r};
-use super::odf::O;
 use super::pptx::{NO_PARTS, deck, paragraph, shape, slide};
-use super::{DOCX, ODT, PPTX, markdown, zipped};
+use super::{DOCX, ODF_NAMESPACES, ODT, PPTX, markdown, zipped};
 
 /// A DOCX with one list of these levels (format and pattern) and these items (level and text).
 fn docx_list(start: u32, levels: &[(&str, &str)], items: &[(u32, &str)]) -> Vec<u8> {
@@ -70,7 +69,7 @@ fn items_of_a_contract_keep_their_labels() {
 fn items_of_odf_keep_their_labels() {
     let item = |text: &str| format!("<text:list-item><text:p>{text}</text:p></text:list-item>");
     let document = format!(
-        "<office:document-content {O}><office:automatic-styles><text:list-style style:name=\"L\">\
+        "<office:document-content {ODF_NAMESPACES}><office:automatic-styles><text:list-style style:name=\"L\">\
          <text:list-level-style-number text:level=\"1\" style:num-format=\"1\" style:num-suffix=\".\"/>\
          <text:list-level-style-number text:level=\"2\" style:num-format=\"1\" text:display-levels=\"2\"/>\
          <text:list-level-style-number text:level=\"3\" style:num-format=\"a\" style:num-prefix=\"(\" style:num-suffix=\")\"/>\

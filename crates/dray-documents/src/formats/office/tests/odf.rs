@@ -1,20 +1,13 @@
 //! ODT and ODP, rule by rule (read-attachment 7.8, 7.10).
 
-use super::{ODP, ODT, converted, markdown, zipped};
+use super::{ODF_NAMESPACES, ODP, ODT, converted, markdown, zipped};
 use crate::limits::Failure;
-
-pub(super) const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
-    xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
-    xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
-    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
-    xmlns:draw=\"urn:oasis:names:tc:opendocument:xmlns:drawing:1.0\" \
-    xmlns:presentation=\"urn:oasis:names:tc:opendocument:xmlns:presentation:1.0\" \
-    xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
-    xmlns:svg=\"urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0\" \
-    xmlns:dc=\"http://purl.org/dc/elements/1.1/\" xmlns:xlink=\"http://www.w3.org/1999/xlink\"";
 
 const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
     <style:style style:name=\"T1\" style:family=\"text\"><style:text-properties fo:font-weight=\"bold\"/></style:style>\
+    <style:style style:name=\"up\" style:family=\"text\"><style:text-properties style:text-position=\"super 58%\"/></style:style>\
+    <style:style style:name=\"high\" style:family=\"text\"><style:text-properties style:text-position=\"33% 58%\"/></style:style>\
+    <style:style style:name=\"low\" style:family=\"text\"><style:text-properties style:text-position=\"-33% 58%\"/></style:style>\
     <style:style style:name=\"P1\" style:family=\"paragraph\" style:parent-style-name=\"Title\"/>\
     <style:style style:name=\"dp2\" style:family=\"drawing-page\"><style:drawing-page-properties presentation:visibility=\"hidden\"/></style:style>\
     <text:list-style style:name=\"L1\"><text:list-level-style-number text:level=\"1\" style:num-format=\"1\" text:start-value=\"5\"/><text:list-level-style-bullet text:level=\"2\"/></text:list-style>\
@@ -22,7 +15,7 @@ const AUTOMATIC_STYLES: &str = "<office:automatic-styles>\
 
 pub(super) fn content(kind: &str, body: &str) -> Vec<u8> {
     let body = format!(
-        "<office:document-content {O}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+        "<office:document-content {ODF_NAMESPACES}>{AUTOMATIC_STYLES}<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
     );
     zipped(&[("content.xml", &body)])
 }
@@ -41,6 +34,17 @@ fn headings_spans_spaces_and_links() {
              <text:a xlink:href=\"https://a.example/\">link</text:a></text:p>"
         ),
         "# The title\n\n## Part\n\na **bold** b  c d\ne [link](https://a.example/)\n"
+    );
+}
+
+#[test]
+fn raised_digits_are_superscripts() {
+    assert_eq!(
+        text(
+            "<text:p>10<text:span text:style-name=\"up\">6</text:span> m<text:span text:style-name=\"high\">2</text:span>\
+             H<text:span text:style-name=\"low\">2</text:span></text:p>"
+        ),
+        "10⁶ m²H2\n"
     );
 }
 
@@ -144,7 +148,7 @@ fn slides_keep_titles_visual_order_notes_and_hiding() {
 #[test]
 fn a_flat_file_reads_as_a_package_does() {
     let flat = format!(
-        "<?xml version=\"1.0\"?><office:document {O}>{AUTOMATIC_STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
+        "<?xml version=\"1.0\"?><office:document {ODF_NAMESPACES}>{AUTOMATIC_STYLES}<office:body><office:text><text:p>flat <text:span text:style-name=\"T1\">file</text:span></text:p></office:text></office:body></office:document>"
     );
     let mime = "application/vnd.oasis.opendocument.text-flat-xml";
     assert_eq!(markdown(mime, flat.as_bytes()), "flat **file**\n");

@@ -13,12 +13,12 @@ const P: &str = "xmlns:p=\"http://schemas.openxmlformats.org/presentationml/2006
     xmlns:r=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships\"";
 
 /// Relationships and further parts of one slide.
-pub(super) struct Own<'a> {
+pub(super) struct SlideParts<'a> {
     relations: &'a [(&'a str, &'a str, &'a str)],
     parts: &'a [(&'a str, &'a str)],
 }
 
-pub(super) const NO_PARTS: Own<'_> = Own {
+pub(super) const NO_PARTS: SlideParts<'_> = SlideParts {
     relations: &[],
     parts: &[],
 };
@@ -29,7 +29,7 @@ pub(super) fn slide(attributes: &str, shapes: &str) -> String {
 
 /// Slides in the order of the list. Their parts are numbered in reverse, so a reader that orders them by name fails the
 /// test.
-pub(super) fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
+pub(super) fn deck(slides: &[(String, SlideParts<'_>)]) -> Vec<u8> {
     let mut ids = String::new();
     let mut own: Vec<(String, String)> = Vec::new();
     let mut parts: Vec<(String, String)> = vec![(
@@ -132,6 +132,19 @@ fn bodies_have_bullets_by_level_and_numbers_where_declared() {
 }
 
 #[test]
+fn raised_digits_are_superscripts() {
+    let run = |baseline: &str, text: &str| {
+        format!("<a:r><a:rPr baseline=\"{baseline}\"/><a:t>{text}</a:t></a:r>")
+    };
+    let runs = [run("0", "10"), run("30000", "6"), run("-25000", "2")].concat();
+    let content = slide("", &shape("", 100, 0, &format!("<a:p>{runs}</a:p>")));
+    assert_eq!(
+        markdown(PPTX, &deck(&[(content, NO_PARTS)])),
+        "## Slide 1\n\n10⁶2\n"
+    );
+}
+
+#[test]
 fn placeholders_inherit_position_and_bullets_from_their_layout() {
     let layout = format!(
         "<p:sldLayout {P}><p:cSld><p:spTree><p:sp><p:nvSpPr><p:nvPr><p:ph type=\"body\" idx=\"7\"/></p:nvPr></p:nvSpPr><p:spPr><a:xfrm><a:off x=\"0\" y=\"900\"/></a:xfrm></p:spPr><p:txBody><a:lstStyle><a:lvl1pPr><a:buNone/></a:lvl1pPr></a:lstStyle><a:p/></p:txBody></p:sp></p:spTree></p:cSld></p:sldLayout>"
@@ -149,7 +162,7 @@ fn placeholders_inherit_position_and_bullets_from_their_layout() {
         ]
         .concat(),
     );
-    let own = Own {
+    let own = SlideParts {
         relations: &[("l", "slideLayout", "../slideLayouts/slideLayout1.xml")],
         parts: &[("slideLayouts/slideLayout1.xml", &layout)],
     };
@@ -205,7 +218,7 @@ fn figures() -> String {
 
 #[test]
 fn tables_charts_diagrams_pictures_and_objects_are_all_converted() {
-    let own = Own {
+    let own = SlideParts {
         relations: &[
             ("ch", "chart", "../charts/c.xml"),
             ("dm", "diagramData", "../diagrams/d.xml"),
@@ -246,7 +259,7 @@ fn notes_and_comments_follow_the_slide() {
             &[paragraph("", "say this"), paragraph("", "and that")].concat()
         )
     );
-    let own = Own {
+    let own = SlideParts {
         relations: &[
             ("n", "notesSlide", "../notesSlides/n.xml"),
             ("co", "comments", "../comments/c.xml"),
@@ -280,7 +293,7 @@ fn a_comment_comes_before_its_replies_under_its_own_author() {
         body(&[paragraph("", "Delete"), paragraph("", "this slide?")].concat()),
         body(&paragraph("", "A new thread")),
     );
-    let own = Own {
+    let own = SlideParts {
         relations: &[("co", "comments", "../comments/c.xml")],
         parts: &[
             ("comments/c.xml", &comments),
@@ -298,7 +311,7 @@ fn a_comment_comes_before_its_replies_under_its_own_author() {
 
 #[test]
 fn a_range_reads_only_its_slides() {
-    let slides: Vec<(String, Own<'_>)> = (1..=3)
+    let slides: Vec<(String, SlideParts<'_>)> = (1..=3)
         .map(|number| {
             let text = paragraph("", &format!("text {number}"));
             (slide("", &shape("", 0, 0, &text)), NO_PARTS)

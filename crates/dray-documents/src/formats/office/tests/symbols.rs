@@ -2,7 +2,7 @@
 
 use super::docx::{docx, p, r};
 use super::pptx::{NO_PARTS, deck, shape, slide};
-use super::{DOCX, PPTX, converted};
+use super::{DOCX, ODF_NAMESPACES, ODT, PPTX, converted, zipped};
 
 fn symbol(font: &str, code: &str) -> String {
     format!("<w:r><w:sym w:font=\"{font}\" w:char=\"{code}\"/></w:r>")
@@ -88,4 +88,42 @@ fn symbols_on_slides_are_the_characters_that_their_font_shows() {
     let text = converted(PPTX, &deck(&[(content, NO_PARTS)]));
     assert_eq!(text.markdown, "## Slide 1\n\nµ≤m→m\n");
     assert!(text.warnings.is_empty(), "{:?}", text.warnings);
+}
+
+#[test]
+fn symbols_of_odt_are_the_characters_that_their_font_shows() {
+    let fonts = "<office:font-face-decls><style:font-face style:name=\"S1\" svg:font-family=\"Symbol\"/>\
+        <style:font-face style:name=\"W\" svg:font-family=\"&apos;Wingdings 2&apos;\"/>\
+        <style:font-face style:name=\"Arial\" svg:font-family=\"Arial\"/></office:font-face-decls>";
+    let style = |name: &str, family: &str, properties: &str| {
+        format!(
+            "<style:style style:name=\"{name}\" style:family=\"{family}\"><style:text-properties {properties}/></style:style>"
+        )
+    };
+    let styles = [
+        style("sym", "text", "style:font-name=\"S1\""),
+        style("letters", "text", "style:font-name=\"Arial\""),
+        style("signs", "paragraph", "style:font-name=\"W\""),
+        style("pictures", "text", "fo:font-family=\"Webdings\""),
+    ]
+    .concat();
+    let span = |style: &str, text: &str| {
+        format!("<text:span text:style-name=\"{style}\">{text}</text:span>")
+    };
+    let body = format!(
+        "<text:p>dose {} 5 {}g</text:p><text:p text:style-name=\"signs\">P\u{f052}{}</text:p><text:p>P{}</text:p>",
+        span("sym", "\u{f0a3}"),
+        span("sym", "m"),
+        span("letters", " P"),
+        span("pictures", "A")
+    );
+    let document = format!(
+        "<office:document-content {ODF_NAMESPACES}>{fonts}<office:automatic-styles>{styles}</office:automatic-styles><office:body><office:text>{body}</office:text></office:body></office:document-content>"
+    );
+    let converted = converted(ODT, &zipped(&[("content.xml", &document)]));
+    assert_eq!(converted.markdown, "dose ≤ 5 µg\n\n✓☑ P\n\nP\u{FFFD}\n");
+    assert_eq!(
+        converted.warnings,
+        ["characters of a symbol font are not shown"]
+    );
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::engine::{Block, Cell, Engine, Field, Item, Line, Page, PageError, Run};
-use crate::attachment::Attachment;
+use crate::attachment::AttachedFile;
 use crate::formats::{ConversionHint, convert};
 use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Selection, Span, Unit};
@@ -63,7 +63,7 @@ impl Engine for ScriptedEngine {
         Vec::new()
     }
 
-    fn attachments(&mut self) -> Vec<Attachment> {
+    fn attachments(&mut self) -> Vec<AttachedFile> {
         Vec::new()
     }
 }

@@ -47,6 +47,13 @@ fn read(pages: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn digits_that_are_raised_behind_a_text_are_superscripts() {
+    let content = "BT /F 12 Tf 72 700 Td (10) Tj 5 Ts /F 7 Tf (-) Tj (6) Tj 0 Ts /F 12 Tf ( kg of H) Tj \
+        -3 Ts /F 7 Tf (2) Tj 0 Ts /F 12 Tf (O, 1) Tj 5 Ts /F 7 Tf (st) Tj ET";
+    assert_eq!(read(&[(content, "")]), "10⁻⁶ kg of H2O, 1st\n");
+}
+
+#[test]
 fn text_of_a_layer_that_is_off_is_left_out_and_counted() {
     let content = "BT /F 12 Tf 72 700 Td (seen) Tj ET /OC /Layer BDC BT /F 12 Tf 72 600 Td (secret) Tj ET EMC";
     let layered = |state: &str| {

@@ -3,6 +3,7 @@
 use std::io::{Cursor, Write as _};
 
 use super::super::super::office::tests::{converted, markdown};
+use super::drawing::{drawing_part, shape};
 
 const XLSB: &str = "application/vnd.ms-excel.sheet.binary.macroEnabled.12";
 const XLS: &str = "application/vnd.ms-excel";
@@ -51,6 +52,17 @@ fn xlsb_with(
     rows: &[(u16, Vec<u8>)],
     styles: &[(u16, Vec<u8>)],
 ) -> Vec<u8> {
+    xlsb_package(hidden, before, rows, styles, &[])
+}
+
+/// Like [`xlsb_with`], with further parts.
+fn xlsb_package(
+    hidden: u32,
+    before: &[(u16, Vec<u8>)],
+    rows: &[(u16, Vec<u8>)],
+    styles: &[(u16, Vec<u8>)],
+    more: &[(&str, &[u8])],
+) -> Vec<u8> {
     let mut book = Vec::new();
     put(&mut book, 0x0083, &[]);
     put(&mut book, 0x008F, &[]);
@@ -82,16 +94,17 @@ fn xlsb_with(
         ("rId2", "styles", "styles.bin"),
     ]);
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, content) in [
+    let parts = [
         ("xl/workbook.bin", book.as_slice()),
         ("xl/_rels/workbook.bin.rels", relations.as_bytes()),
         ("xl/worksheets/sheet1.bin", sheet.as_slice()),
         ("xl/styles.bin", looks.as_slice()),
-    ] {
+    ];
+    for (name, content) in parts.iter().chain(more) {
         if content.is_empty() {
             continue;
         }
-        zip.start_file(name, zip::write::SimpleFileOptions::default())
+        zip.start_file(*name, zip::write::SimpleFileOptions::default())
             .unwrap();
         zip.write_all(content).unwrap();
     }
@@ -111,6 +124,42 @@ fn a_binary_workbook_reads_cell_by_cell_to_the_last_corner() {
     assert_eq!(
         markdown(XLSB, &xlsb(1, &rows)),
         "## Binary (hidden)\n\n| Größe | TRUE |  |\n|---|---|---|\n|  |  |  |\n| #DIV/0! |  | 0.5 |\n"
+    );
+}
+
+#[test]
+fn comments_links_and_shapes_of_a_binary_workbook_are_shown() {
+    let area = |row: u32, column: u32| [row, row, column, column].map(u32::to_le_bytes).concat();
+    let mut comments = Vec::new();
+    put(&mut comments, 632, &wide("Ann"));
+    let head = [&0_u32.to_le_bytes()[..], &area(1, 1), &[0; 16]].concat();
+    put(&mut comments, 635, &head);
+    put(&mut comments, 637, &[&[0_u8][..], &wide("why?")].concat());
+    let link = [area(0, 0), wide("rL"), wide(""), wide(""), wide("")].concat();
+    let relations = super::relations(&[
+        ("rL", "hyperlink", "https://a.example/"),
+        ("rC", "comments", "comments1.bin"),
+        ("rD", "drawing", "drawing.xml"),
+    ]);
+    let drawing = drawing_part(&shape(3, "", &["valid until May"]));
+    let rows = [
+        (0x0000, 0_u32.to_le_bytes().to_vec()),
+        (0x0006, cell(0, &wide("go"))),
+    ];
+    let bytes = xlsb_package(
+        0,
+        &[(494, link)],
+        &rows,
+        &[],
+        &[
+            ("xl/worksheets/_rels/sheet1.bin.rels", relations.as_bytes()),
+            ("xl/worksheets/comments1.bin", comments.as_slice()),
+            ("xl/worksheets/drawing.xml", drawing.as_bytes()),
+        ],
+    );
+    assert_eq!(
+        markdown(XLSB, &bytes),
+        "## Binary\n\n| [go](https://a.example/) |\n|---|\n\n- B2: Ann: why?\n\nvalid until May\n"
     );
 }
 
@@ -233,6 +282,15 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
 
 /// Like [`xls`], with records before the sheet; each cell has a style.
 fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
+    xls_of_records(records, cells, &[])
+}
+
+/// Like [`xls_with`], with records after the cells.
+fn xls_of_records(
+    records: &[(u16, Vec<u8>)],
+    cells: &[(u16, u16, u16)],
+    after: &[(u16, Vec<u8>)],
+) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
         out.extend(kind.to_le_bytes());
         out.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
@@ -263,6 +321,9 @@ fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
         cell.extend(7.5_f64.to_le_bytes());
         put(&mut stream, 0x203, &cell);
     }
+    for (kind, data) in after {
+        put(&mut stream, *kind, data);
+    }
     put(&mut stream, 0x0A, &[]);
     let mut file = cfb::CompoundFile::create(Cursor::new(Vec::new())).unwrap();
     file.create_stream("/Workbook")
@@ -285,6 +346,40 @@ fn far_cells_of_an_old_workbook_are_shown_without_the_empty_cells_between() {
     assert_eq!(
         conversion.markdown,
         "## Old\n\n| 7.5 |  |\n|---|---|\n|  |  |\n|  |  |\n|  | 7.5 |\n|  |  |\n| 7.5 | 7.5 |\n"
+    );
+}
+
+/// The records of a shape with a text: its type and id, the length of the text, and the text in two parts.
+fn text_shape(kind: u8, id: u8, parts: [&str; 2]) -> Vec<(u16, Vec<u8>)> {
+    let mut text = vec![0; 18];
+    text[10] = u8::try_from(parts.concat().chars().count()).unwrap();
+    let wide: Vec<u8> = parts[0].encode_utf16().flat_map(u16::to_le_bytes).collect();
+    vec![
+        (0x5D, vec![0x15, 0, 0x12, 0, kind, 0, id, 0]),
+        (0x1B6, text),
+        (0x3C, [&[1][..], &wide].concat()),
+        (0x3C, [&[0][..], parts[1].as_bytes()].concat()),
+        (0x3C, vec![0; 16]),
+    ]
+}
+
+#[test]
+fn comments_of_an_old_workbook_have_cell_author_and_text() {
+    let note = (
+        0x1C,
+        [&[2, 0, 1, 0, 0, 0, 9, 0, 3, 0, 0][..], b"Ann"].concat(),
+    );
+    let records = [text_shape(0x19, 9, ["größer ", "than?"]), vec![note]].concat();
+    let conversion = converted(XLS, &xls_of_records(&[], &[(0, 0, 0)], &records));
+    assert_eq!(
+        conversion.markdown,
+        "## Old\n\n| 7.5 |\n|---|\n\n- B3: Ann: größer than?\n"
+    );
+    assert!(conversion.warnings.is_empty(), "{:?}", conversion.warnings);
+    let with_box = xls_of_records(&[], &[(0, 0, 0)], &text_shape(6, 9, ["box", ""]));
+    assert_eq!(
+        converted(XLS, &with_box).warnings,
+        ["text boxes of XLS are not shown"]
     );
 }
 

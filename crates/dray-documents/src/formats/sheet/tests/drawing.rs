@@ -5,7 +5,7 @@ use super::{XLSX, sheet, workbook};
 use crate::limits::Limits;
 use crate::markdown::{Selection, Span};
 
-fn shape(row: u32, attributes: &str, paragraphs: &[&str]) -> String {
+pub(super) fn shape(row: u32, attributes: &str, paragraphs: &[&str]) -> String {
     let paragraphs: Vec<String> = paragraphs
         .iter()
         .map(|text| format!("<a:p><a:r><a:t>{text}</a:t></a:r></a:p>"))
@@ -27,14 +27,19 @@ fn anchor(row: u32, content: &str) -> String {
     )
 }
 
-/// A workbook with one sheet of these rows, on which this is drawn.
-fn drawn(rows: &str, anchors: &str) -> Vec<u8> {
-    let drawing = format!(
+/// The part with what is drawn on a sheet.
+pub(super) fn drawing_part(anchors: &str) -> String {
+    format!(
         "<xdr:wsDr xmlns:xdr=\"http://schemas.openxmlformats.org/drawingml/2006/spreadsheetDrawing\" \
          xmlns:a=\"http://schemas.openxmlformats.org/drawingml/2006/main\" \
          xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\" \
          xmlns:r=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships\">{anchors}</xdr:wsDr>"
-    );
+    )
+}
+
+/// A workbook with one sheet of these rows, on which this is drawn.
+fn drawn(rows: &str, anchors: &str) -> Vec<u8> {
+    let drawing = drawing_part(anchors);
     let chart = "<c:chartSpace xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\" \
         xmlns:a=\"http://schemas.openxmlformats.org/drawingml/2006/main\"><c:chart>\
         <c:title><c:tx><c:rich><a:p><a:r><a:t>Turnover</a:t></a:r></a:p></c:rich></c:tx></c:title>\

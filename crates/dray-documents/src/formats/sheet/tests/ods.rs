@@ -1,15 +1,8 @@
 //! Tests of ODS workbooks (read-attachment 7.7).
 
-use super::super::super::office::tests::{markdown, zipped};
+use super::super::super::office::tests::{ODF_NAMESPACES, markdown, shown_and_hidden, zipped};
 
 const ODS: &str = "application/vnd.oasis.opendocument.spreadsheet";
-const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
-    xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
-    xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
-    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
-    xmlns:number=\"urn:oasis:names:tc:opendocument:xmlns:datastyle:1.0\" \
-    xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
-    xmlns:calcext=\"urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0\"";
 
 /// A workbook with these tables.
 fn ods(tables: &str) -> Vec<u8> {
@@ -19,7 +12,7 @@ fn ods(tables: &str) -> Vec<u8> {
 /// A workbook with these styles and tables.
 fn ods_with(styles: &str, tables: &str) -> Vec<u8> {
     let content = format!(
-        "<office:document-content {O}><office:automatic-styles>{styles}<style:style style:name=\"ta2\" style:family=\"table\"><style:table-properties table:display=\"false\"/></style:style></office:automatic-styles><office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body></office:document-content>"
+        "<office:document-content {ODF_NAMESPACES}><office:automatic-styles>{styles}<style:style style:name=\"ta2\" style:family=\"table\"><style:table-properties table:display=\"false\"/></style:style></office:automatic-styles><office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body></office:document-content>"
     );
     zipped(&[("content.xml", &content)])
 }
@@ -104,13 +97,48 @@ fn a_value_repeated_over_columns_stops_at_the_column_limit() {
 #[test]
 fn merged_cells_and_comments() {
     let table = format!(
-        "<table:table table:name=\"T\"><table:table-row><table:table-cell table:number-columns-spanned=\"2\"><office:annotation><text:p>ask</text:p></office:annotation><text:p>a</text:p></table:table-cell><table:covered-table-cell><text:p>under</text:p></table:covered-table-cell>{}</table:table-row></table:table>",
+        "<table:table table:name=\"T\"><table:table-row><table:table-cell table:number-columns-spanned=\"2\"><office:annotation><dc:creator>Ann</dc:creator><text:p>ask</text:p></office:annotation><text:p>a</text:p></table:table-cell><table:covered-table-cell><text:p>under</text:p></table:covered-table-cell>{}</table:table-row></table:table>",
         cell("", "b")
     );
     assert_eq!(
         markdown(ODS, &ods(&table)),
-        "## T\n\n| a | b |\n|---|---|\n\n- A1: ask\n"
+        "## T\n\n| a | b |\n|---|---|\n\n- A1: Ann: ask\n"
     );
+}
+
+#[test]
+fn shapes_pictures_and_objects_follow_the_table() {
+    let frame = |attributes: &str, content: &str| {
+        format!("<draw:frame {attributes}>{content}</draw:frame>")
+    };
+    let text = |text: &str| format!("<draw:text-box><text:p>{text}</text:p></draw:text-box>");
+    let shapes = [
+        "<draw:custom-shape><text:p>valid until <text:span>1 May</text:span></text:p></draw:custom-shape>",
+        "<draw:g><draw:rect><text:p>in a group</text:p></draw:rect><draw:rect draw:display=\"none\"><text:p>secret</text:p></draw:rect></draw:g>",
+        frame("draw:display=\"printer\"", &text("on paper")).as_str(),
+    ]
+    .concat();
+    let in_cell = [
+        frame(
+            "",
+            "<draw:image xlink:href=\"Pictures/1.png\"/><svg:desc>A logo</svg:desc>",
+        ),
+        frame(
+            "",
+            "<draw:object xlink:href=\"./Object 1\"/><draw:image xlink:href=\"./r\"/>",
+        ),
+    ]
+    .concat();
+    let table = format!(
+        "<table:table table:name=\"T\"><table:shapes>{shapes}</table:shapes><table:table-row><table:table-cell>{in_cell}<text:p>a</text:p></table:table-cell></table:table-row></table:table>"
+    );
+    let (shown, warnings, all) = shown_and_hidden(ODS, &ods(&table));
+    assert_eq!(
+        shown,
+        "## T\n\n| a |\n|---|\n\nvalid until 1 May\n\nin a group\n\n![A logo](1.png)\n\n_(embedded object: Object 1)_\n"
+    );
+    assert_eq!(warnings, ["hidden content dropped: 13 characters"]);
+    assert!(all.contains("\n\nsecret\n\n") && all.contains("\n\non paper\n\n"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::table;
 use super::walker::{Code, Walker};
 use crate::formats::collapse_white_space;
 use crate::limits::Limit;
-use crate::markdown::{Inline, Marker, Style, visible_characters};
+use crate::markdown::{Inline, ListMarker, Style, visible_characters};
 
 impl Walker<'_> {
     /// Formats, breaks, rules, images and checkboxes.
@@ -17,6 +17,7 @@ impl Walker<'_> {
             Kind::Bold => self.formats.bold += 1,
             Kind::Italic => self.formats.italic += 1,
             Kind::Strike => self.formats.strike += 1,
+            Kind::Superscript => self.formats.superscript += 1,
             Kind::Code => match &mut self.code {
                 // The language is often a class of the `code` inside of `pre`.
                 Some(code) if code.language.is_empty() => code.language = code_language(tag),
@@ -85,6 +86,7 @@ impl Walker<'_> {
             Kind::Bold => &mut self.formats.bold,
             Kind::Italic => &mut self.formats.italic,
             Kind::Strike => &mut self.formats.strike,
+            Kind::Superscript => &mut self.formats.superscript,
             Kind::Code if self.code.is_none() => &mut self.formats.code,
             Kind::Anchor => return self.end_link(),
             Kind::Marks => {
@@ -135,7 +137,7 @@ impl Walker<'_> {
             }
             Kind::Item => self.begin_item(number)?,
             Kind::Quote => self.open_container(None),
-            Kind::Definition => self.open_container(Some(Marker::Definition)),
+            Kind::Definition => self.open_container(Some(ListMarker::Definition)),
             // In a cell a heading is a plain line, because `#` would be text there.
             Kind::Heading(level) if self.cell().is_none() => self.heading = Some(level),
             Kind::Pre => {
@@ -207,16 +209,16 @@ impl Walker<'_> {
                 // `<li value=…>` also sets the numbers of the items after it.
                 let number = value.unwrap_or(*next);
                 *next = number.saturating_add(1);
-                Marker::Number(number)
+                ListMarker::Number(number)
             }
-            None => Marker::Bullet,
+            None => ListMarker::Bullet,
         };
         self.open_container(Some(marker));
         if self.cell().is_some() && !self.muted {
             match marker {
                 // A cell has no blocks, so the marker is written as text.
-                Marker::Number(number) => self.line.raw(&format!("{number}. ")),
-                Marker::Bullet | Marker::Definition => self.line.raw("- "),
+                ListMarker::Number(number) => self.line.raw(&format!("{number}. ")),
+                ListMarker::Bullet | ListMarker::Definition => self.line.raw("- "),
             }
             self.count(2)?;
         }
@@ -224,7 +226,7 @@ impl Walker<'_> {
     }
 
     /// Opens an item or a quote of the writer, except inside a cell.
-    fn open_container(&mut self, marker: Option<Marker>) {
+    fn open_container(&mut self, marker: Option<ListMarker>) {
         if self.cell().is_some() {
             return;
         }

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Strike,
     /// `code` and the like.
     Code,
+    /// `sup`, whose digits are raised.
+    Superscript,
     /// `a`, with or without a target.
     Anchor,
     /// `q`, written in quotation marks.
@@ -95,6 +97,7 @@ impl Kind {
             b"i" | b"em" | b"cite" | b"dfn" | b"var" => Self::Italic,
             b"s" | b"del" | b"strike" => Self::Strike,
             b"code" | b"kbd" | b"samp" | b"tt" => Self::Code,
+            b"sup" => Self::Superscript,
             b"a" => Self::Anchor,
             b"q" => Self::Marks,
             b"br" => Self::Break,
@@ -132,7 +135,13 @@ impl Kind {
     pub(super) fn is_format(self) -> bool {
         matches!(
             self,
-            Self::Bold | Self::Italic | Self::Strike | Self::Code | Self::Anchor | Self::Marks
+            Self::Bold
+                | Self::Italic
+                | Self::Strike
+                | Self::Code
+                | Self::Superscript
+                | Self::Anchor
+                | Self::Marks
         )
     }
 

@@ -39,6 +39,16 @@ fn headings_paragraphs_and_formats() {
 }
 
 #[test]
+fn raised_digits_are_superscripts() {
+    assert_eq!(
+        markdown_of(
+            "<p>10<sup>&minus;6</sup> H<sub>2</sub>O 1<sup>st</sup> <b>x<sup>n+1</sup></b>"
+        ),
+        "10⁻⁶ H2O 1st **xⁿ⁺¹**\n"
+    );
+}
+
+#[test]
 fn lists_nest_and_keep_their_numbers() {
     let text = markdown_of(
         "<ul><li>a<ul><li>b</li><li>c<ol start=5><li>five<li>six<li value=9>nine</ol></ul>\

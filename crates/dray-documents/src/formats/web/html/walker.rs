@@ -36,6 +36,7 @@ pub(super) struct Formats {
     pub(super) italic: u32,
     pub(super) strike: u32,
     pub(super) code: u32,
+    pub(super) superscript: u32,
 }
 
 impl Formats {
@@ -45,6 +46,7 @@ impl Formats {
             italic: self.italic > 0,
             strike: self.strike > 0,
             code: self.code > 0,
+            superscript: self.superscript > 0,
         }
     }
 }
