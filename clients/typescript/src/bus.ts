@@ -441,7 +441,8 @@ export class PublishedWork {
         deadline.remainingMs();
       }
     } finally {
-      deadline.end();
+      // Also ends the pause that an event was faster than: its timer would keep the process running.
+      deadline.cancel();
       this.forget();
     }
   }

@@ -120,6 +120,13 @@ test("a call that no worker could read ends with the fault of its dead letter", 
   assert.deepEqual([operationId, rejected?.state, toolMessage], ["o", TerminalState.DEAD_LETTERED, fault.message]);
 });
 
+test("an outcome that has arrived leaves no timer that keeps the process running", async () => {
+  const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  await failingWork(new UnavailableError(makeFault("unavailable", "Stopping.", { retryable: true }))).outcome();
+  assert.equal(timers(), before);
+});
+
 test("a call whose outcome is not awaited leaves nothing behind", async () => {
   let deliver: Callback = () => undefined;
   const connection = {
