@@ -249,6 +249,15 @@ class Calls(unittest.TestCase):
         self.assertEqual((fault.detail, fault.retryable), ("endpoint_without_tls", False))
         self.assertIn("plaintext=True", fault.advice)
 
+    def test_a_proxy_of_the_environment_is_not_used_for_this_machine(self):
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        environment = {"grpc_proxy": proxy, "no_grpc_proxy": "", "no_proxy": ""}
+        with unittest.mock.patch.dict(os.environ, environment), FakeEndpoint(lambda *_: v1.FetchReply(name="n")) as fake:
+            for target in (fake.target, fake.target.replace("127.0.0.1", "localhost")):
+                with Dray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                    self.assertEqual(dray.fetch("http://a/").name, "n")
+
     def test_only_a_host_with_a_port_or_an_address_of_grpc_is_accepted(self):
         refused = ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1", "a", "a:", ":1", "::1:50051")
         refused += ("a:0", "a:65536", "a:99999", "a:115587", "a:-1", "a:x", "a:1/x", "a:1?x=1", "me:pw@a:1", "a b:1", "a:1\n")
@@ -376,7 +385,7 @@ class Calls(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_a_token_does_not_travel_without_tls_to_another_machine(self):
-        for target in ["10.0.0.1:50051", "files.example.org:50051", "localhost.example.org:1"]:
+        for target in ["10.0.0.1:50051", "files.example.org:50051", "localhost.example.org:1", "127.example.org:1"]:
             with self.assertRaises(ValueError):
                 Dray(target, token="secret", plaintext=True)
         with self.assertRaises(ValueError):
@@ -505,6 +514,8 @@ class Options(unittest.TestCase):
         self.assertEqual([policy.delay(n, 0, lambda: 1) for n in (1, 2, 3, 9)], [0.1, 0.2, 0.4, 1])
         self.assertEqual(policy.delay(3, 0, lambda: 0), 0)
         self.assertEqual(policy.delay(1, 7.5, lambda: 1), 7.5)
+        # A publisher repeats for as long as its call has time.
+        self.assertEqual(policy.delay(10_000, 0, lambda: 1), 1)
 
 
 class FakeStore:
