@@ -6,6 +6,7 @@ import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import type { Deadline } from "./deadline.js";
@@ -104,7 +105,11 @@ function readFile(path: string): AsyncIterable<Uint8Array> {
 }
 
 async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) yield bytes.subarray(start, start + CHUNK_BYTES);
+  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) {
+    yield bytes.subarray(start, start + CHUNK_BYTES);
+    // A loop over bytes in memory would keep timers and other requests waiting until its end.
+    await setImmediate();
+  }
 }
 
 /** The chunks of a web stream; the stream is cancelled when the reader stops early. */

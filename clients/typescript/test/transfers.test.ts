@@ -49,6 +49,12 @@ function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
   return created;
 }
 
+test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async () => {
+  const controller = new AbortController();
+  setImmediate(() => controller.abort(new Error("the user left")));
+  await assert.rejects(prepareSource(BODY, new Deadline(60_000, controller.signal)), /the user left/);
+});
+
 test("a download that ends early is repeated from the start", async (t) => {
   const url = await store(t, (number, _request, response) => {
     response.writeHead(200, { "content-length": BODY.byteLength });

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterable, Iterable
 from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
 
 from drayage import methods, v1
-from drayage._effects import Operation, call_auxiliary, download_bytes, download_file, hash_file, spool, upload
+from drayage._effects import Operation, call_auxiliary, download_bytes, download_file, hash_source, spool, upload
 from drayage._limits import MAX_INLINE_BYTES
 from drayage._partial_file import partial_file
 from drayage.models import FetchedFile, ResolvedArguments, SandboxFile
@@ -102,16 +101,14 @@ def store(source: AsyncLocalSource, name: str, media_type: str, session: str) ->
     """Puts bytes, a local file or a stream into the store."""
     if isinstance(source, str | Path):
         path = Path(source)
-        return (yield from _store_file(path, name or path.name, media_type, session))
+        return (yield from _store_content(path, name or path.name, media_type, session))
     if isinstance(source, bytes | bytearray | memoryview):
-        data = bytes(source)
-        digest = hashlib.sha256(data).digest()
-        return (yield from _store_content(data, len(data), digest, name, media_type, session))
+        return (yield from _store_content(bytes(source), name, media_type, session))
     if not _is_stream(source):
         raise TypeError(f"{type(source).__name__} is not a local source: give a path, bytes or a stream")
     path = yield from spool(source)
     try:
-        return (yield from _store_file(path, name or _stream_name(source), media_type, session))
+        return (yield from _store_content(path, name or _stream_name(source), media_type, session))
     finally:
         path.unlink(missing_ok=True)
 
@@ -127,14 +124,8 @@ def _name_text(name: str) -> str:
     return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in name)
 
 
-def _store_file(path: Path, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
-    size, digest = yield from hash_file(path)
-    return (yield from _store_content(path, size, digest, name, media_type, session))
-
-
-def _store_content(
-    source: bytes | Path, size: int, digest: bytes, name: str, media_type: str, session: str
-) -> Operation[v1.Claim]:
+def _store_content(source: bytes | Path, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
+    size, digest = yield from hash_source(source)
     request = v1.PrepareUploadRequest(
         session=session, name=_name_text(name) or "file", size=size, sha256=digest, media_type=media_type
     )

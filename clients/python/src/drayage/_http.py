@@ -224,11 +224,11 @@ class DownloadStream:
         self._connection.close()
 
 
-def file_digest(transfer: Transfer, path: Path) -> tuple[int, bytes]:
-    """Size and SHA-256 of a file."""
+def source_digest(transfer: Transfer, source: bytes | Path) -> tuple[int, bytes]:
+    """Size and SHA-256 of a source."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+    with closing(_open_source(source)) as body:
+        while chunk := body.read(CHUNK_BYTES):
             transfer.remaining()
             digest.update(chunk)
             size += len(chunk)

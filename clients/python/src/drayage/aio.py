@@ -29,7 +29,7 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest
+from drayage._http import CHUNK_BYTES, source_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._sandbox_operations import AsyncCommandInput, SandboxTarget
 from drayage._stream_copy import AsyncStreamCopy
@@ -365,7 +365,7 @@ class AsyncDray:
         if isinstance(effect, DownloadEffect):
             return await transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return await transfer.run(file_digest, effect.path)
+            return await transfer.run(source_digest, effect.source)
         if isinstance(effect, SpoolEffect):
             return await AsyncStreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):

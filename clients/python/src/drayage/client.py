@@ -28,7 +28,7 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest
+from drayage._http import CHUNK_BYTES, source_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._sandbox_operations import CommandInput, SandboxTarget
 from drayage._stream_copy import StreamCopy
@@ -364,7 +364,7 @@ class Dray:
         if isinstance(effect, DownloadEffect):
             return transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return transfer.run(file_digest, effect.path)
+            return transfer.run(source_digest, effect.source)
         if isinstance(effect, SpoolEffect):
             return StreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):
