@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { link, lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
-import type { IncomingMessage, ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -270,14 +271,34 @@ test("a file that grew is uploaded as it was announced, and one that shrank is r
   await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), IntegrityError);
 });
 
-test("an upload that the store refuses before its end reports the status", async (t) => {
-  const url = await store(t, (_number, request, response) => {
+/** A store that answers before it has asked for the body of an upload. */
+async function decidingStore(t: TestContext, decide: RequestListener): Promise<string> {
+  const server = createServer(decide).on("checkContinue", decide);
+  t.after(() => server.close());
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/object`;
+}
+
+test("a store that refuses a large upload gets no body, and its status is reported", async (t) => {
+  let [requests, received] = [0, 0];
+  const url = await decidingStore(t, (request, response) => {
+    requests += 1;
+    request.on("data", (chunk: Buffer) => (received += chunk.byteLength));
     response.writeHead(403).end();
-    // The body is read anyway: a reset of the connection could lose the response.
-    request.resume();
   });
   const prepared = await prepareSource(BODY, deadline(t));
   await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), /status 403/);
+  assert.deepEqual([requests, received], [1, 0]);
+});
+
+test("a store that does not ask for the body of a large upload gets it", async (t) => {
+  let received = 0;
+  const url = await decidingStore(t, (request, response) => {
+    request.on("data", (chunk: Buffer) => (received += chunk.byteLength));
+    request.on("end", () => response.end());
+  });
+  await TRANSFERS.upload(url, {}, await prepareSource(BODY, deadline(t)), deadline(t), FAST_RETRY);
+  assert.equal(received, BODY.byteLength);
 });
 
 test("the copy of a stream is removed when reading it fails", async (t) => {
