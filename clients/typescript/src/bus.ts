@@ -355,7 +355,7 @@ export class Publisher {
       const opening = this.#events.open(operationId);
       try {
         // In an outage, the library confirms a subscription only when it has connected again.
-        return await beforeAbort(opening, deadline.signal);
+        return await deadline.race(opening);
       } catch (error) {
         opening.then((event) => event.forget()).catch(() => undefined);
         throw error;
@@ -464,18 +464,6 @@ export class PublishedWork {
 
   async #firstEvent(): Promise<ToolCallOutcome | undefined> {
     return this.#publisher.eventOf(await this.#event.message);
-  }
-}
-
-/** The result of a promise. Rejects with the reason of the signal if that is aborted earlier. */
-async function beforeAbort<Result>(promise: Promise<Result>, signal: AbortSignal): Promise<Result> {
-  let abort = (): void => undefined;
-  const aborted = new Promise<never>((_resolve, reject) => (abort = () => reject(signal.reason)));
-  signal.addEventListener("abort", abort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", abort);
   }
 }
 

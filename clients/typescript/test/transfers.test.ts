@@ -44,6 +44,18 @@ async function directory(t: TestContext): Promise<string> {
   return path;
 }
 
+/** A directory in which the client puts its temporary files. */
+async function temporaryDirectory(t: TestContext): Promise<string> {
+  const temporary = await directory(t);
+  const { TMPDIR } = process.env;
+  process.env.TMPDIR = temporary;
+  t.after(() => {
+    if (TMPDIR === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = TMPDIR;
+  });
+  return temporary;
+}
+
 function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
   const created = new Deadline(timeoutMs);
   t.after(() => created.end());
@@ -253,6 +265,27 @@ test("sources of every kind are uploaded completely, and again after a failure",
   }
 });
 
+test("a stream that is silent ends at the deadline and is cancelled", { timeout: 20_000 }, async (t) => {
+  const temporary = await temporaryDirectory(t);
+  let cancelled: unknown;
+  const node = new Readable({ read: () => undefined });
+  const web = new ReadableStream<Uint8Array>({ cancel: (reason) => void (cancelled = reason ?? "cancelled") });
+  const iterable = (async function* () {
+    yield BODY;
+    await new Promise(() => undefined);
+  })();
+  for (const source of [iterable, web, node]) {
+    await assert.rejects(prepareSource(source, deadline(t, 50)), DeadlineError);
+  }
+  assert.deepEqual([cancelled, node.destroyed, await readdir(temporary)], ["cancelled", true, []]);
+});
+
+test("a stream of anything but bytes is refused", async (t) => {
+  const temporary = await temporaryDirectory(t);
+  await assert.rejects(prepareSource(Readable.from([1, 2]), deadline(t)), /`chunk` must be bytes, not number/);
+  assert.deepEqual(await readdir(temporary), []);
+});
+
 test("an empty file is uploaded", async (t) => {
   const { url, bodies, lengths } = await receiver(t);
   await TRANSFERS.upload(url, {}, await prepareSource(new Uint8Array(), deadline(t)), deadline(t), FAST_RETRY);
@@ -302,13 +335,7 @@ test("a store that does not ask for the body of a large upload gets it", async (
 });
 
 test("the copy of a stream is removed when reading it fails", async (t) => {
-  const temporary = await directory(t);
-  const { TMPDIR } = process.env;
-  process.env.TMPDIR = temporary;
-  t.after(() => {
-    if (TMPDIR === undefined) delete process.env.TMPDIR;
-    else process.env.TMPDIR = TMPDIR;
-  });
+  const temporary = await temporaryDirectory(t);
   let seen: string[] = [];
   const broken = new ReadableStream<Uint8Array>({
     async pull(controller) {
