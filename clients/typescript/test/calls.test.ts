@@ -275,6 +275,8 @@ test("a wrong argument is named, also for callers without a compiler", async (t)
     [() => dray.resolve(5), "`toolArguments` must be an object or JSON text, not number"],
     [() => dray.publishToolCall(5, {}), "`tool` must be text, not number"],
     [() => dray.receipts({ limit: "5" }), "`limit` must be a number, not string"],
+    [() => dray.receipts({ limit: -1 }), "`limit` is -1, which is not a whole number from 0 to 4294967295"],
+    [() => dray.receipts({ limit: 1.5 }), "`limit` is 1.5, which is not a whole number from 0 to 4294967295"],
     [() => dray.receipts({ openOnly: 1 }), "`openOnly` must be true or false, not number"],
     [() => dray.uploadTicket("s", { lifetimeSeconds: "5" }), "`lifetimeSeconds` must be a number, not string"],
     [() => dray.ticket(5), "`ticketId` must be text, not number"],
