@@ -523,9 +523,12 @@ async function connectWithin(options: CallOptions, settings: NodeConnectionOptio
   try {
     for (let attempt = 1; ; attempt++) {
       const timeout = Math.max(1, Math.min(MAX_CONNECT_MS, deadline.remainingMs()));
+      const connecting = connect({ timeout, ...settings });
       try {
-        return await connect({ timeout, ...settings });
+        return await deadline.race(connecting);
       } catch (failure) {
+        // A connection that a caller has left may still be made.
+        connecting.then((connection) => connection.close()).catch(() => undefined);
         deadline.signal.throwIfAborted();
         const error = connectError(failure);
         const delayMs = retryDelayMs(options.retry, attempt, 0);

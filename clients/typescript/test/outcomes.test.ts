@@ -1,6 +1,7 @@
 /** The outcomes of published calls, over connections that are not real. */
 
 import assert from "node:assert/strict";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -166,6 +167,23 @@ test("a publication in an outage ends at its deadline or with its signal", async
   };
   const left = publisherWith(flushing, { timeoutMs: 600_000, signal: controller.signal });
   await assert.rejects(left.publishToolCall("t", {}), /the user left/);
+});
+
+test("connecting to a server that is silent ends with the signal", { timeout: 10_000 }, async (t) => {
+  const controller = new AbortController();
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    controller.abort(new Error("the user left"));
+  });
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = `nats://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const connecting = Publisher.connect(address, { tenant: "acme", options: { signal: controller.signal } });
+  await assert.rejects(connecting, /the user left/);
 });
 
 test("a subscription that an outage interrupts is confirmed later", async () => {
