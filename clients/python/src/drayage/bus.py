@@ -600,10 +600,29 @@ class Publisher:
             raise
 
     def publish_tool_call(
-        self, tool: str, arguments: Mapping[str, object] | str, **settings: Any
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | str,
+        *,
+        tool_call_id: str | None = None,
+        nested: bool = False,
+        size_limit_bytes: int = 0,
+        allow_external_urls: bool | None = None,
+        operation_id: str | None = None,
+        timeout: float | None = None,
     ) -> PublishedWork:
         """As `AsyncPublisher.publish_tool_call`."""
-        return PublishedWork(self, self._wait(self._publisher.publish_tool_call(tool, arguments, **settings)))
+        publishing = self._publisher.publish_tool_call(
+            tool,
+            arguments,
+            tool_call_id=tool_call_id,
+            nested=nested,
+            size_limit_bytes=size_limit_bytes,
+            allow_external_urls=allow_external_urls,
+            operation_id=operation_id,
+            timeout=timeout,
+        )
+        return PublishedWork(self, self._wait(publishing))
 
     def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """As `AsyncPublisher.ask_outcome`."""
