@@ -95,7 +95,7 @@ async function spoolStream(
   try {
     // `wx` fails for an existing file, which another user could have created.
     const file = createWriteStream(path, { flags: "wx", mode: 0o600 });
-    await pipeline(streamChunks(source, deadline), file);
+    await pipeline(streamChunks(source, deadline), file, { signal: deadline.signal });
     return await hashSource("", () => readFile(path), deadline, dispose);
   } catch (error) {
     await dispose();

@@ -54,7 +54,7 @@ class RetryPolicy:
     def delay(self, attempt: int, retry_after: float, draw: Callable[[], float] = random.random) -> float:
         """Seconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
         for."""
-        # A larger power of two is not a number after a long outage.
+        # Without a limit, the power overflows in a long outage.
         limit = min(self.max_delay, self.first_delay * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         return max(retry_after, limit * draw())
 
