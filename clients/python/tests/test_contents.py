@@ -103,6 +103,17 @@ class InlineContent(unittest.TestCase):
             self.assertEqual((request.name, request.media_type), ("file", ""))
 
 
+class Pipes(unittest.TestCase):
+    def test_a_pipe_is_refused_by_its_path_before_it_is_opened(self):
+        with tempfile.TemporaryDirectory() as directory, Services() as services:
+            path = Path(directory) / "pipe"
+            os.mkfifo(path)
+            opened = AssertionError("opening it would wait for a writer")
+            with unittest.mock.patch.object(Path, "open", side_effect=opened):
+                with self.assertRaisesRegex(ValueError, "is a pipe"):
+                    services.client.store(path)
+
+
 class Digests(unittest.TestCase):
     def test_bytes_are_not_digested_in_the_thread_of_the_event_loop(self):
         threads, digest = [], hashlib.sha256

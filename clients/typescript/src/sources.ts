@@ -2,7 +2,7 @@
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
-import { rm } from "node:fs/promises";
+import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { Readable } from "node:stream";
@@ -63,6 +63,9 @@ export async function prepareSource(source: LocalSource, deadline: Deadline): Pr
   if (source instanceof ArrayBuffer) return prepareSource(new Uint8Array(source), deadline);
   if (source instanceof ReadableStream || isAsyncIterable(source)) return spoolStream(source, deadline);
   const path = source instanceof URL ? fileURLToPath(source) : source;
+  if ((await stat(path)).isFIFO()) {
+    throw new TypeError(`${path} is a pipe, which cannot be read twice: give \`createReadStream(path)\``);
+  }
   return hashSource(basename(path), () => readFile(path), deadline);
 }
 

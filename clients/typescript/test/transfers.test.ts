@@ -286,6 +286,12 @@ test("a stream of anything but bytes is refused", async (t) => {
   assert.deepEqual(await readdir(temporary), []);
 });
 
+test("a pipe is refused by its path", { timeout: 20_000 }, async (t) => {
+  const pipe = join(await directory(t), "pipe");
+  execFileSync("mkfifo", [pipe]);
+  await assert.rejects(prepareSource(pipe, deadline(t)), /is a pipe/);
+});
+
 test("an empty file is uploaded", async (t) => {
   const { url, bodies, lengths } = await receiver(t);
   await TRANSFERS.upload(url, {}, await prepareSource(new Uint8Array(), deadline(t)), deadline(t), FAST_RETRY);

@@ -101,6 +101,8 @@ def store(source: AsyncLocalSource, name: str, media_type: str, session: str) ->
     """Puts bytes, a local file or a stream into the store."""
     if isinstance(source, str | Path):
         path = Path(source)
+        if path.is_fifo():
+            raise ValueError(f"{path} is a pipe, which cannot be read twice: open it for reading bytes, and give that file")
         return (yield from _store_content(path, name or path.name, media_type, session))
     if isinstance(source, bytes | bytearray | memoryview):
         return (yield from _store_content(bytes(source), name, media_type, session))
