@@ -36,6 +36,7 @@ fn unit_tests_of_the_python_client_pass() {
         "tests/test_hostile.py",
         "tests/test_outage.py",
         "tests/test_contents.py",
+        "tests/test_publisher.py",
         "tests/test_values.py",
         "tests/test_toolkit.py",
         "tests/test_transfers.py",

@@ -72,6 +72,7 @@ fn check_version(version: &str, interpreter: &PathBuf, scenario: &Value) {
         "tests/test_unit.py",
         "tests/test_hostile.py",
         "tests/test_contents.py",
+        "tests/test_publisher.py",
         "tests/test_values.py",
         "tests/test_toolkit.py",
         "tests/test_transfers.py",

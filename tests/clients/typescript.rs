@@ -25,6 +25,7 @@ fn unit_tests_of_the_typescript_client_pass() {
         "--test",
         "dist/test/calls.test.js",
         "dist/test/hostile.test.js",
+        "dist/test/outcomes.test.js",
         "dist/test/requests.test.js",
         "dist/test/toolkit.test.js",
         "dist/test/transfers.test.js",

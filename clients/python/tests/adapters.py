@@ -125,6 +125,23 @@ class PydanticAiToolset(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(receipts), 1)
 
 
+    async def test_an_argument_that_the_tool_does_not_have_is_named_for_the_model(self):
+        # The second name is that of a parameter of the adapter's own function.
+        names = iter(["topic", "context"])
+
+        async def model(messages, info):
+            returned.extend(part.content for part in messages[-1].parts if isinstance(part, ToolReturnPart))
+            name = next(names, None)
+            return PydanticResponse([ToolCallPart("list", {name: "x"}) if name else TextPart("done")])
+
+        returned = []
+        async with connect() as dray:
+            toolset = drayage_toolset(dray, sandbox=ADDRESS)
+            await PydanticAgent(FunctionModel(model), toolsets=[toolset]).run("Look around.")
+        problem = "Parameter {} is invalid"
+        self.assertEqual([text.split(":")[0] for text in returned], [problem.format("topic"), problem.format("context")])
+
+
 class OpenAiSandbox(unittest.IsolatedAsyncioTestCase):
     async def test_a_sandbox_agent_works_in_a_separate_directory(self):
         async with connect() as dray:

@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import threading
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from drayage import AsyncDray, Dray, FetchedFile, ResolvedArguments, v1
@@ -99,6 +101,39 @@ class InlineContent(unittest.TestCase):
                 services.client.send("s", files=[fetched])
             [request] = services.requests["PrepareUploadRequest"]
             self.assertEqual((request.name, request.media_type), ("file", ""))
+
+
+class Pipes(unittest.TestCase):
+    def test_a_pipe_is_refused_by_its_path_before_it_is_opened(self):
+        with tempfile.TemporaryDirectory() as directory, Services() as services:
+            path = Path(directory) / "pipe"
+            os.mkfifo(path)
+            opened = AssertionError("opening it would wait for a writer")
+            with unittest.mock.patch.object(Path, "open", side_effect=opened):
+                with self.assertRaisesRegex(ValueError, "is a pipe"):
+                    services.client.store(path)
+
+
+class Digests(unittest.TestCase):
+    def test_bytes_are_not_digested_in_the_thread_of_the_event_loop(self):
+        threads, digest = [], hashlib.sha256
+
+        def record(data=b""):
+            threads.append(threading.current_thread())
+            return digest(data)
+
+        async def store(services):
+            async with AsyncDray(services.endpoint.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                with unittest.mock.patch.object(hashlib, "sha256", record):
+                    await dray.store(BYTES)
+
+        with Services(uploads=1) as services:
+            asyncio.run(store(services))
+            self.assertEqual(services.store.received, [BYTES])
+            [request] = services.requests["PrepareUploadRequest"]
+        self.assertEqual((request.size, request.sha256), (len(BYTES), digest(BYTES).digest()))
+        self.assertTrue(threads)
+        self.assertNotIn(threading.main_thread(), threads)
 
 
 class Names(unittest.TestCase):

@@ -1,8 +1,8 @@
 """Bodies over slow lines, stores that refuse early, and the local files of downloads."""
 
+import contextlib
 import dataclasses
 import errno
-import http.client
 import io
 import os
 import socket
@@ -17,7 +17,8 @@ from drayage import DeadlineError, Dray, RetryPolicy, UnavailableError, v1
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
 from drayage._http import Transfers
-from drayage._transfer import Transfer
+from drayage._transfer import Transfer, TransferCancelled
+from drayage._transfer_socket import connect
 from drayage.faults import deadline_error
 from tests.test_unit import ARTIFACT, CONTENT, FAST_OPTIONS
 
@@ -147,14 +148,64 @@ class SlowLines(unittest.TestCase):
                 Transfers(None).download(Transfer(time.monotonic() + 0.2), effect, FAST_OPTIONS.retry)
 
     def test_an_upload_may_take_long_while_the_store_takes_bytes(self):
-        def connect(connection):
-            connection.sock = slow_socket
-
         slow_socket, content = SlowSocket(), bytes(2 * MIB)
-        with unittest.mock.patch.object(http.client.HTTPConnection, "connect", connect):
+        with unittest.mock.patch.object(_http, "connect", lambda *_: slow_socket):
             effect = UploadEffect("http://127.0.0.1:1/o", {}, content, len(content))
             Transfers(None).upload(Transfer(time.monotonic() + 3600), effect, ONE_ATTEMPT)
         self.assertTrue(slow_socket.sent.endswith(b"\r\n\r\n" + content))
+
+
+class Connecting(unittest.TestCase):
+    def test_a_lookup_does_not_hold_its_client_beyond_the_deadline(self):
+        has_ended, may_end = threading.Event(), threading.Event()
+
+        def look_up(*_, **__):
+            may_end.wait(20)
+            has_ended.set()
+            return []
+
+        self.addCleanup(may_end.set)
+        with unittest.mock.patch.object(socket, "getaddrinfo", look_up), self.assertRaises(DeadlineError):
+            effect = DownloadEffect("http://store.example/o", ARTIFACT, None)
+            Transfers(None).download(Transfer(time.monotonic() + 0.2), effect, FAST_OPTIONS.retry)
+        self.assertFalse(has_ended.is_set())
+
+    def test_cancelling_ends_a_transfer_while_it_connects(self):
+        is_connecting, connect = threading.Event(), socket.socket.connect
+
+        def record(connection, address):
+            is_connecting.set()
+            connect(connection, address)
+
+        def download():
+            with contextlib.suppress(TransferCancelled):
+                Transfers(None).download(transfer, DownloadEffect(url, ARTIFACT, None), ONE_ATTEMPT)
+
+        with contextlib.ExitStack() as stack:
+            # A listener whose queue is full does not respond to further connections.
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            address = listener.getsockname()
+            for _ in range(4):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(address)
+            url, transfer = f"http://127.0.0.1:{address[1]}/o", Transfer(time.monotonic() + 60)
+            with unittest.mock.patch.object(socket.socket, "connect", record):
+                downloading = threading.Thread(target=download, daemon=True)
+                downloading.start()
+                is_connecting.wait()
+                transfer.cancel()
+                downloading.join(10)
+            self.assertFalse(downloading.is_alive())
+
+    def test_the_next_address_is_used_if_the_first_refuses(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as closed:
+            refusing = closed.getsockname()
+            closed.close()
+            entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", a) for a in (refusing, listener.getsockname())]
+            with unittest.mock.patch.object(socket, "getaddrinfo", lambda *_, **__: entries):
+                with connect(Transfer(time.monotonic() + 60), "store.example", 80, None, 30) as connection:
+                    self.assertEqual(connection.getpeername(), listener.getsockname())
 
 
 class EarlyResponses(unittest.TestCase):

@@ -1,7 +1,6 @@
 """The client against small servers that misbehave intentionally: retries, deadlines, faults, digests, trace context."""
 
 import asyncio
-import gc
 import hashlib
 import http.server
 import inspect
@@ -41,8 +40,7 @@ from drayage import _http
 from drayage._http import Transfers
 from drayage._stream_copy import AsyncStreamCopy, StreamCopy
 from drayage._transfer import AsyncTransfer, Transfer
-from drayage.bus import AsyncPublishedWork, AsyncPublisher, EndingEvents
-from drayage.models import ToolCallOutcome
+from drayage.bus import AsyncPublisher
 
 FAST_OPTIONS = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
 
@@ -251,6 +249,15 @@ class Calls(unittest.TestCase):
         self.assertEqual((fault.detail, fault.retryable), ("endpoint_without_tls", False))
         self.assertIn("plaintext=True", fault.advice)
 
+    def test_a_proxy_of_the_environment_is_not_used_for_this_machine(self):
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        environment = {"grpc_proxy": proxy, "no_grpc_proxy": "", "no_proxy": ""}
+        with unittest.mock.patch.dict(os.environ, environment), FakeEndpoint(lambda *_: v1.FetchReply(name="n")) as fake:
+            for target in (fake.target, fake.target.replace("127.0.0.1", "localhost")):
+                with Dray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
+                    self.assertEqual(dray.fetch("http://a/").name, "n")
+
     def test_only_a_host_with_a_port_or_an_address_of_grpc_is_accepted(self):
         refused = ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1", "a", "a:", ":1", "::1:50051")
         refused += ("a:0", "a:65536", "a:99999", "a:115587", "a:-1", "a:x", "a:1/x", "a:1?x=1", "me:pw@a:1", "a b:1", "a:1\n")
@@ -378,7 +385,7 @@ class Calls(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_a_token_does_not_travel_without_tls_to_another_machine(self):
-        for target in ["10.0.0.1:50051", "files.example.org:50051", "localhost.example.org:1"]:
+        for target in ["10.0.0.1:50051", "files.example.org:50051", "localhost.example.org:1", "127.example.org:1"]:
             with self.assertRaises(ValueError):
                 Dray(target, token="secret", plaintext=True)
         with self.assertRaises(ValueError):
@@ -507,6 +514,8 @@ class Options(unittest.TestCase):
         self.assertEqual([policy.delay(n, 0, lambda: 1) for n in (1, 2, 3, 9)], [0.1, 0.2, 0.4, 1])
         self.assertEqual(policy.delay(3, 0, lambda: 0), 0)
         self.assertEqual(policy.delay(1, 7.5, lambda: 1), 7.5)
+        # A publisher repeats for as long as its call has time.
+        self.assertEqual(policy.delay(10_000, 0, lambda: 1), 1)
 
 
 class FakeStore:
@@ -851,123 +860,6 @@ class Ids(unittest.TestCase):
         ids = [metadata["dray-operation"] for _, metadata, _ in fake.seen]
         self.assertEqual(ids, ["o-1", "o-2", "o"] * 2)
         self.assertEqual(fake.seen[2][2].arguments.claim.store, "s")
-
-
-class FakeConnection:
-    """A connection that records its subscriptions and delivers messages to the last one."""
-
-    def __init__(self, failing_flushes=0):
-        self.subjects = []
-        self.flushes = 0
-        self._failing_flushes = failing_flushes
-        self._callback = None
-
-    async def subscribe(self, subject, cb):
-        self.subjects.append(subject)
-        self._callback = cb
-        return object()
-
-    async def flush(self):
-        self.flushes += 1
-        if self.flushes <= self._failing_flushes:
-            raise ConnectionError
-
-    async def deliver(self, operation_id, kind="ToolCallResolved", **further):
-        class Message:
-            headers = {"Dray-Operation": operation_id, "Dray-Schema": f"dray.v1.{kind}/1", **further}
-
-        await self._callback(Message())
-
-
-class Outcomes(unittest.TestCase):
-    def wait_for(self, *answers):
-        """Waits for the outcome of a call whose event never arrives. Requests for the outcome have these answers in turn."""
-
-        class FakePublisher:
-            def __init__(self):
-                self._events = EndingEvents(FakeConnection(), "acme")
-
-            async def ask_outcome(self, operation_id):
-                answer = remaining.pop(0)
-                if isinstance(answer, Exception):
-                    raise answer
-                return answer
-
-            async def _event_of(self, message):
-                raise AssertionError("no event was sent")
-
-        async def outcome():
-            class SilentMessages(asyncio.Queue):
-                async def get(self):
-                    raise asyncio.TimeoutError
-
-            return await AsyncPublishedWork(FakePublisher(), "o", False, time.time() + 60, SilentMessages()).outcome()
-
-        remaining = list(answers)
-        return asyncio.run(outcome())
-
-    def test_a_retryable_failure_does_not_end_the_wait_for_an_outcome(self):
-        stopping = UnavailableError(Fault(FaultCode.UNAVAILABLE, "Stopping.", retryable=True))
-        ended = ToolCallOutcome("o", "call-o", "t", None, v1.ToolCallRejected())
-        self.assertIs(self.wait_for(stopping, None, ended), ended)
-
-    def test_calls_share_a_subscription_and_each_gets_only_its_own_events(self):
-        async def scenario():
-            connection = FakeConnection()
-            events = EndingEvents(connection, "acme")
-            first, second, again = await asyncio.gather(*map(events.open, ("a", "b", "a")))
-            self.assertEqual(connection.subjects, ["dray.event.toolcall.v1.*.acme"])
-            self.assertEqual(connection.flushes, 1)
-            await connection.deliver("a", "ToolCallProgress")
-            # A stored message that was sent as the reply to a read.
-            await connection.deliver("b", **{"Nats-Stream": "KV_dray_tickets"})
-            await connection.deliver("a")
-            await connection.deliver("unknown")
-            self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 1])
-            third, fourth = await events.open("c"), await events.open("c")
-            events.close("c", third)
-            events.close("c", third)
-            await connection.deliver("c")
-            self.assertEqual([queue.qsize() for queue in (third, fourth)], [0, 1])
-            for operation_id, queue in (("a", first), ("a", again), ("b", second), ("c", fourth)):
-                events.close(operation_id, queue)
-            self.assertEqual(events._waiting, {})
-
-        asyncio.run(scenario())
-
-    def test_a_call_whose_outcome_is_not_awaited_leaves_nothing_behind(self):
-        async def scenario():
-            connection = FakeConnection()
-            events = EndingEvents(connection, "acme")
-            ended = await events.open("ended")
-            await connection.deliver("ended")
-            self.assertEqual((ended.qsize(), list(events._waiting)), (1, []))
-            # The event of this call never arrives, and its owner drops it.
-            dropped, kept = await events.open("dropped"), await events.open("kept")
-            del dropped
-            gc.collect()
-            await connection.deliver("other")
-            self.assertEqual(list(events._waiting), ["kept"])
-            await connection.deliver("kept")
-            self.assertEqual(kept.qsize(), 1)
-
-        asyncio.run(scenario())
-
-    def test_an_unconfirmed_subscription_is_confirmed_by_the_next_call(self):
-        async def scenario():
-            connection = FakeConnection(failing_flushes=1)
-            events = EndingEvents(connection, "acme")
-            with self.assertRaises(ConnectionError):
-                await events.open("a")
-            self.assertEqual(events._waiting, {})
-            await events.open("a")
-            self.assertEqual((len(connection.subjects), connection.flushes), (1, 2))
-
-        asyncio.run(scenario())
-
-    def test_a_refusal_ends_the_wait_for_an_outcome(self):
-        with self.assertRaises(DeniedError):
-            self.wait_for(DeniedError(Fault(FaultCode.DENIED, "No.")))
 
 
 if __name__ == "__main__":

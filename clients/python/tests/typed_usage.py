@@ -1,4 +1,4 @@
-"""Calls that the types of the package have to allow. Checked by mypy, not run."""
+"""Calls that the types of the package have to allow or to refuse. Checked by mypy, not run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def close_streams(dray: Dray, publisher: Publisher, fetched: FetchedFile) -> Non
     with closing(publisher.missed_outcomes()) as outcomes:
         outcome: ToolCallOutcome = next(outcomes)
     print(first, rest, event, outcome)
+
+
+def publish(publisher: Publisher) -> None:
+    """Publishes a call with a setting, and with one that does not exist."""
+    publisher.publish_tool_call("t", {}, operation_id="o", timeout=5)
+    publisher.publish_tool_call("t", {}, deadline=5)  # type: ignore[call-arg]
 
 
 async def close_async_streams(dray: AsyncDray, publisher: AsyncPublisher, fetched: FetchedFile) -> None:

@@ -45,6 +45,7 @@ import {
 import { traceContext } from "./trace.js";
 import {
   FaultSchema,
+  TerminalState,
   ToolCallOutcomeRequestSchema,
   ToolCallOutcomeSchema,
   type ToolCallRejected,
@@ -52,6 +53,7 @@ import {
   ToolCallRequestedSchema,
   type ToolCallResolved,
   ToolCallResolvedSchema,
+  WorkDeadLetteredSchema,
 } from "./v1/index.js";
 import { MAX_INLINE_BYTES } from "./v1/limits.js";
 
@@ -67,7 +69,7 @@ const ASK_INTERVAL_MS = 5_000;
 const REPORT_GRACE_MS = 5_000;
 const RESOLVED_KIND = "dray.v1.ToolCallResolved";
 const REJECTED_KIND = "dray.v1.ToolCallRejected";
-const ENDING_KINDS = new Set([RESOLVED_KIND, REJECTED_KIND]);
+const DEAD_LETTERED_KIND = "dray.v1.WorkDeadLettered";
 const TENANT_PATTERN = /^[a-z0-9_-]{1,64}$/;
 
 /** An event that a call waits for. */
@@ -138,8 +140,7 @@ export class EndingEvents {
   }
 
   #dispatch(message: Msg): void {
-    if (!ENDING_KINDS.has(kindOf(message))) return;
-    const operationId = message.headers?.get("Dray-Operation") ?? "";
+    const operationId = endedOperation(message);
     for (const notify of this.#waiting.get(operationId) ?? []) notify(message);
     // A call ends once.
     this.#waiting.delete(operationId);
@@ -152,6 +153,20 @@ function kindOf(message: Msg): string {
   if (message.headers?.has("Nats-Stream")) return "";
   const [kind = ""] = (message.headers?.get("Dray-Schema") ?? "").split("/");
   return kind;
+}
+
+/** The id of the operation that an event ends; empty if it ends none, or if the id is not known. */
+function endedOperation(message: Msg): string {
+  switch (kindOf(message)) {
+    case RESOLVED_KIND:
+    case REJECTED_KIND:
+      return message.headers?.get("Dray-Operation") ?? "";
+    case DEAD_LETTERED_KIND:
+      // The header has a new id if the one of the work could not be read with the rest of its headers.
+      return fromBinary(WorkDeadLetteredSchema, message.data).operationId;
+    default:
+      return "";
+  }
 }
 
 /** Publishes the tool calls of one tenant. Made by `connect`. */
@@ -307,15 +322,20 @@ export class Publisher {
 
   /** The outcome in an event; `undefined` for an event that ends nothing. */
   async eventOf(message: Msg): Promise<ToolCallOutcome | undefined> {
-    const kind = kindOf(message);
-    const operationId = message.headers?.get("Dray-Operation") ?? "";
-    if (kind === RESOLVED_KIND) {
-      return this.outcomeOf(operationId, fromBinary(ToolCallResolvedSchema, message.data));
+    const operationId = endedOperation(message);
+    if (operationId === "") return undefined;
+    switch (kindOf(message)) {
+      case RESOLVED_KIND:
+        return this.outcomeOf(operationId, fromBinary(ToolCallResolvedSchema, message.data));
+      case REJECTED_KIND:
+        return this.outcomeOf(operationId, fromBinary(ToolCallRejectedSchema, message.data));
+      default: {
+        // Work that could not be read: neither the tool nor the id of the call is known.
+        const { fault } = fromBinary(WorkDeadLetteredSchema, message.data);
+        const rejected = { operationId, state: TerminalState.DEAD_LETTERED, ...(fault === undefined ? {} : { fault }) };
+        return this.outcomeOf(operationId, create(ToolCallRejectedSchema, rejected));
+      }
     }
-    if (kind === REJECTED_KIND) {
-      return this.outcomeOf(operationId, fromBinary(ToolCallRejectedSchema, message.data));
-    }
-    return undefined;
   }
 
   private async outcomeOf(operationId: string, event: ToolCallResolved | ToolCallRejected): Promise<ToolCallOutcome> {
@@ -335,7 +355,7 @@ export class Publisher {
       const opening = this.#events.open(operationId);
       try {
         // In an outage, the library confirms a subscription only when it has connected again.
-        return await beforeAbort(opening, deadline.signal);
+        return await deadline.race(opening);
       } catch (error) {
         opening.then((event) => event.forget()).catch(() => undefined);
         throw error;
@@ -421,7 +441,8 @@ export class PublishedWork {
         deadline.remainingMs();
       }
     } finally {
-      deadline.end();
+      // Also ends the pause that an event was faster than: its timer would keep the process running.
+      deadline.cancel();
       this.forget();
     }
   }
@@ -443,18 +464,6 @@ export class PublishedWork {
 
   async #firstEvent(): Promise<ToolCallOutcome | undefined> {
     return this.#publisher.eventOf(await this.#event.message);
-  }
-}
-
-/** The result of a promise. Rejects with the reason of the signal if that is aborted earlier. */
-async function beforeAbort<Result>(promise: Promise<Result>, signal: AbortSignal): Promise<Result> {
-  let abort = (): void => undefined;
-  const aborted = new Promise<never>((_resolve, reject) => (abort = () => reject(signal.reason)));
-  signal.addEventListener("abort", abort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", abort);
   }
 }
 
@@ -514,9 +523,12 @@ async function connectWithin(options: CallOptions, settings: NodeConnectionOptio
   try {
     for (let attempt = 1; ; attempt++) {
       const timeout = Math.max(1, Math.min(MAX_CONNECT_MS, deadline.remainingMs()));
+      const connecting = connect({ timeout, ...settings });
       try {
-        return await connect({ timeout, ...settings });
+        return await deadline.race(connecting);
       } catch (failure) {
+        // A connection that a caller has left may still be made.
+        connecting.then((connection) => connection.close()).catch(() => undefined);
         deadline.signal.throwIfAborted();
         const error = connectError(failure);
         const delayMs = retryDelayMs(options.retry, attempt, 0);

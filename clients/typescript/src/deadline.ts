@@ -56,6 +56,20 @@ export class Deadline {
     }
   }
 
+  /** The result of a promise. Rejects earlier if the deadline passes or the caller's signal is aborted. */
+  async race<Result>(promise: Promise<Result>): Promise<Result> {
+    const { signal } = this;
+    let abort = (): void => undefined;
+    const aborted = new Promise<never>((_resolve, reject) => (abort = () => reject(signal.reason)));
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      return await Promise.race([promise, aborted]);
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+  }
+
   /** Frees the timer, and aborts requests that still run. */
   cancel(): void {
     this.end();

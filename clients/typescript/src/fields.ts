@@ -3,6 +3,8 @@
 
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 
+const MAX_UINT32 = 2 ** 32 - 1;
+
 /** Throws a `TypeError` that names the first field with a value of the wrong type. */
 export function checkFields(schema: DescMessage, init: unknown): void {
   const values = init as Record<string, unknown>;
@@ -54,6 +56,9 @@ function checkScalar(type: ScalarType | undefined, value: unknown, name: string)
       return;
     default:
       if (typeof value !== "number" && typeof value !== "bigint") throw wrongType(name, "a number", value);
+      if (type === ScalarType.UINT32 && !(Number.isInteger(value) && value >= 0 && value <= MAX_UINT32)) {
+        throw new TypeError(`\`${name}\` is ${value}, which is not a whole number from 0 to ${MAX_UINT32}`);
+      }
   }
 }
 

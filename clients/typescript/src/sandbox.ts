@@ -30,7 +30,7 @@ export type OperationRunner = <Result>(body: (operation: Operation) => Promise<R
 export interface PlaceSettings {
   /** Directory; `uploads` when unset. */
   readonly directory?: SandboxPath;
-  /** File name; that of a local file when unset. Bytes, blobs and streams need one. */
+  /** File name; that of a local file or of a `File` when unset. Bytes, other blobs and streams need one. */
   readonly name?: string;
   /** What happens when the name is taken; `rename` when unset. */
   readonly collision?: "rename" | "fail" | "overwrite";
@@ -130,7 +130,7 @@ export class Sandbox {
   put(source: LocalSource | Stored, settings: PlaceSettings = {}): Promise<PlacedFile> {
     return this.#run(async (operation) => {
       checkOptionNames("settings", settings, PLACE_SETTINGS);
-      const hasName = typeof source === "string" || source instanceof URL || !isLocalSource(source);
+      const hasName = typeof source === "string" || source instanceof URL || source instanceof File || !isLocalSource(source);
       if (!hasName && !settings.name) throw new TypeError("`name` must be given with bytes");
       const claim = await operation.claimFor(source, settings.name);
       const reply = await operation.call(Sandboxes.method.put, {

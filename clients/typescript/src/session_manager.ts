@@ -21,7 +21,10 @@ export class SessionManager extends Http2SessionManager {
     headers: OutgoingHttpHeaders,
     options: Parameters<Http2SessionManager["request"]>[3],
   ): Promise<ClientHttp2Stream> {
-    const stream = await super.request(method, path, headers, options);
+    const { host } = new URL(this.authority);
+    // Node.js leaves out the brackets of an IPv6 address, which servers refuse (RFC 3986, section 3.2.2).
+    const bracketed = host.startsWith("[") ? { ":authority": host } : {};
+    const stream = await super.request(method, path, { ...headers, ...bracketed }, options);
     let hasReply = false;
     stream.once("response", () => (hasReply = true));
     stream.once("close", () => {

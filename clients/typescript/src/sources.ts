@@ -2,13 +2,16 @@
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
-import { rm } from "node:fs/promises";
+import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
+import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import type { Deadline } from "./deadline.js";
+import { wrongType } from "./fields.js";
 
 /** Bytes read at a time. */
 export const CHUNK_BYTES = 1 << 20;
@@ -58,9 +61,11 @@ export async function prepareSource(source: LocalSource, deadline: Deadline): Pr
     return hashSource(name, () => readStream(source.stream()), deadline);
   }
   if (source instanceof ArrayBuffer) return prepareSource(new Uint8Array(source), deadline);
-  if (source instanceof ReadableStream) return spoolStream(readStream(source), deadline);
-  if (isAsyncIterable(source)) return spoolStream(source, deadline);
+  if (source instanceof ReadableStream || isAsyncIterable(source)) return spoolStream(source, deadline);
   const path = source instanceof URL ? fileURLToPath(source) : source;
+  if ((await stat(path)).isFIFO()) {
+    throw new TypeError(`${path} is a pipe, which cannot be read twice: give \`createReadStream(path)\``);
+  }
   return hashSource(basename(path), () => readFile(path), deadline);
 }
 
@@ -84,13 +89,16 @@ function isAsyncIterable(value: unknown): value is AsyncIterable<Uint8Array> {
   return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
 }
 
-async function spoolStream(chunks: AsyncIterable<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
+async function spoolStream(
+  source: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+  deadline: Deadline,
+): Promise<PreparedSource> {
   const path = join(tmpdir(), `drayage-${randomUUID()}`);
   const dispose = () => rm(path, { force: true });
   try {
     // `wx` fails for an existing file, which another user could have created.
     const file = createWriteStream(path, { flags: "wx", mode: 0o600 });
-    await pipeline(chunks, file, { signal: deadline.signal });
+    await pipeline(streamChunks(source, deadline), file, { signal: deadline.signal });
     return await hashSource("", () => readFile(path), deadline, dispose);
   } catch (error) {
     await dispose();
@@ -104,11 +112,52 @@ function readFile(path: string): AsyncIterable<Uint8Array> {
 }
 
 async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) yield bytes.subarray(start, start + CHUNK_BYTES);
+  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) {
+    yield bytes.subarray(start, start + CHUNK_BYTES);
+    // A loop over bytes in memory would keep timers and other requests waiting until its end.
+    await setImmediate();
+  }
 }
 
-/** The chunks of a web stream; the stream is cancelled when the reader stops early. */
-export async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+/** The chunks of a stream, each awaited until the deadline. The stream is cancelled when its reader stops early. */
+async function* streamChunks(
+  source: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>,
+  deadline: Deadline,
+): AsyncGenerator<Uint8Array> {
+  const { next, cancel } = openStream(source);
+  try {
+    for (;;) {
+      const { done, value } = await deadline.race<{ done?: boolean; value?: unknown }>(next());
+      if (done) return;
+      // A file would take numbers and objects for an error of the program, and end the process.
+      if (typeof value !== "string" && !(value instanceof Uint8Array)) throw wrongType("chunk", "bytes", value);
+      yield value as Uint8Array;
+    }
+  } finally {
+    cancel();
+  }
+}
+
+/** Reads a stream. `cancel` also ends one that is silent: an iterator of the language would wait for its next chunk. */
+function openStream(source: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>): {
+  next: () => Promise<{ done?: boolean; value?: unknown }>;
+  cancel: () => void;
+} {
+  const ignore = (): void => undefined;
+  if (source instanceof ReadableStream) {
+    const reader = source.getReader();
+    return { next: () => reader.read(), cancel: () => void reader.cancel().catch(ignore) };
+  }
+  const iterator = source[Symbol.asyncIterator]();
+  const cancel = (): void => {
+    if (source instanceof Readable) source.destroy();
+    else void iterator.return?.().catch(ignore);
+  };
+  return { next: () => iterator.next(), cancel };
+}
+
+/** The chunks of the stream of a blob, which is cancelled when the reader stops early. */
+async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
   let isFinished = false;
   try {

@@ -1,19 +1,17 @@
 /** The tools that adapters offer: their names, their arguments, and the results that a model gets. They are those of
  * the Python client: names, schemas and texts are the same. */
 
-import { createHash, randomUUID } from "node:crypto";
-
 import type { Dray } from "./client.js";
-import { DeadlineError, DrayageError } from "./faults.js";
-import type { CommandResult, DeliveredFile, FetchedFile, PlacedFile } from "./models.js";
+import { DrayageError } from "./faults.js";
+import { FileSender } from "./file_sender.js";
+import type { CommandResult, FetchedFile, PlacedFile } from "./models.js";
 import type { Sandbox } from "./sandbox.js";
 import { TOOL_DEFINITIONS } from "./tool_definitions.js";
+import { format, printable } from "./tool_texts.js";
 
 const { limits: LIMITS, texts: TEXTS } = TOOL_DEFINITIONS;
 /** Time of a request in addition to the time of its program. */
 const TRANSFER_MS = 30_000;
-/** Most deliveries with an unknown outcome that are remembered. */
-const MAX_UNCONFIRMED = 1_000;
 const HTTP_URL = /^https?:\/\//i;
 
 /** The default tools of an adapter: all but `exec`, which the operator has to allow for the sandbox. */
@@ -62,20 +60,13 @@ export interface ToolCallContext {
 // Arguments are checked against the schema before a tool gets them.
 type Arguments = { [name: string]: string } & { paths?: string[]; argv?: string[]; timeout_seconds?: number };
 
-/** A delivery that has ended, with its lines for the model. */
-interface SentFiles {
-  readonly duplicate: boolean;
-  readonly files: readonly DeliveredFile[];
-  readonly lines: readonly string[];
-}
-
 /** A tool grants no rights: the credentials of the client and the policies of the operator decide. Failures are texts
  * for the model that name a remedy. */
 export class Toolkit {
   readonly definitions: readonly ToolDefinition[];
   readonly #dray: Dray;
   readonly #settings: ToolkitSettings;
-  readonly #unconfirmed = new Map<string, string>();
+  readonly #sender: FileSender;
 
   constructor(dray: Dray, settings: ToolkitSettings) {
     const { sandbox, session, tools } = settings;
@@ -87,6 +78,7 @@ export class Toolkit {
     const selected: readonly string[] = tools ?? DEFAULT_TOOLS;
     this.#dray = dray;
     this.#settings = settings;
+    this.#sender = new FileSender(session ?? "");
     this.definitions = known.filter(({ name }) => selected.includes(name) && (session || name !== "send_file"));
   }
 
@@ -122,7 +114,7 @@ export class Toolkit {
       case "exec":
         return this.#exec(dray, values);
       default:
-        return this.#sendFile(dray, values, context.callId);
+        return this.#sender.send(dray, values, context.callId);
     }
   }
 
@@ -162,83 +154,12 @@ export class Toolkit {
     return this.#put(dray, fetched, fetched.name || "download", directory);
   }
 
-  async #sendFile(dray: Dray, { paths = [], message = "" }: Arguments, callId = ""): Promise<string> {
-    const content = JSON.stringify([...paths, message]);
-    const ownId = operationOf(this.#settings.session ?? "", callId, content);
-    // A delivery with an unknown outcome may have been accepted: the next call for the same files continues it.
-    const operationId = this.#unconfirmed.get(content) ?? ownId;
-    this.#unconfirmed.delete(content);
-    const sent = await this.#deliver(dray, operationId, { paths, message });
-    if (typeof sent === "string") return sent;
-    if (!sent.duplicate) return sent.lines.join("\n");
-    if (operationId === ownId) return [TEXTS.sent_before, ...sent.lines].join("\n");
-    if (!(await this.#haveChanged(dray, operationId, content, sent.files))) return [TEXTS.sent_earlier, ...sent.lines].join("\n");
-    const sentNow = await this.#deliver(dray, ownId, { paths, message });
-    const lines = typeof sentNow === "string" ? [sentNow] : [TEXTS.sent_now, ...sentNow.lines];
-    return [TEXTS.earlier_outcome, ...sent.lines, ...lines].join("\n");
-  }
-
-  /** Sends files and waits for the outcome; a text for the model if it is not known in time. Until it is known, the next call
-   * for the same files continues the delivery. */
-  async #deliver(
-    dray: Dray,
-    operationId: string,
-    { paths, message }: { paths: string[]; message: string },
-  ): Promise<string | SentFiles> {
-    let isFinal = false;
-    try {
-      const { session = "" } = this.#settings;
-      const delivery = await dray.withOptions({ operationId }).send(session, { paths, message });
-      const { files } = await delivery.outcome();
-      isFinal = true;
-      const lines = files.map((file) => `${printable(file.name)}: ${[file.state, file.error].join(" ").trim()}`);
-      return { duplicate: delivery.duplicate, files, lines };
-    } catch (error) {
-      isFinal = error instanceof DrayageError && !error.fault.retryable;
-      if (error instanceof DeadlineError) return format(TEXTS.in_progress, { delivery: operationId });
-      throw error;
-    } finally {
-      // Also after a cancellation, which is not a fault.
-      if (!isFinal) this.#remember(JSON.stringify([...paths, message]), operationId);
-    }
-  }
-
-  /** Whether files of the sandbox differ from those that were delivered. False if a fault prevents the comparison: to send
-   * them then could repeat the delivery. */
-  async #haveChanged(dray: Dray, operationId: string, content: string, files: readonly DeliveredFile[]): Promise<boolean> {
-    if (files.length === 0) return true;
-    try {
-      for (const { message } of files.filter((file) => file.message.path.byteLength > 0)) {
-        const { sha256 } = await this.#sandbox(dray).get(message.path);
-        if (sha256 !== Buffer.from(message.sha256).toString("hex")) return true;
-      }
-      return false;
-    } catch (error) {
-      if (error instanceof DrayageError) return false;
-      // A cancelled call did not return the result of the delivery.
-      this.#remember(content, operationId);
-      throw error;
-    }
-  }
-
-  #remember(content: string, operationId: string): void {
-    this.#unconfirmed.set(content, operationId);
-    const [oldest] = this.#unconfirmed.keys();
-    if (this.#unconfirmed.size > MAX_UNCONFIRMED && oldest !== undefined) this.#unconfirmed.delete(oldest);
-  }
-
   async #exec(dray: Dray, { argv = [], directory = "", stdin = "", timeout_seconds }: Arguments): Promise<string> {
     const timeoutMs = (timeout_seconds ?? LIMITS.exec_seconds) * 1000;
     // The deadline of the request would end the program before its time.
     const sandbox = this.#sandbox(dray.withOptions({ timeoutMs: timeoutMs + TRANSFER_MS }));
     return commandText(await sandbox.exec(argv, { directory, stdin: Buffer.from(stdin, "utf8"), timeoutMs }));
   }
-}
-
-function operationOf(session: string, callId: string, content: string): string {
-  if (callId === "") return randomUUID();
-  const call = createHash("sha256").update(JSON.stringify([session, callId, content])).digest("hex");
-  return `call-${call.slice(0, 48)}`;
 }
 
 /** The problems of arguments, as a text for the model; empty without any. */
@@ -295,16 +216,4 @@ function shortened(text: string): string {
   // Half of a surrogate pair is not a character.
   const beginning = text.slice(0, half).replace(/[\ud800-\udbff]$/, "");
   return beginning + format(TEXTS.cut, { count }) + text.slice(-half).replace(/^[\udc00-\udfff]/, "");
-}
-
-/** A path on one line, with escapes for characters that cannot be printed. */
-function printable(path: string): string {
-  return path.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) => {
-    const digits = (character.codePointAt(0) ?? 0).toString(16);
-    return `\\u{${digits}}`;
-  });
-}
-
-function format(text: string, values: Readonly<Record<string, string | number>>): string {
-  return text.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? ""));
 }

@@ -13,11 +13,13 @@ import type { Deadline } from "./deadline.js";
 import { DrayageError, IntegrityError, isCertificateError, makeFault, UnavailableError } from "./faults.js";
 import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
 import { codeOf, replaceFile } from "./partial_file.js";
-import type { PreparedSource } from "./sources.js";
+import { CHUNK_BYTES, type PreparedSource } from "./sources.js";
 import type { Artifact } from "./v1/index.js";
 
 /** Longest time without a byte before a transfer counts as broken. */
 const MAX_SILENCE_MS = 30_000;
+/** Longest wait for a store that says whether it wants a body. */
+const CONTINUE_TIMEOUT_MS = 1_000;
 /** Errors of the local file system, which another attempt would not change. */
 const LOCAL_ERRORS = new Set(
   ["EACCES", "EDQUOT", "EFBIG", "EISDIR", "ELOOP", "ENAMETOOLONG", "ENOENT", "ENOSPC", "ENOTDIR", "EPERM", "EROFS"],
@@ -45,11 +47,15 @@ export class Transfers {
     deadline: Deadline,
     retry: RetryPolicy | undefined,
   ): Promise<void> {
+    const isLarge = source.size > CHUNK_BYTES;
     await repeat(deadline, retry, async () => {
-      const length = { "content-length": String(source.size), ...headers };
-      const { request, response } = this.#send("PUT", url, length, deadline);
+      const head = { "content-length": String(source.size), ...headers, ...(isLarge ? { expect: "100-continue" } : {}) };
+      const { request, response } = this.#send("PUT", url, head, deadline);
       let sourceError: unknown;
-      const sending = pipeline(() => exactChunks(source, deadline), request).catch((error: unknown) => {
+      const send = async (): Promise<void> => {
+        if (!isLarge || (await wantsBody(request, response))) await pipeline(() => exactChunks(source, deadline), request);
+      };
+      const sending = send().catch((error: unknown) => {
         if (isFinal(error)) sourceError = error;
       });
       // A store that refuses may respond before the body was read; its status decides then.
@@ -204,6 +210,22 @@ export class Transfers {
     });
     response.catch(() => undefined);
     return { request, response };
+  }
+}
+
+/** Whether a store wants the body of a request with `Expect: 100-continue` (RFC 9110, section 10.1.1), which it also gets if it
+ * sends nothing. A store that refuses closes the connection after its response. Node.js discards that response if it writes to
+ * the connection before it has read it. */
+async function wantsBody(request: ClientRequest, response: Promise<IncomingMessage>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const continued = new Promise<boolean>((resolve) => {
+    request.once("continue", () => resolve(true));
+    timer = setTimeout(() => resolve(true), CONTINUE_TIMEOUT_MS);
+  });
+  try {
+    return await Promise.race([continued, response.then(() => false)]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -4,14 +4,11 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { getEventListeners } from "node:events";
 import { type TestContext, test } from "node:test";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 
 import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
-import { errors, headers, type Msg, type NatsConnection } from "@nats-io/transport-node";
 import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
 
-import { EndingEvents, PublishedWork, Publisher } from "../src/bus.js";
+import { Publisher } from "../src/bus.js";
 import { makeFault } from "../src/faults.js";
 import {
   DeadlineError,
@@ -22,8 +19,7 @@ import {
   UnauthenticatedError,
   UnavailableError,
 } from "../src/index.js";
-import { ToolCallOutcome } from "../src/models.js";
-import { type CallOptions, lasts, retryDelayMs } from "../src/options.js";
+import { lasts, retryDelayMs } from "../src/options.js";
 import { FaultCode, Files } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
@@ -279,6 +275,8 @@ test("a wrong argument is named, also for callers without a compiler", async (t)
     [() => dray.resolve(5), "`toolArguments` must be an object or JSON text, not number"],
     [() => dray.publishToolCall(5, {}), "`tool` must be text, not number"],
     [() => dray.receipts({ limit: "5" }), "`limit` must be a number, not string"],
+    [() => dray.receipts({ limit: -1 }), "`limit` is -1, which is not a whole number from 0 to 4294967295"],
+    [() => dray.receipts({ limit: 1.5 }), "`limit` is 1.5, which is not a whole number from 0 to 4294967295"],
     [() => dray.receipts({ openOnly: 1 }), "`openOnly` must be true or false, not number"],
     [() => dray.uploadTicket("s", { lifetimeSeconds: "5" }), "`lifetimeSeconds` must be a number, not string"],
     [() => dray.ticket(5), "`ticketId` must be text, not number"],
@@ -423,149 +421,4 @@ test("delays double up to their limit and are never shorter than the service ask
   assert.deepEqual([1, 2, 3, 20].map((attempt) => retryDelayMs(undefined, attempt, 0, longest)), [100, 200, 400, 5_000]);
   assert.equal(retryDelayMs(undefined, 1, 700, longest), 700);
   assert.equal(retryDelayMs(undefined, 1, 0, () => 0), 0);
-});
-
-/** A call whose event arrives after the first request for its outcome. These requests fail with `error`. */
-function failingWork(error: Error): PublishedWork {
-  let hasAsked = (): void => undefined;
-  const asked = new Promise<void>((resolve) => (hasAsked = resolve));
-  const publisher = {
-    askOutcome: () => {
-      hasAsked();
-      return Promise.reject(error);
-    },
-    eventOf: () => Promise.resolve(new ToolCallOutcome("o", "call-o", "t", undefined, undefined)),
-  };
-  const event = { message: asked.then(() => ({}) as Msg), forget: () => undefined };
-  return new PublishedWork(publisher as unknown as Publisher, "o", false, Date.now() + 60_000, event);
-}
-
-test("a retryable failure does not end the wait for an outcome", async () => {
-  const stopping = new UnavailableError(makeFault("unavailable", "Stopping.", { retryable: true }));
-  assert.equal((await failingWork(stopping).outcome()).operationId, "o");
-});
-
-test("a refusal ends the wait for an outcome", async () => {
-  await assert.rejects(failingWork(new DeniedError(makeFault("denied", "No."))).outcome(), DeniedError);
-});
-
-test("calls share a subscription and each gets only its own events", async () => {
-  const subjects: string[] = [];
-  let deliver = (_error: Error | null, _message: Msg): void => undefined;
-  let flushes = 0;
-  const connection = {
-    subscribe: (subject: string, options: { callback: typeof deliver }) => {
-      subjects.push(subject);
-      deliver = options.callback;
-      return { isClosed: () => false };
-    },
-    flush: async () => {
-      if (++flushes === 1) throw new Error("no connection");
-    },
-  };
-  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
-  await assert.rejects(events.open("a"));
-  const [first, second, again] = await Promise.all([events.open("a"), events.open("b"), events.open("a")]);
-  assert.deepEqual([subjects, flushes, events.size], [["dray.event.toolcall.v1.*.acme"], 2, 2]);
-  const send = (operationId: string, kind: string, further = {}): void => {
-    const message = { headers: headers() };
-    for (const [name, value] of Object.entries<string>(further)) message.headers.set(name, value);
-    message.headers.set("Dray-Operation", operationId);
-    message.headers.set("Dray-Schema", `dray.v1.${kind}/1`);
-    deliver(null, message as Msg);
-  };
-  send("a", "ToolCallProgress");
-  // A stored message that was sent as the reply to a read.
-  send("b", "ToolCallResolved", { "Nats-Stream": "KV_dray_tickets" });
-  send("unknown", "ToolCallResolved");
-  send("a", "ToolCallRejected");
-  const ended = await Promise.all([first.message, again.message]);
-  assert.deepEqual(ended.map((message) => message.headers?.get("Dray-Schema")), Array(2).fill("dray.v1.ToolCallRejected/1"));
-  const silent = Symbol();
-  assert.equal(await Promise.race([second.message, Promise.resolve(silent)]), silent);
-  for (const event of [first, first, second, again]) event.forget();
-  assert.equal(events.size, 0);
-});
-
-test("a call whose outcome is not awaited leaves nothing behind", async () => {
-  let deliver = (_error: Error | null, _message: Msg): void => undefined;
-  const connection = {
-    subscribe: (_subject: string, options: { callback: typeof deliver }) => {
-      deliver = options.callback;
-      return { isClosed: () => false };
-    },
-    flush: async () => undefined,
-  };
-  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
-  const ended = await events.open("ended");
-  const message = { headers: headers() };
-  message.headers.set("Dray-Operation", "ended");
-  message.headers.set("Dray-Schema", "dray.v1.ToolCallResolved/1");
-  deliver(null, message as Msg);
-  assert.equal(await ended.message, message);
-  assert.equal(events.size, 0);
-  // The events of these calls never arrive, and their owner drops them.
-  for (let number = 0; number < 10; number++) await events.open(`dropped-${number}`);
-  assert.equal(events.size, 10);
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as () => void;
-  for (let round = 0; round < 1_000 && events.size > 0; round++) {
-    collect();
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-  assert.equal(events.size, 0);
-});
-
-/** A publisher on a connection that confirms subscriptions with `flush`, and publications immediately. */
-function publisherWith(flush: () => Promise<void>, options: CallOptions): Publisher {
-  const connection = {
-    subscribe: () => ({ isClosed: () => false }),
-    flush,
-    isClosed: () => false,
-    request: async () => ({ json: () => ({ stream: "DRAY_WORK", seq: 1 }) }),
-  };
-  const construct = Publisher as unknown as new (connection: unknown, settings: object) => Publisher;
-  return new construct(connection, { tenant: "acme", options });
-}
-
-test("a publication in an outage ends at its deadline or with its signal", async () => {
-  const unanswered = publisherWith(() => new Promise(() => undefined), { timeoutMs: 100 });
-  await assert.rejects(unanswered.publishToolCall("t", {}), DeadlineError);
-  const controller = new AbortController();
-  const flushing = () => {
-    setImmediate(() => controller.abort(new Error("the user left")));
-    return new Promise<void>(() => undefined);
-  };
-  const left = publisherWith(flushing, { timeoutMs: 600_000, signal: controller.signal });
-  await assert.rejects(left.publishToolCall("t", {}), /the user left/);
-});
-
-test("a subscription that an outage interrupts is confirmed later", async () => {
-  let flushes = 0;
-  const flush = async (): Promise<void> => {
-    if (++flushes < 3) throw new errors.RequestError("connection disconnected");
-  };
-  const publisher = publisherWith(flush, { timeoutMs: 60_000, retry: FAST_RETRY });
-  assert.equal((await publisher.publishToolCall("t", {})).duplicate, false);
-  assert.equal(flushes, 3);
-});
-
-test("a subscription that the server closed is opened again", async () => {
-  const closed: boolean[] = [];
-  let flushes = 0;
-  const connection = {
-    subscribe: () => {
-      const index = closed.push(false) - 1;
-      return { isClosed: () => closed[index] };
-    },
-    flush: async () => void flushes++,
-  };
-  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
-  await events.open("a");
-  await events.open("a");
-  assert.deepEqual([closed.length, flushes], [1, 1]);
-  closed[0] = true;
-  await events.open("a");
-  await events.open("a");
-  assert.deepEqual([closed.length, flushes], [2, 2]);
 });

@@ -4,9 +4,16 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { constants, createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import {
+  constants,
+  createServer,
+  type Http2Server,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
 import { createServer as createHttpsServer } from "node:https";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -25,6 +32,7 @@ import {
   type RetryPolicy,
   UnavailableError,
 } from "../src/index.js";
+import { SessionManager } from "../src/session_manager.js";
 import { Transfers } from "../src/transfers.js";
 import { ExecSandboxEventSchema, FetchReplySchema } from "../src/v1/index.js";
 
@@ -34,13 +42,16 @@ const HEADERS = { ":status": 200, "content-type": "application/grpc+proto" };
 /** A server of HTTP/2 that answers with one function, and counts the requests. */
 class RawEndpoint {
   count = 0;
+  /** Called with the headers of each request. */
+  onRequest: (headers: IncomingHttpHeaders) => void = () => undefined;
   readonly #server: Http2Server;
   readonly #sessions = new Set<ServerHttp2Session>();
 
   constructor(handle: (number: number, stream: ServerHttp2Stream) => void) {
     this.#server = createServer();
     this.#server.on("session", (session) => this.#sessions.add(session));
-    this.#server.on("stream", (stream) => {
+    this.#server.on("stream", (stream, headers) => {
+      this.onRequest(headers);
       // A client that leaves resets its stream.
       stream.on("error", () => undefined);
       handle(++this.count, stream);
@@ -102,6 +113,23 @@ async function run(dray: Dray): Promise<{ events: unknown[]; error: unknown }> {
     return { events, error };
   }
 }
+
+test("an IPv6 address has its brackets in the authority of a request", async (t) => {
+  const authorities: unknown[] = [];
+  const endpoint = new RawEndpoint((_number, stream) => stream.respond({ ":status": 200 }, { endStream: true }));
+  const port = Number((await endpoint.start()).split(":")[1]);
+  endpoint.onRequest = (headers) => authorities.push(headers[":authority"]);
+  for (const host of ["[::1]", "localhost"]) {
+    const address = `http://${host}:${port}`;
+    const manager = new SessionManager(address, {}, { createConnection: () => connect(port, "127.0.0.1") });
+    t.after(() => manager.abort());
+    const stream = await manager.request("POST", "/", {}, {});
+    stream.resume().end();
+    await once(stream, "close");
+  }
+  endpoint.stop();
+  assert.deepEqual(authorities, [`[::1]:${port}`, `localhost:${port}`]);
+});
 
 test("a stream without the end of its program is an error", async (t) => {
   const { endpoint, dray } = await connected(t, (_number, stream) => succeed(stream, CHUNK));

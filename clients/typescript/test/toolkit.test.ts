@@ -15,16 +15,18 @@ const FILES = { paths: ["report.txt"] };
 const SENT_EARLIER =
   "An earlier call, whose outcome was not known, sent these files; nothing was sent again. To send them once more, call the tool again.";
 
-/** A sandbox with one file, and a chat to which it is sent. */
+/** The sandbox of a session with its files, and a chat to which they are sent. */
 class FakeChat {
   content = "version 1";
+  /** Names of the files of each delivery. All have the same content. */
+  names = ["report.txt"];
   /** Content of the file in each delivery, by the id of the operation. */
   readonly delivered = new Map<string, string>();
   /** Called before the reply to each request for an outcome, or for the file. */
   beforeOutcome: (signal: AbortSignal) => Promise<void> | void = () => undefined;
-  beforeGet: () => void = () => undefined;
+  beforeGet: (name: string) => void = () => undefined;
 
-  async toolkit(t: TestContext): Promise<Toolkit> {
+  async toolkit(t: TestContext, sandbox = ""): Promise<Toolkit> {
     const endpoint = await FakeEndpoint.serve((router) => {
       router.service(Deliveries, {
         sendFile: (_request, { requestHeader }) => {
@@ -36,13 +38,14 @@ class FakeChat {
         outcome: async ({ deliveryId }, { signal }) => {
           await this.beforeOutcome(signal);
           const sha256 = digestOf(this.delivered.get(deliveryId) ?? "");
-          const path = Buffer.from("report.txt");
-          return { deliveryId, finished: true, files: [{ path, name: "report.txt", sha256, stateCode: FileState.COPIED }] };
+          const files = this.names.map((name) => ({ path: Buffer.from(name), name, sha256, stateCode: FileState.COPIED }));
+          return { deliveryId, finished: true, files };
         },
       });
       router.service(Sandboxes, {
-        get: () => {
-          this.beforeGet();
+        get: ({ path, sandbox: target }) => {
+          assert.equal(target?.sandbox.case, "session");
+          this.beforeGet(Buffer.from(path).toString());
           return { claim: { artifact: { sha256: digestOf(this.content) } } };
         },
       });
@@ -52,7 +55,7 @@ class FakeChat {
       dray.close();
       endpoint.stop();
     });
-    return new Toolkit(dray, { session: "s" });
+    return new Toolkit(dray, { session: "s", sandbox });
   }
 
   /** Sends the file with a call that is cancelled while its outcome is awaited. */
@@ -103,6 +106,20 @@ test("a file that changed after an unknown outcome is sent", async (t) => {
     "The files have changed since then and were sent now:",
     "report.txt: copied",
   ]);
+  assert.deepEqual([...chat.delivered.values()], ["version 1", "version 2"]);
+});
+
+test("a changed file of the session is sent although another one is gone", async (t) => {
+  const chat = new FakeChat();
+  chat.names = ["gone.txt", "report.txt"];
+  // The tools for other files are for another sandbox.
+  const toolkit = await chat.toolkit(t, "docker:other");
+  await chat.cancelledCall(toolkit, "1");
+  chat.content = "version 2";
+  chat.beforeGet = (name) => {
+    if (name === "gone.txt") throw refusal(Code.NotFound, { code: FaultCode.NOT_FOUND, message: "Missing." });
+  };
+  await toolkit.call("send_file", FILES, { callId: "2" });
   assert.deepEqual([...chat.delivered.values()], ["version 1", "version 2"]);
 });
 

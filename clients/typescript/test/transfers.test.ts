@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { link, lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
-import type { IncomingMessage, ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -43,11 +44,29 @@ async function directory(t: TestContext): Promise<string> {
   return path;
 }
 
+/** A directory in which the client puts its temporary files. */
+async function temporaryDirectory(t: TestContext): Promise<string> {
+  const temporary = await directory(t);
+  const { TMPDIR } = process.env;
+  process.env.TMPDIR = temporary;
+  t.after(() => {
+    if (TMPDIR === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = TMPDIR;
+  });
+  return temporary;
+}
+
 function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
   const created = new Deadline(timeoutMs);
   t.after(() => created.end());
   return created;
 }
+
+test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async () => {
+  const controller = new AbortController();
+  setImmediate(() => controller.abort(new Error("the user left")));
+  await assert.rejects(prepareSource(BODY, new Deadline(60_000, controller.signal)), /the user left/);
+});
 
 test("a download that ends early is repeated from the start", async (t) => {
   const url = await store(t, (number, _request, response) => {
@@ -246,6 +265,33 @@ test("sources of every kind are uploaded completely, and again after a failure",
   }
 });
 
+test("a stream that is silent ends at the deadline and is cancelled", { timeout: 20_000 }, async (t) => {
+  const temporary = await temporaryDirectory(t);
+  let cancelled: unknown;
+  const node = new Readable({ read: () => undefined });
+  const web = new ReadableStream<Uint8Array>({ cancel: (reason) => void (cancelled = reason ?? "cancelled") });
+  const iterable = (async function* () {
+    yield BODY;
+    await new Promise(() => undefined);
+  })();
+  for (const source of [iterable, web, node]) {
+    await assert.rejects(prepareSource(source, deadline(t, 50)), DeadlineError);
+  }
+  assert.deepEqual([cancelled, node.destroyed, await readdir(temporary)], ["cancelled", true, []]);
+});
+
+test("a stream of anything but bytes is refused", async (t) => {
+  const temporary = await temporaryDirectory(t);
+  await assert.rejects(prepareSource(Readable.from([1, 2]), deadline(t)), /`chunk` must be bytes, not number/);
+  assert.deepEqual(await readdir(temporary), []);
+});
+
+test("a pipe is refused by its path", { timeout: 20_000 }, async (t) => {
+  const pipe = join(await directory(t), "pipe");
+  execFileSync("mkfifo", [pipe]);
+  await assert.rejects(prepareSource(pipe, deadline(t)), /is a pipe/);
+});
+
 test("an empty file is uploaded", async (t) => {
   const { url, bodies, lengths } = await receiver(t);
   await TRANSFERS.upload(url, {}, await prepareSource(new Uint8Array(), deadline(t)), deadline(t), FAST_RETRY);
@@ -264,24 +310,38 @@ test("a file that grew is uploaded as it was announced, and one that shrank is r
   await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), IntegrityError);
 });
 
-test("an upload that the store refuses before its end reports the status", async (t) => {
-  const url = await store(t, (_number, request, response) => {
+/** A store that answers before it has asked for the body of an upload. */
+async function decidingStore(t: TestContext, decide: RequestListener): Promise<string> {
+  const server = createServer(decide).on("checkContinue", decide);
+  t.after(() => server.close());
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/object`;
+}
+
+test("a store that refuses a large upload gets no body, and its status is reported", async (t) => {
+  let [requests, received] = [0, 0];
+  const url = await decidingStore(t, (request, response) => {
+    requests += 1;
+    request.on("data", (chunk: Buffer) => (received += chunk.byteLength));
     response.writeHead(403).end();
-    // The body is read anyway: a reset of the connection could lose the response.
-    request.resume();
   });
   const prepared = await prepareSource(BODY, deadline(t));
   await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), /status 403/);
+  assert.deepEqual([requests, received], [1, 0]);
+});
+
+test("a store that does not ask for the body of a large upload gets it", async (t) => {
+  let received = 0;
+  const url = await decidingStore(t, (request, response) => {
+    request.on("data", (chunk: Buffer) => (received += chunk.byteLength));
+    request.on("end", () => response.end());
+  });
+  await TRANSFERS.upload(url, {}, await prepareSource(BODY, deadline(t)), deadline(t), FAST_RETRY);
+  assert.equal(received, BODY.byteLength);
 });
 
 test("the copy of a stream is removed when reading it fails", async (t) => {
-  const temporary = await directory(t);
-  const { TMPDIR } = process.env;
-  process.env.TMPDIR = temporary;
-  t.after(() => {
-    if (TMPDIR === undefined) delete process.env.TMPDIR;
-    else process.env.TMPDIR = TMPDIR;
-  });
+  const temporary = await temporaryDirectory(t);
   let seen: string[] = [];
   const broken = new ReadableStream<Uint8Array>({
     async pull(controller) {

@@ -105,15 +105,18 @@ fn write_envelope(message: &mut StoredMessage, attribute: impl Fn(&str) -> Optio
 
 /// Whether the media type says that the attributes are in the payload. The case of a header's name does not count.
 fn is_structured(message_headers: &MessageHeaders) -> bool {
-    let declared = message_headers
+    message_headers
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(headers::CONTENT_TYPE))
-        .map(|(_, value)| value.split(';').next().unwrap_or(value).trim());
-    declared.is_some_and(|declared| {
-        headers::STRUCTURED_EVENT_TYPES
-            .iter()
-            .any(|known| declared.eq_ignore_ascii_case(known))
-    })
+        .is_some_and(|(_, declared)| is_media_type(declared, &headers::STRUCTURED_EVENT_TYPES))
+}
+
+/// Whether a media type is one of `known`. Its parameters and its case do not count.
+fn is_media_type(declared: &str, known: &[&str]) -> bool {
+    let declared = declared.split(';').next().unwrap_or(declared).trim();
+    known
+        .iter()
+        .any(|media_type| declared.eq_ignore_ascii_case(media_type))
 }
 
 /// An event in the JSON event format.
@@ -130,7 +133,9 @@ impl StructuredEvent {
     fn read(payload: &[u8]) -> Option<Self> {
         let members: Map<String, Value> = serde_json::from_slice(payload).ok()?;
         let declared = members.get("datacontenttype").and_then(Value::as_str);
-        if declared.is_some_and(|declared| declared != PROTOBUF_CONTENT_TYPE) {
+        if declared
+            .is_some_and(|declared| !is_media_type(declared, &headers::STRUCTURED_DATA_TYPES))
+        {
             return None;
         }
         let data = STANDARD
@@ -290,6 +295,12 @@ mod tests {
             assert_eq!(header("Dray-Deadline"), Some("42"));
             assert_eq!(header("Dray-Tenant"), Some("acme"));
             assert_eq!(message.payload.as_ref(), b"\x0a\x03abc");
+        }
+        for data_type in ["application/protobuf", "Application/X-Protobuf; v=1"] {
+            let mut payload = structured_payload();
+            payload["datacontenttype"] = data_type.into();
+            let message = structured_event("application/cloudevents+json", &payload);
+            assert_eq!(message.payload.as_ref(), b"\x0a\x03abc", "{data_type}");
         }
         let mut payload = structured_payload();
         payload["draydeadline"] = 1_795_835_332_617_u64.into();

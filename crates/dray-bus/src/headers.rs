@@ -60,6 +60,9 @@ pub const WORK_ATTRIBUTES: [&str; 4] = ["ce-specversion", "ce-type", "ce-id", "c
 /// `+json`, as the Go package of `CloudEvents` writes it.
 pub const STRUCTURED_EVENT_TYPES: [&str; 2] =
     ["application/cloudevents+json", "application/cloudevents"];
+/// Media types of the data of such work: that of this system, and that of the protobuf format of `CloudEvents` (section
+/// 1.2), which its Go package writes.
+pub const STRUCTURED_DATA_TYPES: [&str; 2] = [PROTOBUF_CONTENT_TYPE, "application/protobuf"];
 
 /// `Dray-Key` of an entry of a bucket: the subject that it was written to. Only writes of keys set it.
 pub(crate) const KEY_HEADER: &str = "Dray-Key";

@@ -40,7 +40,7 @@ class Channels:
             channel = self._open.get(target)
             if channel is None:
                 credentials = self.connection.credentials()
-                options = self.connection.channel_options()
+                options = self.connection.channel_options(target)
                 if credentials is None:
                     channel = grpc.insecure_channel(target, options)
                 else:
@@ -84,7 +84,7 @@ class AsyncChannels:
         channel = self._open.get(target)
         if channel is None:
             credentials = self.connection.credentials()
-            options = self.connection.channel_options()
+            options = self.connection.channel_options(target)
             if credentials is None:
                 channel = grpc.aio.insecure_channel(target, options)
             else:

@@ -54,9 +54,9 @@ class DownloadEffect:
 
 @dataclass(frozen=True)
 class HashEffect:
-    """Compute size and SHA-256 of a local file."""
+    """Compute size and SHA-256 of bytes or of a local file."""
 
-    path: Path
+    source: bytes | Path
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ def download_file(url: str, artifact: v1.Artifact, target: Path) -> Operation[No
     yield DownloadEffect(url, artifact, target)
 
 
-def hash_file(path: Path) -> Operation[tuple[int, bytes]]:
-    """Size and SHA-256 of a local file."""
-    return cast("tuple[int, bytes]", (yield HashEffect(path)))
+def hash_source(source: bytes | Path) -> Operation[tuple[int, bytes]]:
+    """Size and SHA-256 of bytes or of a local file."""
+    return cast("tuple[int, bytes]", (yield HashEffect(source)))
 
 
 def spool(source: BinaryIO | Iterable[bytes] | AsyncIterable[bytes]) -> Operation[Path]:

@@ -12,7 +12,6 @@ import io
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -20,8 +19,8 @@ from urllib.parse import urlsplit
 from drayage import v1
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage._partial_file import partial_file
-from drayage._transfer import Transfer, shut_down
-from drayage._transfer_socket import TransferSocket
+from drayage._transfer import Transfer
+from drayage._transfer_socket import TransferSocket, connect
 from drayage.faults import Fault, FaultCode, IntegrityError, UnavailableError
 from drayage.options import RetryPolicy
 
@@ -119,16 +118,15 @@ class Transfers:
         self, transfer: Transfer, method: str, url: str, headers: dict[str, str], body: Iterator[bytes] | None
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(url)
-        timeout = min(transfer.remaining(), MAX_SILENCE_SECONDS)
+        context = self._context if parts.scheme == "https" else None
         connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout, context=self._context)
+        if context is None:
+            connection = http.client.HTTPConnection(parts.netloc)
         else:
-            connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
+            connection = http.client.HTTPSConnection(parts.netloc, context=context)
         with closing(connection):
-            connection.connect()
-            transfer.on_cancel(partial(shut_down, connection.sock))
-            limited = TransferSocket(connection.sock, transfer, MAX_SILENCE_SECONDS)
+            opened = connect(transfer, connection.host, connection.port, context, MAX_SILENCE_SECONDS)
+            limited = TransferSocket(opened, transfer, MAX_SILENCE_SECONDS)
             sock: Any = limited
             connection.sock = sock
             path = f"{parts.path}?{parts.query}" if parts.query else parts.path
@@ -226,11 +224,11 @@ class DownloadStream:
         self._connection.close()
 
 
-def file_digest(transfer: Transfer, path: Path) -> tuple[int, bytes]:
-    """Size and SHA-256 of a file."""
+def source_digest(transfer: Transfer, source: bytes | Path) -> tuple[int, bytes]:
+    """Size and SHA-256 of a source."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+    with closing(_open_source(source)) as body:
+        while chunk := body.read(CHUNK_BYTES):
             transfer.remaining()
             digest.update(chunk)
             size += len(chunk)

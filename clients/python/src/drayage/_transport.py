@@ -38,6 +38,7 @@ SERVICES = sorted({method.service for method in vars(methods).values() if isinst
 _GRPC_SCHEME = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
 """Schemes of gRPC (https://github.com/grpc/grpc/blob/master/doc/naming.md); what follows is in the form of the scheme."""
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]\s/]+\]|[^\s/:@?#\[\]]+):([0-9]{1,5})")
+_LOOPBACK = re.compile(r"localhost|\[::1\]|127(\.[0-9]{1,3}){3}")
 MAX_ATTEMPT_SECONDS = 86_400.0
 """Longest time of one attempt. gRPC takes an infinite or very large time for one that has passed."""
 
@@ -97,10 +98,15 @@ class Connection:
             read_pem(tls.ca_certificate), read_pem(tls.private_key), read_pem(tls.certificate)
         )
 
-    def channel_options(self) -> list[tuple[str, Any]]:
-        """Options of the channels."""
-        name = self.tls.server_name if self.tls else None
-        return CHANNEL_OPTIONS + ([("grpc.ssl_target_name_override", name)] if name else [])
+    def channel_options(self, target: str) -> list[tuple[str, Any]]:
+        """Options of the channel to an address."""
+        options = list(CHANNEL_OPTIONS)
+        if self.tls and self.tls.server_name:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        if _is_loopback(target):
+            # A proxy of the environment would connect to its own machine, and see a token that travels without TLS.
+            options.append(("grpc.enable_http_proxy", 0))
+        return options
 
     def metadata(self, options: CallOptions, operation: str) -> tuple[tuple[str, str], ...]:
         """Metadata of a request: caller, operation, session, app and trace context."""
@@ -247,5 +253,4 @@ def _check_target(target: str) -> None:
 
 
 def _is_loopback(target: str) -> bool:
-    host = target.rsplit(":", 1)[0].strip("[]")
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return _LOOPBACK.fullmatch(target.rsplit(":", 1)[0]) is not None

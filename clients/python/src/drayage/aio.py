@@ -10,10 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from drayage import _contents as contents
 from drayage import _operations as operations
+from drayage import _sandbox_operations as sandbox_operations
+from drayage import _ticket_operations as ticket_operations
 from drayage import methods, v1
 from drayage._arguments import checked, checked_method
 from drayage._channels import AsyncChannels
+from drayage._contents import AsyncLocalSource, Stored
 from drayage._effects import (
     CallEffect,
     DownloadEffect,
@@ -25,9 +29,9 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest
+from drayage._http import CHUNK_BYTES, source_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
-from drayage._operations import AsyncCommandInput, AsyncLocalSource, SandboxTarget, Stored
+from drayage._sandbox_operations import AsyncCommandInput, SandboxTarget
 from drayage._stream_copy import AsyncStreamCopy
 from drayage._streams import AsyncStream
 from drayage._transfer import AsyncTransfer
@@ -161,18 +165,18 @@ class AsyncDray:
 
     async def store(self, source: AsyncLocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
-        return await self._run(operations.store(source, name, media_type, session))
+        return await self._run(contents.store(source, name, media_type, session))
 
     async def read_bytes(self, stored: Stored | v1.Content) -> bytes:
         """The bytes of a stored file, compared with its digest."""
-        return await self._run(operations.read_bytes(stored))
+        return await self._run(contents.read_bytes(stored))
 
     async def open(self, stored: Stored | v1.Content) -> AsyncStream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
         ids = OperationIds(self.options.operation())
-        opened = await self._drive(operations.open_stored(stored), ids, deadline)
+        opened = await self._drive(contents.open_stored(stored), ids, deadline)
         if isinstance(opened, bytes):
             yield opened
             return
@@ -186,7 +190,7 @@ class AsyncDray:
 
     async def download(self, stored: Stored | v1.Content, to: str | Path) -> Path:
         """Writes a stored file to a local path, which appears only when every byte was compared."""
-        return await self._run(operations.download(stored, Path(to)))
+        return await self._run(contents.download(stored, Path(to)))
 
     def sandbox(self, address: str) -> AsyncSandbox:
         """A sandbox by its address, such as `docker:web`. The operator lists the tenants that may name sandboxes."""
@@ -243,27 +247,29 @@ class AsyncDray:
     ) -> IssuedTicket:
         """Issues a URL for one upload of one file. `to` forwards the file to `sandbox:DIRECTORY`, or to `chat` with
         `message`. `lifetime` is in seconds, 3600 unless set and at most 43200."""
-        settings = operations.UploadTicketSettings(max_bytes, size, media_type, sha256, name, to, message, lifetime)
-        return await self._run(operations.upload_ticket(session, settings))
+        settings = ticket_operations.UploadTicketSettings(
+            max_bytes, size, media_type, sha256, name, to, message, lifetime
+        )
+        return await self._run(ticket_operations.upload_ticket(session, settings))
 
     async def download_ticket(
         self, session: str, source: str | Stored, *, name: str = "", lifetime: float = 0
     ) -> IssuedTicket:
         """Issues a URL for one download of one file: a path in the session's sandbox, whose file must not change
         before the download, or a stored file."""
-        return await self._run(operations.download_ticket(session, source, name, lifetime))
+        return await self._run(ticket_operations.download_ticket(session, source, name, lifetime))
 
     async def tickets(self, session: str, *, limit: int = 0) -> list[Ticket]:
         """Tickets of a session, newest first: those that are open, and those that moved bytes within a day."""
-        return await self._run(operations.tickets(session, limit))
+        return await self._run(ticket_operations.tickets(session, limit))
 
     async def ticket(self, ticket_id: str) -> Ticket:
         """One ticket."""
-        return await self._run(operations.ticket(ticket_id))
+        return await self._run(ticket_operations.ticket(ticket_id))
 
     async def revoke_ticket(self, ticket_id: str) -> Ticket:
         """Ends a ticket and removes the bytes that were uploaded so far. A used ticket stays used."""
-        return await self._run(operations.revoke_ticket(ticket_id))
+        return await self._run(ticket_operations.revoke_ticket(ticket_id))
 
     async def _run(self, operation: Operation[ResultT]) -> ResultT:
         deadline = time.monotonic() + self.options.timeout
@@ -359,7 +365,7 @@ class AsyncDray:
         if isinstance(effect, DownloadEffect):
             return await transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return await transfer.run(file_digest, effect.path)
+            return await transfer.run(source_digest, effect.source)
         if isinstance(effect, SpoolEffect):
             return await AsyncStreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):
@@ -427,12 +433,12 @@ class AsyncSandbox:
     ) -> Document:
         """Reads a document of the sandbox as Markdown."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return await self._dray._run(operations.sandbox_read(self._target, path, settings))
+        return await self._dray._run(sandbox_operations.sandbox_read(self._target, path, settings))
 
     async def get(self, path: str | bytes, *, to: str | Path | None = None, max_bytes: int = 0) -> SandboxFile:
         """Copies a file into the store with proof, and with `to` also to a local path."""
         local = None if to is None else Path(to)
-        return await self._dray._run(operations.sandbox_get(self._target, path, max_bytes, local))
+        return await self._dray._run(sandbox_operations.sandbox_get(self._target, path, max_bytes, local))
 
     async def put(
         self,
@@ -445,16 +451,16 @@ class AsyncSandbox:
     ) -> PlacedFile:
         """Copies a local source or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
         `rename`, `fail` or `overwrite`."""
-        settings = operations.PlaceSettings(directory, name, collision, mode)
-        return await self._dray._run(operations.sandbox_put(self._target, source, settings))
+        settings = sandbox_operations.PlaceSettings(directory, name, collision, mode)
+        return await self._dray._run(sandbox_operations.sandbox_put(self._target, source, settings))
 
     async def ls(self, path: str | bytes = ".", *, depth: int = 1, limit: int = 0) -> SandboxListing:
         """Lists a directory."""
-        return await self._dray._run(operations.sandbox_ls(self._target, path, depth, limit))
+        return await self._dray._run(sandbox_operations.sandbox_ls(self._target, path, depth, limit))
 
     async def stat(self, path: str | bytes, *, follow: bool = True) -> SandboxEntry:
         """The kind and the size of a path."""
-        return await self._dray._run(operations.sandbox_stat(self._target, path, follow))
+        return await self._dray._run(sandbox_operations.sandbox_stat(self._target, path, follow))
 
     async def exec(
         self,
@@ -469,10 +475,10 @@ class AsyncSandbox:
         """Runs a program without a shell, and waits for its end. `timeout` in seconds and
         `max_output_bytes` can only lower the operator's limits; the deadline of the request ends the program too. A
         program that fails is a result, not an error."""
-        settings = operations.ExecSettings(
+        settings = sandbox_operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
-        return await self._dray._run(operations.sandbox_exec(self._target, argv, settings))
+        return await self._dray._run(sandbox_operations.sandbox_exec(self._target, argv, settings))
 
     def exec_stream(
         self,
@@ -486,15 +492,15 @@ class AsyncSandbox:
     ) -> AsyncStream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
-        settings = operations.ExecSettings(
+        settings = sandbox_operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
-        request = operations.exec_stream_request(self._target, argv, settings)
-        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, operations.command_event)
+        request = sandbox_operations.exec_stream_request(self._target, argv, settings)
+        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, sandbox_operations.command_event)
 
     async def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
         """Removes a file, or a directory with its content."""
-        await self._dray._run(operations.sandbox_remove(self._target, path, recursive))
+        await self._dray._run(sandbox_operations.sandbox_remove(self._target, path, recursive))
 
 
 def _with_timeout(dray: AsyncDray, timeout: float | None) -> AsyncDray:

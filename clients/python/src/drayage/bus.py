@@ -18,9 +18,9 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 import nats.errors
 import nats.js.errors
@@ -57,9 +57,12 @@ REPORT_SECONDS = 5.0
 RECONNECT_POLL_SECONDS = 0.05
 """Time between two looks at a connection that is being made again."""
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
-_OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
+EndingEvent = Union[v1.ToolCallResolved, v1.ToolCallRejected, v1.WorkDeadLettered]
+"""The message of an event that ends a call."""
+_ENDING_KINDS: dict[str, type[EndingEvent]] = {
     "dray.v1.ToolCallResolved": v1.ToolCallResolved,
     "dray.v1.ToolCallRejected": v1.ToolCallRejected,
+    "dray.v1.WorkDeadLettered": v1.WorkDeadLettered,
 }
 _LOST_REPLY_ERRORS = (
     asyncio.TimeoutError,
@@ -72,10 +75,20 @@ _LOST_REPLY_ERRORS = (
 )
 
 
-def _ending_kind(headers: dict[str, str]) -> Any:
+def _ending_kind(message: Any) -> type[EndingEvent] | None:
     """The message type of an event that ends a call. An event with a header of a stored message was not published by a
     service: it is the reply to a read that names the subject of events for its reply."""
-    return None if "Nats-Stream" in headers else _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+    headers = message.headers or {}
+    return None if "Nats-Stream" in headers else _ENDING_KINDS.get(headers.get("Dray-Schema", "").split("/")[0])
+
+
+def _ended_operation(message: Any) -> str:
+    """The id of the operation that an event ends; empty if it is not known."""
+    kind = _ending_kind(message)
+    if kind is v1.WorkDeadLettered:
+        # The header has a new id if the one of the work could not be read with the rest of its headers.
+        return v1.WorkDeadLettered.FromString(message.data).operation_id
+    return "" if kind is None else (message.headers or {}).get("Dray-Operation", "")
 
 
 class EndingEvents:
@@ -127,11 +140,8 @@ class EndingEvents:
 
     async def _dispatch(self, message: Any) -> None:
         self._remove_dropped()
-        headers = message.headers or {}
-        if _ending_kind(headers) is None:
-            return
         # A call ends once.
-        for entry in self._waiting.pop(headers.get("Dray-Operation", ""), set()):
+        for entry in self._waiting.pop(_ended_operation(message), set()):
             if (messages := entry()) is not None:
                 messages.put_nowait(message)
 
@@ -316,15 +326,16 @@ class AsyncPublisher:
 
     async def _event_of(self, message: Any) -> ToolCallOutcome | None:
         """The outcome in an event; `None` for an event that ends nothing."""
-        headers = message.headers or {}
-        kind = _ending_kind(headers)
-        if kind is None:
+        kind, operation_id = _ending_kind(message), _ended_operation(message)
+        if kind is None or not operation_id:
             return None
-        return await self._outcome_of(headers.get("Dray-Operation", ""), kind.FromString(message.data))
+        return await self._outcome_of(operation_id, kind.FromString(message.data))
 
-    async def _outcome_of(
-        self, operation_id: str, event: v1.ToolCallResolved | v1.ToolCallRejected
-    ) -> ToolCallOutcome:
+    async def _outcome_of(self, operation_id: str, event: EndingEvent) -> ToolCallOutcome:
+        if isinstance(event, v1.WorkDeadLettered):
+            # Its message could not be read, so neither the tool nor the id of the call is known.
+            state = v1.TERMINAL_STATE_DEAD_LETTERED
+            event = v1.ToolCallRejected(operation_id=operation_id, state=state, fault=event.fault)
         if isinstance(event, v1.ToolCallRejected):
             return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, None, event)
         arguments = event.resolved.arguments
@@ -345,18 +356,10 @@ class AsyncPublisher:
         return True
 
     async def _open_events(self, operation: str, deadline: float) -> asyncio.Queue[Any]:
-        attempt = 0
-        while True:
-            attempt += 1
-            if not await self._is_connected_before(deadline):
-                raise _unconfirmed()
-            try:
-                return await asyncio.wait_for(self._events.open(operation), deadline - time.time())
-            except _LOST_REPLY_ERRORS as error:
-                delay = self._options.retry.delay(attempt, 0.0)
-                if self._connection.is_closed or time.time() + delay >= deadline:
-                    raise _unconfirmed() from error
-            await asyncio.sleep(delay)
+        async def attempt() -> asyncio.Queue[Any]:
+            return await asyncio.wait_for(self._events.open(operation), deadline - time.time())
+
+        return await self._repeat(attempt, deadline)
 
     async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
         headers = {
@@ -365,39 +368,46 @@ class AsyncPublisher:
             "Nats-Msg-Id": f"{operation}:toolcall.resolve:0",
         }
         subject = f"dray.work.toolcall.v1.resolve.{self._tenant}"
-        attempt = 0
+
+        async def attempt() -> Any:
+            # The call has no `stream=`, because a header that controls the server would make the message a dead letter.
+            return await self._stream.publish(
+                subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
+            )
+
+        try:
+            stored = await self._repeat(attempt, deadline)
+        except nats.js.errors.APIError as error:
+            reason = error.description or "no reason"
+            raise UnavailableError(
+                Fault(
+                    FaultCode.UNAVAILABLE,
+                    f"The stream refused the tool call: {reason}.",
+                    "stream_refused",
+                    retryable=error.code == 503,
+                )
+            ) from error
+        if stored.stream != WORK_STREAM:
+            raise DrayageError(
+                Fault(FaultCode.INTERNAL, f"The stream {stored.stream} took the call instead of {WORK_STREAM}.")
+            )
+        return bool(stored.duplicate)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[ResultT]], deadline: float) -> ResultT:
+        """Repeats a step of a publication while its replies are lost. The stream may have stored a message whose reply was
+        lost, so each attempt has the same id."""
+        number = 0
         while True:
-            attempt += 1
+            number += 1
             if not await self._is_connected_before(deadline):
                 raise _unconfirmed()
             try:
-                # The call has no `stream=`, because a header that controls the server would make the message a dead
-                # letter.
-                stored = await self._stream.publish(
-                    subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
-                )
+                return await attempt()
             except _LOST_REPLY_ERRORS as error:
-                # The stream may have stored the message, so the repetition has the same id.
-                delay = self._options.retry.delay(attempt, 0.0)
+                delay = self._options.retry.delay(number, 0.0)
                 if self._connection.is_closed or time.time() + delay >= deadline:
                     raise _unconfirmed() from error
-                await asyncio.sleep(delay)
-                continue
-            except nats.js.errors.APIError as error:
-                reason = error.description or "no reason"
-                raise UnavailableError(
-                    Fault(
-                        FaultCode.UNAVAILABLE,
-                        f"The stream refused the tool call: {reason}.",
-                        "stream_refused",
-                        retryable=error.code == 503,
-                    )
-                ) from error
-            if stored.stream != WORK_STREAM:
-                raise DrayageError(
-                    Fault(FaultCode.INTERNAL, f"The stream {stored.stream} took the call instead of {WORK_STREAM}.")
-                )
-            return bool(stored.duplicate)
+            await asyncio.sleep(delay)
 
     def _headers(self, kind: str, operation: str, deadline: float) -> dict[str, str]:
         return {
@@ -590,10 +600,29 @@ class Publisher:
             raise
 
     def publish_tool_call(
-        self, tool: str, arguments: Mapping[str, object] | str, **settings: Any
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | str,
+        *,
+        tool_call_id: str | None = None,
+        nested: bool = False,
+        size_limit_bytes: int = 0,
+        allow_external_urls: bool | None = None,
+        operation_id: str | None = None,
+        timeout: float | None = None,
     ) -> PublishedWork:
         """As `AsyncPublisher.publish_tool_call`."""
-        return PublishedWork(self, self._wait(self._publisher.publish_tool_call(tool, arguments, **settings)))
+        publishing = self._publisher.publish_tool_call(
+            tool,
+            arguments,
+            tool_call_id=tool_call_id,
+            nested=nested,
+            size_limit_bytes=size_limit_bytes,
+            allow_external_urls=allow_external_urls,
+            operation_id=operation_id,
+            timeout=timeout,
+        )
+        return PublishedWork(self, self._wait(publishing))
 
     def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """As `AsyncPublisher.ask_outcome`."""

@@ -9,10 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from drayage import _contents as contents
 from drayage import _operations as operations
+from drayage import _sandbox_operations as sandbox_operations
+from drayage import _ticket_operations as ticket_operations
 from drayage import methods, v1
 from drayage._arguments import checked, checked_method
 from drayage._channels import Channels
+from drayage._contents import LocalSource, Stored
 from drayage._effects import (
     CallEffect,
     DownloadEffect,
@@ -24,9 +28,9 @@ from drayage._effects import (
     UploadEffect,
     call,
 )
-from drayage._http import CHUNK_BYTES, file_digest
+from drayage._http import CHUNK_BYTES, source_digest
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
-from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
+from drayage._sandbox_operations import CommandInput, SandboxTarget
 from drayage._stream_copy import StreamCopy
 from drayage._streams import Stream
 from drayage._transfer import Transfer
@@ -160,18 +164,18 @@ class Dray:
 
     def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
-        return self._run(operations.store(source, name, media_type, session))
+        return self._run(contents.store(source, name, media_type, session))
 
     def read_bytes(self, stored: Stored | v1.Content) -> bytes:
         """The bytes of a stored file, compared with its digest."""
-        return self._run(operations.read_bytes(stored))
+        return self._run(contents.read_bytes(stored))
 
     def open(self, stored: Stored | v1.Content) -> Stream[bytes]:
         """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
         verified only when the loop has ended without an error."""
         deadline = time.monotonic() + self.options.timeout
         ids = OperationIds(self.options.operation())
-        opened = self._drive(operations.open_stored(stored), ids, deadline)
+        opened = self._drive(contents.open_stored(stored), ids, deadline)
         if isinstance(opened, bytes):
             yield opened
             return
@@ -185,7 +189,7 @@ class Dray:
 
     def download(self, stored: Stored | v1.Content, to: str | Path) -> Path:
         """Writes a stored file to a local path, which appears only when every byte was compared."""
-        return self._run(operations.download(stored, Path(to)))
+        return self._run(contents.download(stored, Path(to)))
 
     def sandbox(self, address: str) -> Sandbox:
         """A sandbox by its address, such as `docker:web`. The operator lists the tenants that may name sandboxes."""
@@ -242,27 +246,29 @@ class Dray:
     ) -> IssuedTicket:
         """Issues a URL for one upload of one file. `to` forwards the file to `sandbox:DIRECTORY`, or to `chat` with
         `message`. `lifetime` is in seconds, 3600 unless set and at most 43200."""
-        settings = operations.UploadTicketSettings(max_bytes, size, media_type, sha256, name, to, message, lifetime)
-        return self._run(operations.upload_ticket(session, settings))
+        settings = ticket_operations.UploadTicketSettings(
+            max_bytes, size, media_type, sha256, name, to, message, lifetime
+        )
+        return self._run(ticket_operations.upload_ticket(session, settings))
 
     def download_ticket(
         self, session: str, source: str | Stored, *, name: str = "", lifetime: float = 0
     ) -> IssuedTicket:
         """Issues a URL for one download of one file: a path in the session's sandbox, whose file must not change
         before the download, or a stored file."""
-        return self._run(operations.download_ticket(session, source, name, lifetime))
+        return self._run(ticket_operations.download_ticket(session, source, name, lifetime))
 
     def tickets(self, session: str, *, limit: int = 0) -> list[Ticket]:
         """Tickets of a session, newest first: those that are open, and those that moved bytes within a day."""
-        return self._run(operations.tickets(session, limit))
+        return self._run(ticket_operations.tickets(session, limit))
 
     def ticket(self, ticket_id: str) -> Ticket:
         """One ticket."""
-        return self._run(operations.ticket(ticket_id))
+        return self._run(ticket_operations.ticket(ticket_id))
 
     def revoke_ticket(self, ticket_id: str) -> Ticket:
         """Ends a ticket and removes the bytes that were uploaded so far. A used ticket stays used."""
-        return self._run(operations.revoke_ticket(ticket_id))
+        return self._run(ticket_operations.revoke_ticket(ticket_id))
 
     def _run(self, operation: Operation[ResultT]) -> ResultT:
         deadline = time.monotonic() + self.options.timeout
@@ -358,7 +364,7 @@ class Dray:
         if isinstance(effect, DownloadEffect):
             return transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return transfer.run(file_digest, effect.path)
+            return transfer.run(source_digest, effect.source)
         if isinstance(effect, SpoolEffect):
             return StreamCopy(transfer).make(effect.source)
         if isinstance(effect, CallEffect):
@@ -426,12 +432,12 @@ class Sandbox:
     ) -> Document:
         """Reads a document of the sandbox as Markdown."""
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
-        return self._dray._run(operations.sandbox_read(self._target, path, settings))
+        return self._dray._run(sandbox_operations.sandbox_read(self._target, path, settings))
 
     def get(self, path: str | bytes, *, to: str | Path | None = None, max_bytes: int = 0) -> SandboxFile:
         """Copies a file into the store with proof, and with `to` also to a local path."""
         local = None if to is None else Path(to)
-        return self._dray._run(operations.sandbox_get(self._target, path, max_bytes, local))
+        return self._dray._run(sandbox_operations.sandbox_get(self._target, path, max_bytes, local))
 
     def put(
         self,
@@ -444,16 +450,16 @@ class Sandbox:
     ) -> PlacedFile:
         """Copies a local source or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
         `rename`, `fail` or `overwrite`."""
-        settings = operations.PlaceSettings(directory, name, collision, mode)
-        return self._dray._run(operations.sandbox_put(self._target, source, settings))
+        settings = sandbox_operations.PlaceSettings(directory, name, collision, mode)
+        return self._dray._run(sandbox_operations.sandbox_put(self._target, source, settings))
 
     def ls(self, path: str | bytes = ".", *, depth: int = 1, limit: int = 0) -> SandboxListing:
         """Lists a directory."""
-        return self._dray._run(operations.sandbox_ls(self._target, path, depth, limit))
+        return self._dray._run(sandbox_operations.sandbox_ls(self._target, path, depth, limit))
 
     def stat(self, path: str | bytes, *, follow: bool = True) -> SandboxEntry:
         """The kind and the size of a path."""
-        return self._dray._run(operations.sandbox_stat(self._target, path, follow))
+        return self._dray._run(sandbox_operations.sandbox_stat(self._target, path, follow))
 
     def exec(
         self,
@@ -468,10 +474,10 @@ class Sandbox:
         """Runs a program without a shell, and waits for its end. `timeout` in seconds and
         `max_output_bytes` can only lower the operator's limits; the deadline of the request ends the program too. A
         program that fails is a result, not an error."""
-        settings = operations.ExecSettings(
+        settings = sandbox_operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
-        return self._dray._run(operations.sandbox_exec(self._target, argv, settings))
+        return self._dray._run(sandbox_operations.sandbox_exec(self._target, argv, settings))
 
     def exec_stream(
         self,
@@ -485,15 +491,15 @@ class Sandbox:
     ) -> Stream[CommandChunk | CommandEnd]:
         """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
         program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
-        settings = operations.ExecSettings(
+        settings = sandbox_operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
-        request = operations.exec_stream_request(self._target, argv, settings)
-        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, operations.command_event)
+        request = sandbox_operations.exec_stream_request(self._target, argv, settings)
+        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, sandbox_operations.command_event)
 
     def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
         """Removes a file, or a directory with its content."""
-        self._dray._run(operations.sandbox_remove(self._target, path, recursive))
+        self._dray._run(sandbox_operations.sandbox_remove(self._target, path, recursive))
 
 
 def _with_timeout(dray: Dray, timeout: float | None) -> Dray:

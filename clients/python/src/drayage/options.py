@@ -19,6 +19,8 @@ _ID = re.compile(r"[!-~]{1,128}")
 MAX_ID_BYTES = 128
 """Longest id of an operation, a session, an app or a tenant."""
 
+MAX_DOUBLINGS = 64
+"""Most times that a delay between two attempts doubles."""
 MAX_MESSAGE_SECONDS = 365 * 86_400
 """Longest time that a message may name, a year."""
 MAX_NAME_BYTES = 512
@@ -52,7 +54,8 @@ class RetryPolicy:
     def delay(self, attempt: int, retry_after: float, draw: Callable[[], float] = random.random) -> float:
         """Seconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
         for."""
-        limit = min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1))
+        # Without a limit, the power overflows in a long outage.
+        limit = min(self.max_delay, self.first_delay * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         return max(retry_after, limit * draw())
 
 

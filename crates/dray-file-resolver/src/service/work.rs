@@ -204,6 +204,16 @@ fn recorded_outcome(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outc
         let rejected = v1::ToolCallRejected::decode(payload).ok()?;
         return Some(tool_call_outcome::Outcome::Rejected(rejected));
     }
+    if event.schema == contract::schema_name::<v1::WorkDeadLettered>() {
+        let dead = v1::WorkDeadLettered::decode(payload).ok()?;
+        // The names of the tool and of the call were in the message that could not be read.
+        return Some(tool_call_outcome::Outcome::Rejected(v1::ToolCallRejected {
+            operation_id: dead.operation_id,
+            state: TerminalState::DeadLettered.into(),
+            fault: dead.fault,
+            ..v1::ToolCallRejected::default()
+        }));
+    }
     None
 }
 
@@ -225,4 +235,33 @@ fn unconfirmed_fault() -> Fault {
     .detail("unconfirmed")
     .advice("Send it again with the same operation id.")
     .retry_after(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_could_not_be_read_is_a_rejection_with_the_fault_of_its_dead_letter() {
+        let fault = v1::Fault::from(Fault::new(
+            FaultCode::InvalidArgument,
+            "The message cannot be read.",
+        ));
+        let dead = v1::WorkDeadLettered {
+            operation_id: "op".to_owned(),
+            fault: Some(fault.clone()),
+            ..v1::WorkDeadLettered::default()
+        };
+        let event = v1::RecordedEvent {
+            schema: contract::schema_name::<v1::WorkDeadLettered>(),
+            payload: dead.encode_to_vec(),
+            ..v1::RecordedEvent::default()
+        };
+        let Some(tool_call_outcome::Outcome::Rejected(rejected)) = recorded_outcome(&event) else {
+            panic!("no rejection");
+        };
+        assert_eq!(rejected.operation_id, "op");
+        assert_eq!(rejected.state(), TerminalState::DeadLettered);
+        assert_eq!(rejected.fault, Some(fault));
+    }
 }

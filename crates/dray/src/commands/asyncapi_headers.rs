@@ -4,8 +4,9 @@
 use dray_bus::headers::{
     APP_HEADER, CHUNK_HEADER, CONTENT_TYPE, DEADLINE_HEADER, ENVELOPE_HEADERS, EVENT_ATTRIBUTES,
     HEARTBEAT_HEADER, MESSAGE_ID, OPERATION_HEADER, OUTCOME_HEADER, PROGRESS_HEADER,
-    PROTOBUF_CONTENT_TYPE, SCHEMA_HEADER, SESSION_HEADER, STRUCTURED_EVENT_TYPES, TENANT_HEADER,
-    TRACEPARENT_HEADER, TRACESTATE_HEADER, WORK_ATTRIBUTES, WORK_HEADERS,
+    PROTOBUF_CONTENT_TYPE, SCHEMA_HEADER, SESSION_HEADER, STRUCTURED_DATA_TYPES,
+    STRUCTURED_EVENT_TYPES, TENANT_HEADER, TRACEPARENT_HEADER, TRACESTATE_HEADER, WORK_ATTRIBUTES,
+    WORK_HEADERS,
 };
 use dray_bus::topology::SubjectKind;
 use serde_json::{Map, Value, json};
@@ -173,7 +174,7 @@ pub(crate) fn structured_payload_schema(full_name: &str) -> Value {
             "contentMediaType": PROTOBUF_CONTENT_TYPE,
         },
         "source": text_schema("CloudEvents requires it; it is not read."),
-        "datacontenttype": { "const": PROTOBUF_CONTENT_TYPE },
+        "datacontenttype": { "enum": STRUCTURED_DATA_TYPES },
         "traceparent": text_schema("W3C trace context."),
         "tracestate": text_schema("W3C trace state."),
     });

@@ -23,7 +23,8 @@ def drayage_toolset(
 
 
 def _tool(toolkit: Toolkit, definition: ToolDefinition) -> Tool[Any]:
-    async def run(context: RunContext[Any], **arguments: Any) -> str:
+    # The first parameter has no name, because a model may give an argument of any name.
+    async def run(context: RunContext[Any], /, **arguments: Any) -> str:
         return await toolkit.call(definition.name, arguments, context.tool_call_id or "")
 
     return Tool.from_schema(run, definition.name, definition.description, definition.parameters, takes_ctx=True)
