@@ -298,10 +298,11 @@ impl Sandbox for DockerSandbox {
         transports
     }
 
-    /// A large file comes over the archive calls, while a command of the user computes its digest.
+    /// A large file that the user may read comes over the archive calls, while a command computes its digest.
     fn read_transports(&self, file: &Metadata) -> Vec<Transport> {
         let mut transports = self.transports(&file.real_path);
-        if file.size < MIN_ARCHIVE_BYTES {
+        let is_readable_by_all = file.mode & 0o004 != 0;
+        if file.size < MIN_ARCHIVE_BYTES || !(self.is_root() || is_readable_by_all) {
             return self.with_rights_of_user(transports);
         }
         transports.sort_by_key(|transport| *transport != Transport::Archive);

@@ -11,7 +11,7 @@ use crate::user;
 const SHELL_PATH: &[u8] = b"/bin/sh";
 
 impl DockerSandbox {
-    /// Whether commands run as root.
+    /// Whether commands have the rights of root.
     pub(super) fn is_root(&self) -> bool {
         user::is_root(&self.known)
     }

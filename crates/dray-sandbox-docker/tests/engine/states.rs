@@ -198,6 +198,26 @@ chmod 755 /workspace/bin/sh"
 }
 
 #[tokio::test]
+async fn a_large_file_that_only_its_owner_may_read_is_read_by_commands_of_the_user() {
+    for (user, expected) in [("agent", false), ("", true)] {
+        let fixture = ContainerFixture::of(ContainerOptions {
+            user: user.into(),
+            ..ContainerOptions::default()
+        })
+        .await;
+        fixture
+            .container
+            .sh("cd /workspace; truncate -s 20000000 open closed; chmod 600 closed");
+        let open = fixture.stat("/workspace/open").await.unwrap();
+        let first = fixture.sandbox.read_transports(&open).first().copied();
+        assert_eq!(first, Some(Transport::Archive));
+        let closed = fixture.stat("/workspace/closed").await.unwrap();
+        let transports = fixture.sandbox.read_transports(&closed);
+        assert_eq!(transports.contains(&Transport::Archive), expected, "{user}");
+    }
+}
+
+#[tokio::test]
 async fn only_commands_write_where_they_run_as_another_user_than_root() {
     let at = path("/workspace/file");
     let has_archive = |fixture: &ContainerFixture| {
