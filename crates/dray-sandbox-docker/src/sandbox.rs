@@ -1,5 +1,7 @@
 //! One opened container.
 
+mod access;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -89,11 +91,6 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
-    /// Whether commands run as root.
-    fn is_root(&self) -> bool {
-        user::is_root(&self.known)
-    }
-
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
     /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
     async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -133,37 +130,22 @@ impl DockerSandbox {
         result
     }
 
-    /// Fails while the commands of a running container fail, unless its user is root: the archive calls have the rights
-    /// of root, and another user can stop the shell or remove the working directory to obtain them.
-    fn check_archive(&self) -> Result<(), Error> {
-        if self.hung.is_set() && !self.is_root() {
-            let failing = "commands fail, and the archive calls have other rights than the user";
-            return Err(Error::new(ErrorKind::Unavailable, failing));
-        }
-        Ok(())
-    }
-
-    /// The result of reading with a command. Where commands cannot run now, another transport can still read.
+    /// The result of reading with a command. Where commands cannot run now, another transport can still read, except
+    /// names that are not UTF-8; other files of the container can still be copied then.
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
         match read {
-            // `ToolMissing` makes the transfer engine choose the archive API, which works on stopped containers too.
-            Err(error) if stopped(&error) && self.archive_sees(at) => {
+            Err(error) if stopped(&error) && self.mounts.sees(at) => {
+                // `ToolMissing` makes the transfer engine choose the archive API, which works on stopped containers too.
+                let kind = if self.archive_sees(at) {
+                    ErrorKind::ToolMissing
+                } else {
+                    ErrorKind::InvalidName
+                };
                 let mute = "the container runs no commands now";
-                Err(Error::new(ErrorKind::ToolMissing, mute).caused_by(error))
+                Err(Error::new(kind, mute).caused_by(error))
             }
             read => read,
         }
-    }
-
-    /// Whether a command can be started now, as far as is known.
-    async fn runs_commands(&self) -> Result<bool, Error> {
-        if self.shell_less.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        // The engine is asked each time: a person may pause or stop the container between two transfers.
-        let known = self.client.inspect(self.container()).await?;
-        let state = known.state.unwrap_or_default();
-        Ok(state.running == Some(true) && state.paused != Some(true))
     }
 
     /// The directory with its links resolved, if the archive calls see it.
@@ -178,22 +160,6 @@ impl DockerSandbox {
                 Err(Error::new(ErrorKind::NotDirectory, "opening a directory"))
             }
             ResolvedPath::Hidden(_) => Ok(None),
-        }
-    }
-
-    /// Makes sure that the archive calls wrote to the right path: the engine runs as root, and follows a directory that
-    /// meanwhile became a link.
-    async fn check_parent(&self, written: &SandboxPath) -> Result<(), Error> {
-        let parent = written.parent();
-        let mounts = Some(&self.mounts);
-        let found = resolve(&self.client, self.container(), mounts, &parent, Follow::Yes).await?;
-        match found {
-            ResolvedPath::Seen { real_path, .. } if real_path == parent => Ok(()),
-            _ => {
-                tracing::error!(path = %written, "a file was written where a directory became a link meanwhile");
-                let moved = "the directory became a link while the file was written";
-                Err(Error::new(ErrorKind::OutsideRoot, moved))
-            }
         }
     }
 
@@ -304,6 +270,11 @@ impl Sandbox for DockerSandbox {
             Err(error) if runs_no_commands(&error) => error,
             listed => return listed,
         };
+        self.check_archive().await?;
+        // The shell lacks a program. The archive calls would also list directories that only root may read.
+        if !self.is_root() && !stopped(&error) && !self.shell_less.load(Ordering::Relaxed) {
+            return Err(error);
+        }
         let Some(directory) = self.seen_directory(path).await? else {
             return Err(error);
         };
@@ -327,22 +298,20 @@ impl Sandbox for DockerSandbox {
         transports
     }
 
+    /// A large file that the user may read comes over the archive calls, while a command computes its digest.
     fn read_transports(&self, file: &Metadata) -> Vec<Transport> {
         let mut transports = self.transports(&file.real_path);
-        if file.size >= MIN_ARCHIVE_BYTES {
-            transports.sort_by_key(|transport| *transport != Transport::Archive);
+        let is_readable_by_all = file.mode & 0o004 != 0;
+        if file.size < MIN_ARCHIVE_BYTES || !(self.is_root() || is_readable_by_all) {
+            return self.with_rights_of_user(transports);
         }
+        transports.sort_by_key(|transport| *transport != Transport::Archive);
         transports
     }
 
-    /// Where commands run, only they write, unless their user is root: a directory that is swapped for a link must not
-    /// lead the archive calls to a place where only root may write.
+    /// A directory that is swapped for a link must not lead the archive calls to a place where only root may write.
     fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {
-        let mut transports = self.transports(path);
-        if !self.is_root() && transports.first() != Some(&Transport::Archive) {
-            transports.retain(|transport| *transport != Transport::Archive);
-        }
-        transports
+        self.with_rights_of_user(self.transports(path))
     }
 
     fn resumes(&self, transport: Transport) -> bool {
@@ -364,7 +333,7 @@ impl Sandbox for DockerSandbox {
             return self.readable(at, self.request(self.commands.read(read)).await);
         }
         read::check_no_offset(read.offset)?;
-        self.check_archive()?;
+        self.check_archive().await?;
         if !self.archive_sees(&read.file.real_path) {
             let unseen = "the archive calls do not see this path";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
@@ -393,7 +362,7 @@ impl Sandbox for DockerSandbox {
             return self.record_outcome(self.commands.write(write, body).await);
         }
         read::check_no_offset(write.offset)?;
-        self.check_archive()?;
+        self.check_archive().await?;
         if !self.archive_sees(write.path) {
             // Beneath a mount the container would not find it.
             let unseen = "the archive calls do not see this path";
@@ -402,7 +371,7 @@ impl Sandbox for DockerSandbox {
         let user = self.user().await?;
         let now_s = self.clock.now_ms() / 1000;
         write::write(&self.client, self.container(), user, now_s, write, body).await?;
-        self.check_parent(write.path).await
+        write::check_parent(&self.client, self.container(), &self.mounts, write.path).await
     }
 
     async fn write_with_digest(
@@ -476,6 +445,7 @@ impl Sandbox for DockerSandbox {
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));
         match seen {
             Some(directory) if self.is_root() || !self.runs_commands().await? => {
+                self.check_archive().await?;
                 self.download(&directory).await
             }
             _ => self.record_outcome(self.commands.read_tree(path).await),
@@ -489,6 +459,7 @@ impl Sandbox for DockerSandbox {
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));
         match seen {
             Some(directory) if !self.runs_commands().await? => {
+                self.check_archive().await?;
                 write::send(&self.client, self.container(), directory.as_bytes(), tar).await?;
                 Ok(Transport::Archive)
             }

@@ -19,10 +19,20 @@ pub(crate) struct ContainerUser {
     pub(crate) home: SandboxPath,
 }
 
-/// Whether commands in the container run as root, by its configured user. Another name of root counts as another user.
+/// Whether commands in the container have the rights of root on all files, by its configured user and capabilities.
+/// Another name of root counts as another user.
 pub(crate) fn is_root(known: &ContainerInspectResponse) -> bool {
     let name = configured(known).split(':').next();
-    matches!(name, Some("" | "0" | "root"))
+    let host = known.host_config.as_ref();
+    let dropped = host.and_then(|host| host.cap_drop.as_ref());
+    let is_limited = dropped.into_iter().flatten().any(|capability| {
+        let capability = capability.to_ascii_uppercase();
+        matches!(
+            capability.trim_start_matches("CAP_"),
+            "ALL" | "DAC_OVERRIDE"
+        )
+    });
+    matches!(name, Some("" | "0" | "root")) && !is_limited
 }
 
 /// The configured user, with or without a group; empty for root.
@@ -125,6 +135,8 @@ fn gid_of(name: &str, groups: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use bollard::models::{ContainerConfig, HostConfig};
+
     use super::*;
 
     const PASSWD_FILE: &str =
@@ -149,6 +161,30 @@ mod tests {
         }
         assert!(look_up("nobody", PASSWD_FILE, GROUP_FILE).is_err());
         assert!(look_up("agent:nobody", PASSWD_FILE, GROUP_FILE).is_err());
+    }
+
+    #[test]
+    fn only_root_with_its_capabilities_has_the_rights_of_root() {
+        for (user, dropped, expected) in [
+            ("", "NET_RAW", true),
+            ("0:100", "", true),
+            ("agent", "", false),
+            ("", "ALL", false),
+            ("root", "cap_dac_override", false),
+        ] {
+            let known = ContainerInspectResponse {
+                config: Some(ContainerConfig {
+                    user: Some(user.to_owned()),
+                    ..ContainerConfig::default()
+                }),
+                host_config: Some(HostConfig {
+                    cap_drop: Some(vec![dropped.to_owned()]),
+                    ..HostConfig::default()
+                }),
+                ..ContainerInspectResponse::default()
+            };
+            assert_eq!(is_root(&known), expected, "{user} {dropped}");
+        }
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dray_archive::tar::{END_BLOCKS, NewEntry, Owner, encode, padding};
-use dray_sandbox::{Body, Error, ErrorKind, Write};
+use dray_sandbox::{Body, Error, ErrorKind, Follow, SandboxPath, Write};
 use futures_util::{StreamExt as _, stream};
 
 use crate::client::Client;
+use crate::mounts::Mounts;
+use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
 
 /// Uploads a new file. `now_s` becomes its time, in seconds since the epoch.
@@ -57,6 +59,25 @@ pub(crate) async fn write(
         .chain(stream::iter([Ok(Bytes::from(tail))]));
     let parent = write.path.parent();
     send(client, container, parent.as_bytes(), Body::new(chunks)).await
+}
+
+/// Makes sure that the archive calls wrote to the right path: the engine runs as root, and follows a directory that
+/// meanwhile became a link.
+pub(crate) async fn check_parent(
+    client: &Client,
+    container: &str,
+    mounts: &Mounts,
+    written: &SandboxPath,
+) -> Result<(), Error> {
+    let parent = written.parent();
+    match resolve(client, container, Some(mounts), &parent, Follow::Yes).await? {
+        ResolvedPath::Seen { real_path, .. } if real_path == parent => Ok(()),
+        _ => {
+            tracing::error!(path = %written, "a file was written where a directory became a link meanwhile");
+            let moved = "the directory became a link while the file was written";
+            Err(Error::new(ErrorKind::OutsideRoot, moved))
+        }
+    }
 }
 
 /// Uploads a tar. When the source of the tar fails, the tar is cut there and the engine's response is still awaited, so

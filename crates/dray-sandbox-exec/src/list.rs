@@ -18,6 +18,8 @@ const MIN_OUTPUT_BYTES: usize = 64 << 10;
 const MAX_OUTPUT_BYTES: usize = 6 << 20;
 /// Largest depth that every `find` takes.
 const MAX_DEPTH: u32 = 10_000;
+/// The last path of a whole listing, which `script/list.sh` adds. No entry has such a path.
+const LAST_PATH: &[u8] = b"/dev//null";
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::list`]. Entries are sorted here, since the order of `find` is not defined.
@@ -75,6 +77,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let has_end = reply.get("status").is_some() || reply.get("refused").is_some();
         if has_end {
             reply.check("text")?;
+            check_whole(reply.records())?;
         }
         // If the script cut the output, the last record may be incomplete.
         let records = match reply.records() {
@@ -82,6 +85,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             records => records,
         };
         let mut entries = parse_entries(records)?;
+        entries.retain(|entry| entry.path != *path);
         let mut truncated = !has_end;
         entries.sort_by(|left, right| left.path.cmp(&right.path));
         truncated |= entries.len() > limit;
@@ -100,7 +104,21 @@ struct BoundedListing {
     is_output_cut: bool,
 }
 
-/// The entries of the records that `script/list.sh` prints.
+/// Fails when a part of the listing is missing because a process of it was killed, or could not be started.
+fn check_whole(records: &[(String, Vec<u8>)]) -> Result<(), Error> {
+    let count = |tag: &str| records.iter().filter(|(found, _)| found == tag).count();
+    let last = records.iter().rev().find(|(tag, _)| tag == "d");
+    let has_ended = last.is_some_and(|(_, path)| one_line(path) == LAST_PATH);
+    if has_ended && count("b") == count("d") {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Truncated,
+        "the listing has no end, or a part of it is missing",
+    ))
+}
+
+/// The entries of the records that `script/list.sh` prints, with the directory itself.
 fn parse_entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut facts: Option<PathFacts> = None;
@@ -112,6 +130,9 @@ fn parse_entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
                 // The fields before the path contain no slash.
                 let slash = value.iter().position(|byte| *byte == b'/');
                 let (fields, path) = value.split_at(slash.unwrap_or(value.len()));
+                if path == LAST_PATH {
+                    continue;
+                }
                 let fields = String::from_utf8_lossy(fields);
                 let (Some(facts), Ok(path)) =
                     (PathFacts::of_entry(&fields), SandboxPath::new(path))
@@ -121,6 +142,7 @@ fn parse_entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
                 entries.push(entry(path, &facts));
             }
             "f" => facts = PathFacts::of_ls(&String::from_utf8_lossy(value)),
+            "p" if value == LAST_PATH => facts = None,
             "p" => {
                 if let (Some(facts), Ok(path)) = (facts.take(), SandboxPath::new(value)) {
                     entries.push(entry(path, &facts));

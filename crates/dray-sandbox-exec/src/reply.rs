@@ -1,5 +1,6 @@
-//! One request to a script and its response, as records between marks that nothing in the sandbox can forge
-//! (sandbox-transfer 11.4).
+//! One request to a script and its response, as records between marks that no content can forge (sandbox-transfer
+//! 11.4). A process of the sandbox's user can read the marks in the arguments of the script, so a response gives it no
+//! rights.
 
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};

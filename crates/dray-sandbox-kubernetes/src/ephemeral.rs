@@ -16,8 +16,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Command of the helper: it waits for commands, and ends on SIGTERM.
 const HELPER_COMMAND: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
-/// Settings of the container that decide whether its helper may access the files of its processes.
-const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
+/// Settings of the container that its helper gets too. The kernel lets the helper access the files of the container's
+/// processes if it has their user and all of their capabilities; with more capabilities it could read more than they can.
+/// Namespaces that enforce the standard `restricted` refuse a helper without the last three.
+const COPIED_SETTINGS: [&str; 5] = [
+    "runAsUser",
+    "runAsGroup",
+    "runAsNonRoot",
+    "capabilities",
+    "seccompProfile",
+];
 
 /// Name of an ephemeral container that runs beside `container`: an existing container, or a new one.
 ///

@@ -35,9 +35,18 @@ impl ListedParents {
         }
         match sandbox.list(directory, 1, 1).await {
             Ok(_) => Ok(false),
+            // Its parent was listed without a command, which does not see what lies behind a mount.
+            Err(error) if needs_commands(error.kind()) => Ok(true),
             Err(error) => skip_reason(error).map(|_| true),
         }
     }
+}
+
+const fn needs_commands(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+    )
 }
 
 /// The reason for which one entry is skipped after a failure that concerns it alone. Other failures are returned.

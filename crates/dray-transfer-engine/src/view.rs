@@ -230,11 +230,22 @@ impl Engine {
         } else {
             None
         };
-        let others = self.sandbox.read_transports(file);
-        let others = others.into_iter().map(|transport| (transport, 0));
-        let resumed = resuming.map(|transport| (transport, offset));
+        let mut resumed = resuming.map(|transport| (transport, offset));
+        let mut tried: Vec<Transport> = Vec::new();
         let mut last_error = Error::new(ErrorKind::ToolMissing, "no transport reads this file");
-        for (transport, start) in resumed.into_iter().chain(others) {
+        loop {
+            let chosen = resumed.take().or_else(|| {
+                // Asked after each failure: a sandbox that has stopped is read without commands.
+                let mut usable = self.sandbox.read_transports(file).into_iter();
+                let untried = usable.find(|transport| !tried.contains(transport));
+                untried.map(|transport| (transport, 0))
+            });
+            let Some((transport, start)) = chosen else {
+                return Err(last_error);
+            };
+            if start == 0 {
+                tried.push(transport);
+            }
             let read = Read {
                 transport,
                 file,
@@ -248,7 +259,6 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        Err(last_error)
     }
 
     async fn check_still_pinned(&self, policy: &Policy, pinned: &PinnedPath) -> Result<(), Error> {

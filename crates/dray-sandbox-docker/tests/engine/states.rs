@@ -1,7 +1,7 @@
 //! Tests of containers that do not run or no longer exist (R-1, R-9).
 
 use dray_sandbox::{
-    Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport,
+    Backend as _, BackendCheck, ErrorKind, FileKind, Follow, Handle, Read, Sandbox, Transport,
 };
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
@@ -53,6 +53,30 @@ async fn files_are_read_from_and_written_to_a_stopped_container() {
     fixture.container.start();
     assert_eq!(fixture.cat("/workspace/file"), b"data");
     assert_eq!(fixture.sandbox.probe().await.unwrap().uid, 1000);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_utf_8_is_the_only_file_of_a_stopped_container_that_is_not_read() {
+    let fixture = ContainerFixture::agent().await;
+    fixture
+        .container
+        .sh(r#"echo x > "$(printf '/workspace/n\377')"; echo data > /workspace/file"#);
+    fixture.container.stop();
+    for (name, expected) in [
+        (&b"n\xff"[..], ErrorKind::InvalidName),
+        // The archive calls read this one.
+        (&b"file"[..], ErrorKind::ToolMissing),
+    ] {
+        let file = path("/workspace").join(name).unwrap();
+        let file = fixture.sandbox.stat(&file, Follow::Yes).await.unwrap();
+        let read = Read {
+            transport: Transport::ExecRaw,
+            file: &file,
+            offset: 0,
+        };
+        assert_eq!(kind(fixture.sandbox.read(read).await), expected);
+    }
+    assert_eq!(fixture.read("/workspace/file").await.unwrap(), b"data\n");
 }
 
 #[tokio::test]
@@ -110,14 +134,86 @@ async fn the_archive_calls_replace_failing_commands_only_where_the_user_is_root(
         let failed = fixture.sandbox.fingerprint(&closed).await;
         assert_eq!(kind(failed), ErrorKind::ToolMissing);
         let read = fixture.read("/workspace/closed").await;
+        let listed = fixture.sandbox.list(&path("/workspace"), 1, 9).await;
         let written = fixture.write("/workspace/new", b"new").await;
         if user.is_empty() {
             assert_eq!(read.unwrap(), b"closed\n");
+            assert_eq!(listed.unwrap().entries.len(), 1);
             written.unwrap();
         } else {
             assert_eq!(kind(read), ErrorKind::Unavailable);
+            assert_eq!(kind(listed), ErrorKind::Unavailable);
             assert_eq!(kind(written), ErrorKind::Unavailable);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_program_in_place_of_the_shell_gets_no_rights_of_root() {
+    for script in [
+        // What the engine prints when a container has no shell.
+        r#"echo 'OCI runtime exec failed: exec: "sh": not found'; exit 127"#,
+        // The response of a script that cannot run.
+        r#"/bin/busybox sh "$@" | /bin/busybox sed -u 's/^\(@@[0-9a-f]*\) begin.*/\1 refused sandbox_stopped/'"#,
+    ] {
+        let fixture = ContainerFixture::of(ContainerOptions {
+            user: "agent".into(),
+            environment: vec!["PATH=/workspace/bin:/bin".to_owned()],
+            ..ContainerOptions::default()
+        })
+        .await;
+        fixture.container.sh(&format!(
+            "umask 077; echo closed > /workspace/closed; umask 022; mkdir /workspace/bin
+cat > /workspace/bin/sh <<'END'
+#!/bin/busybox sh
+{script}
+END
+chmod 755 /workspace/bin/sh"
+        ));
+        let closed = path("/workspace/closed");
+        assert!(fixture.sandbox.fingerprint(&closed).await.is_err());
+        let file = fixture.stat("/workspace/closed").await.unwrap();
+        // Each attempt may change which transports are offered.
+        for _ in 0..2 {
+            for transport in fixture.sandbox.read_transports(&file) {
+                let read = Read {
+                    transport,
+                    file: &file,
+                    offset: 0,
+                };
+                let opened = fixture.sandbox.read(read).await;
+                assert!(opened.is_err(), "{transport:?}: {script}");
+            }
+        }
+        let listed = fixture.sandbox.list(&path("/workspace"), 1, 9).await;
+        assert!(listed.is_err(), "{script}");
+        assert!(
+            fixture
+                .sandbox
+                .read_tree(&path("/workspace"))
+                .await
+                .is_err()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_large_file_that_only_its_owner_may_read_is_read_by_commands_of_the_user() {
+    for (user, expected) in [("agent", false), ("", true)] {
+        let fixture = ContainerFixture::of(ContainerOptions {
+            user: user.into(),
+            ..ContainerOptions::default()
+        })
+        .await;
+        fixture
+            .container
+            .sh("cd /workspace; truncate -s 20000000 open closed; chmod 600 closed");
+        let open = fixture.stat("/workspace/open").await.unwrap();
+        let first = fixture.sandbox.read_transports(&open).first().copied();
+        assert_eq!(first, Some(Transport::Archive));
+        let closed = fixture.stat("/workspace/closed").await.unwrap();
+        let transports = fixture.sandbox.read_transports(&closed);
+        assert_eq!(transports.contains(&Transport::Archive), expected, "{user}");
     }
 }
 
@@ -135,6 +231,10 @@ async fn only_commands_write_where_they_run_as_another_user_than_root() {
     let stopped = agent.sandbox.fingerprint(&at).await;
     assert_eq!(kind(stopped), ErrorKind::SandboxStopped);
     assert!(has_archive(&agent));
+    agent.container.start();
+    let written = agent.write("/workspace/file", b"data").await;
+    assert_eq!(kind(written), ErrorKind::Unavailable);
+    assert!(!has_archive(&agent));
     let root = ContainerFixture::of(ContainerOptions::default()).await;
     assert!(has_archive(&root));
 }

@@ -129,6 +129,50 @@ async fn without_stat_the_metadata_comes_from_the_long_listing() {
 }
 
 #[tokio::test]
+async fn without_find_the_shell_lists_directories_itself() {
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "readlink"]);
+    fixture.sh("mkdir -p d/deep .hidden ..odd empty; : > d/deep/x; : > 'a*'; ln -s d link");
+    let files = fixture.files();
+    let work = fixture.path("x").parent();
+    let top = ["..odd", ".hidden", "a*", "d", "empty", "link"];
+    let all = [
+        "..odd", ".hidden", "a*", "d", "d/deep", "d/deep/x", "empty", "link",
+    ];
+    for (depth, expected) in [(1, top.as_slice()), (9, all.as_slice())] {
+        let listing = files.list(&work, depth, 100).await.unwrap();
+        let prefix = work.as_bytes().len() + 1;
+        let names = listing.entries.iter();
+        let names: Vec<_> = names
+            .map(|entry| String::from_utf8_lossy(&entry.path.as_bytes()[prefix..]).into_owned())
+            .collect();
+        assert_eq!(names, expected);
+    }
+    let bare = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["find"]);
+    bare.file("x", b"x");
+    let error = bare.files().list(&bare.path("x").parent(), 1, 9).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::ToolMissing);
+}
+
+#[tokio::test]
+async fn a_part_of_a_listing_is_not_taken_for_the_whole() {
+    for (program, script) in [
+        ("find", "kill -9 $$"),
+        // It cannot start another process.
+        ("find", "exit 1"),
+        (
+            "stat",
+            "[ \"$3\" = / ] || kill -9 $$; exec /usr/bin/stat \"$@\"",
+        ),
+    ] {
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(program, script);
+        let path = fixture.file("file", b"x");
+        let listed = fixture.files().list(&path.parent(), 1, 9).await;
+        let error = listed.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{program}: {script}");
+    }
+}
+
+#[tokio::test]
 async fn without_readlink_the_shell_resolves_only_links_to_directories() {
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "ls"]);
     fixture.sh("mkdir real; ln -s real way; : > real/file; ln -s file real/link");

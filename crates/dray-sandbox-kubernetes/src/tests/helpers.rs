@@ -27,7 +27,12 @@ async fn bare_within(image: bool, timeout: Period) -> PodFixture {
     })
     .await;
     let mut container = FakeContainer::new("app").without_shell();
-    container.security = json!({"runAsUser": 1000, "privileged": true});
+    container.security = json!({
+        "runAsUser": 1000,
+        "privileged": true,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
     container.root = fixture.server.directory().join("bare");
     std::fs::create_dir(&container.root).unwrap();
     fixture
@@ -86,7 +91,12 @@ async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
         assert_eq!(helper.image, HELPER_IMAGE);
         assert_eq!(
             helper.security,
-            json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})
+            json!({
+                "runAsUser": 1000,
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            })
         );
     });
     // A second open uses the same helper.

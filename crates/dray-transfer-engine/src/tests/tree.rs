@@ -190,14 +190,18 @@ async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() 
 #[tokio::test(start_paused = true)] // paused clock
 async fn an_entry_that_may_not_be_read_does_not_cost_the_directory() {
     let denied = || Fault::Fail(ErrorKind::PermissionDenied);
-    for tars in [true, false] {
+    // A mount of a stopped container is listed by no command.
+    for (tars, unlisted) in [
+        (true, ErrorKind::PermissionDenied),
+        (false, ErrorKind::SandboxStopped),
+    ] {
         let fixture = fixture();
         let fake = &fixture.fake;
         fake.tars(tars);
         fake.directory("/work/out/locked");
         fake.script(Call::ReadTree, tars.then(denied));
         // First the whole directory is listed, and `a.csv` is the first file that is read.
-        fake.script(Call::List, [Fault::None, denied()]);
+        fake.script(Call::List, [Fault::None, Fault::Fail(unlisted)]);
         fake.script(Call::Read, [denied()]);
         let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
         let skipped = got.unwrap().skipped.skipped();

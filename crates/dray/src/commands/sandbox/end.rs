@@ -308,11 +308,19 @@ async fn unreadable_directories(
         };
         match call_service(system, CALL_TIMEOUT, &request).await {
             Ok(_) => {}
-            Err(failure) if is_about_one_file(&failure) => unreadable.push(name.clone()),
+            Err(failure) if is_about_one_file(&failure) || needs_commands(&failure) => {
+                unreadable.push(name.clone());
+            }
             Err(failure) => return Err(failure),
         }
     }
     Ok(unreadable)
+}
+
+/// Whether a listed directory needs a command to be read: a mount of a container that runs no commands.
+fn needs_commands(failure: &CommandFailure) -> bool {
+    const FAULT_DETAILS: [&str; 3] = ["tool_missing", "sandbox_stopped", "sandbox_paused"];
+    matches!(failure, CommandFailure::Fault(fault) if FAULT_DETAILS.contains(&fault.detail.as_str()))
 }
 
 fn too_many_entries() -> Fault {
