@@ -5,6 +5,8 @@
 //! the kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off, so that
 //! small responses are sent immediately. The protocol is RFC 9112.
 //!
+//! [`ByteLimit`] limits the bytes that the bodies of all requests hold in memory; the service that reads them takes them.
+//!
 //! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
 //! the name of a file into a header, [`escape_html`] escapes text for a page.
 //!
@@ -28,6 +30,7 @@
 //! ```
 
 mod body;
+mod byte_limit;
 mod connections;
 mod disposition;
 mod html;
@@ -36,6 +39,7 @@ mod path;
 mod tests;
 
 pub use body::{BodyError, RequestBody, body_failure_status};
+pub use byte_limit::{ByteLimit, BytePermit};
 pub use connections::{ACCEPT_RETRY_DELAY, ConnectionLimits, DrainOutcome, serve};
 pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
 pub use html::escape_html;
