@@ -14,6 +14,7 @@ use super::distributed::command;
 use super::{read, strings, yaml};
 use crate::support;
 
+mod memory;
 mod network;
 mod ports;
 
