@@ -12,18 +12,13 @@ const PERMIT_BYTES: u64 = 1 << 10;
 /// Bytes that requests may hold together, counted in KiB. Clones share the limit.
 ///
 /// ```
-/// use std::time::Duration;
-///
 /// use dray_http_server::ByteLimit;
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
 /// let limit = ByteLimit::new(64 << 10);
-/// let body = limit.acquire(60 << 10, Duration::from_secs(1)).await;
-/// assert!(limit.acquire(5 << 10, Duration::ZERO).await.is_none());
+/// let body = limit.try_acquire(60 << 10);
+/// assert!(limit.try_acquire(5 << 10).is_none());
 /// drop(body);
-/// assert!(limit.acquire(5 << 10, Duration::ZERO).await.is_some());
-/// # }
+/// assert!(limit.try_acquire(5 << 10).is_some());
 /// ```
 #[derive(Clone, Debug)]
 pub struct ByteLimit {
@@ -55,11 +50,22 @@ impl ByteLimit {
     /// Waits until so many bytes are free; `None` when they are not within this time. More than the limit take all of
     /// it.
     pub async fn acquire(&self, bytes: u64, wait: Duration) -> Option<BytePermit> {
-        let permits = permits_of(bytes.min(self.max_bytes));
+        let permits = self.permits_of(bytes);
         let acquired = Arc::clone(&self.permits).acquire_many_owned(permits);
         // The semaphore is never closed, so only the timeout gives `None`.
         let permit = timeout(wait, acquired).await.ok()?.ok()?;
         Some(BytePermit { permit })
+    }
+
+    /// Like [`ByteLimit::acquire`], without a wait.
+    pub fn try_acquire(&self, bytes: u64) -> Option<BytePermit> {
+        let permits = self.permits_of(bytes);
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(permits);
+        permit.ok().map(|permit| BytePermit { permit })
+    }
+
+    fn permits_of(&self, bytes: u64) -> u32 {
+        permits_of(bytes.min(self.max_bytes))
     }
 }
 

@@ -5,7 +5,8 @@
 //! the kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off, so that
 //! small responses are sent immediately. The protocol is RFC 9112.
 //!
-//! [`ByteLimit`] limits the bytes that the bodies of all requests hold in memory; the service that reads them takes them.
+//! [`ByteLimit`] limits the bytes that requests hold in memory together. Services take them for the bodies that they
+//! read, and [`serve`] for large heads.
 //!
 //! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
 //! the name of a file into a header, [`escape_html`] escapes text for a page.
@@ -33,6 +34,7 @@ mod body;
 mod byte_limit;
 mod connections;
 mod disposition;
+mod head;
 mod html;
 mod path;
 #[cfg(test)]

@@ -324,7 +324,7 @@ async fn read_body(
     max_bytes: usize,
 ) -> Result<(Bytes, BytePermit), StatusCode> {
     let read = async {
-        let memory = service.body_memory.acquire(0, Duration::ZERO).await;
+        let memory = service.body_memory.try_acquire(0);
         let mut memory = memory.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
         let mut body = Vec::new();
         let mut chunks = request.into_body().into_data_stream();
