@@ -184,7 +184,6 @@ async fn read_body(
     let (head, body) = request.into_parts();
     // The caller is identified before the body is read, so that a caller without a key costs no memory.
     let principal = surface.principal(&head.headers)?;
-    let _permit = surface.upload_permit().await?;
     let read = surface.read_json(&head.headers, body, surface.options.max_body);
     match read.await? {
         (Value::Object(mut members), memory) => {
