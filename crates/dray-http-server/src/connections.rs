@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
 use crate::RequestBody;
+use crate::byte_limit::ByteLimit;
+use crate::head::{HeadMeter, MAX_LARGE_HEAD_BYTES, MeteredSocket};
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -49,7 +51,8 @@ pub struct ConnectionLimits {
     /// and the body of the response is dropped. A peer that reads slowly is not affected, nor a response that has
     /// nothing to send.
     pub write_idle_timeout: Duration,
-    /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB.
+    /// Most bytes of a request head; a longer one is refused with status 431. At least 8 KiB. Heads above 64 KiB may
+    /// have 64 MiB together while they arrive; further connections with such a head break.
     pub max_head_bytes: usize,
     /// Most concurrent connections; more wait in the backlog of the kernel.
     pub max_connections: usize,
@@ -104,6 +107,7 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let permits = Arc::new(Semaphore::new(limits.max_connections));
+    let head_memory = ByteLimit::new(MAX_LARGE_HEAD_BYTES);
     let mut connections = JoinSet::new();
     loop {
         // Ended tasks stay in the set until they are joined; otherwise it would grow with each connection.
@@ -116,6 +120,8 @@ where
         match accepted {
             Ok((socket, permit)) => {
                 let (service, stop) = (service.clone(), stop.clone());
+                let meter = HeadMeter::new(head_memory.clone());
+                let socket = MeteredSocket { socket, meter };
                 connections.spawn(async move {
                     serve_connection(socket, service, limits, stop).await;
                     drop(permit);
@@ -169,7 +175,7 @@ async fn accept_connection(
 }
 
 async fn serve_connection<S, B>(
-    socket: TcpStream,
+    socket: MeteredSocket,
     service: S,
     limits: ConnectionLimits,
     stop: CancellationToken,
@@ -177,15 +183,20 @@ async fn serve_connection<S, B>(
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>> + Clone,
     B: Body<Data = Bytes, Error: Into<BoxError>> + 'static,
 {
+    let meter = socket.meter.clone();
     let handler = service_fn(move |request: Request<Incoming>| {
+        meter.end_head();
         let request = request.map(|body| RequestBody::new(body, limits.body_idle_timeout));
         let end = request.body().end();
         let response = service.clone().oneshot(request);
+        let meter = meter.clone();
         async move {
             let mut response = response.await?;
             // hyper closes the connection when the rest of the body has not arrived by then. Without this header, a client
             // would send its next request on it (RFC 9112, section 9.6).
-            if !end.is_reached() {
+            if end.is_reached() {
+                meter.begin_head();
+            } else {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
             }

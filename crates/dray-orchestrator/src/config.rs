@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 mod aliases;
 pub mod approvals;
+mod bodies;
 pub mod budgets;
 mod derived;
 mod origin;
@@ -140,12 +141,16 @@ pub struct Config {
     /// session's id, and is required if other machines or DIAL may send requests. Without it only sessions that were
     /// bound explicitly have a sandbox.
     pub sandbox: Option<String>,
-    /// Most concurrent chats; together with `max_body` it bounds the memory for requests. Default 256.
+    /// Most concurrent chats; `max_body_total` bounds the memory for their requests. Default 256.
     pub max_chats: usize,
-    /// How long a chat above `max_chats` waits for its turn before it is refused. Default `30s`.
+    /// How long a chat above `max_chats`, or a request above `max_body_total`, waits before it is refused. Default
+    /// `30s`.
     pub chat_wait: Period,
     /// Most bytes of one request; up to `256MiB`. Default `16MiB`.
     pub max_body: ByteSize,
+    /// Most bytes of the requests of all running chats together, `max_body` to `1024GiB`. Each value of their JSON
+    /// counts 256 bytes more. Default `128MiB`.
+    pub max_body_total: ByteSize,
     /// Longest time for receiving a request's body. Default `1m`.
     pub body_timeout: Period,
     /// How long running chats may continue when the service ends, at most seven eighths of `shutdown.grace`. Default
@@ -279,6 +284,7 @@ impl Default for Config {
             max_chats: 256,
             chat_wait: Period::secs(30),
             max_body: ByteSize::mib(16),
+            max_body_total: ByteSize::mib(128),
             body_timeout: Period::secs(60),
             drain: Period::secs(30),
             cors_origins: Vec::new(),
@@ -304,8 +310,8 @@ impl Section for Config {
     /// The listener, the stores of state, and limits that all requests share.
     fn restart_settings() -> Option<&'static [RestartSetting<Self>]> {
         const RESTART_SETTINGS: &[RestartSetting<Config>] = restart_settings![
-            Config: listen, public_url, tenant, max_chats, drain, approval_timeout, client_state_lifetime,
-            response_lease, reload_interval
+            Config: listen, public_url, tenant, max_chats, max_body_total, drain, approval_timeout,
+            client_state_lifetime, response_lease, reload_interval
         ];
         Some(RESTART_SETTINGS)
     }
@@ -344,11 +350,6 @@ impl Section for Config {
         );
         let chats = (1..=100_000).contains(&self.max_chats);
         check(chats, "max_chats", "must be 1 to 100000");
-        check(
-            self.max_body > ByteSize::default() && self.max_body <= ByteSize::mib(256),
-            "max_body",
-            "must be 1B to 256MiB",
-        );
         let is_name = |name: &str| name.parse::<http::HeaderName>().is_ok();
         check(
             is_name(&self.language_header),
@@ -362,6 +363,7 @@ impl Section for Config {
         for (field, period) in self.periods_above_zero() {
             check(period > Period::default(), field, "must be above 0");
         }
+        problems.extend(self.body_problems());
         problems.extend(self.mcp_problems());
         problems.extend(self.mapping_problem());
         problems.extend(self.plain_problems());

@@ -14,6 +14,7 @@ mod files;
 mod models;
 mod page;
 mod parts;
+mod permit;
 mod plain_request;
 mod reply;
 mod request;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_delivery_rules::refusal::FIRST_RETRY_DELAY;
+use dray_http_server::ByteLimit;
 use dray_service::{ReplaceableValue, ServiceContext};
 use tokio::sync::{Notify, Semaphore};
 
@@ -18,7 +19,9 @@ use crate::config::Config;
 use crate::deliver::{ChatTurns, SendContext, SendDelays, Sender};
 use crate::delivery_log::DeliveryLog;
 use crate::gather::{Gatherer, RequestContext};
-use crate::inbound::{InboundService, MAX_BACKGROUND_PRESSES, MessageReceiver};
+use crate::inbound::{
+    InboundService, MAX_BACKGROUND_PRESSES, MAX_WAITING_BODY_BYTES, MessageReceiver,
+};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
 use crate::metrics::DeliveryMetrics;
@@ -246,6 +249,7 @@ impl<'a> ServiceParts<'a> {
             },
             tasks: self.cx.tasks.clone(),
             press_permits: Arc::new(Semaphore::new(MAX_BACKGROUND_PRESSES)),
+            body_memory: ByteLimit::new(MAX_WAITING_BODY_BYTES),
             receiver: MessageReceiver {
                 bus: bus.clone(),
                 store: store.clone(),

@@ -73,7 +73,7 @@ pub use grpc::{
     ReflectionError, SecurityFileError, certificate_expiry_seconds, check_grpc_files, fault_of,
     status_of,
 };
-pub use host::{Host, HostError, RunningHost, ServicePlan};
+pub use host::{Host, HostError, RunningHost, ServicePlan, container_memory_limit};
 pub use listener::NoDelayListener;
 pub use replaceable::ReplaceableValue;
 pub use router::{ReplyChunks, Request, Router, release_permit_while};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use bytes::Bytes;
 use dray_store::{ArtifactLabel, DerivedKeys};
 use dray_types::Sha256Digest;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -218,9 +219,7 @@ async fn issue(state: &EndpointState, request: Request) -> Result<Response, Tick
             allowed: "GET, POST",
         });
     }
-    let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES);
-    let unreadable = |_| TicketProblem::Invalid("the request is too large or was cut off");
-    let body = body.collect().await.map_err(unreadable)?.to_bytes();
+    let body = read_body(&state.service, request, MAX_REQUEST_BYTES).await?;
     let invalid = |_| TicketProblem::Invalid("the document is not an order for a ticket");
     let order: TicketOrder = serde_json::from_slice(&body).map_err(invalid)?;
     let ticket = state.service.order(order).await?;
@@ -230,6 +229,20 @@ async fn issue(state: &EndpointState, request: Request) -> Result<Response, Tick
     *response.status_mut() = StatusCode::CREATED;
     set(response.headers_mut(), "content-type", "application/json");
     Ok(response)
+}
+
+/// Reads the body of a request that is a document. Connections of this endpoint have no timeout for bodies, because
+/// uploads have their own; this one is for the whole document.
+pub(crate) async fn read_body(
+    service: &TicketService,
+    request: Request,
+    max_bytes: usize,
+) -> Result<Bytes, TicketProblem> {
+    let body = Limited::new(request.into_body(), max_bytes).collect();
+    let read = tokio::time::timeout(service.inner.limits.idle_timeout, body).await;
+    let read = read.map_err(|_| TicketProblem::Invalid("the document did not arrive in time"))?;
+    let unreadable = |_| TicketProblem::Invalid("the document is too large or was cut off");
+    Ok(read.map_err(unreadable)?.to_bytes())
 }
 
 /// The key as it is in `Authorization: Bearer`.

@@ -5,18 +5,17 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use dray_store::{ConfirmError, PartedUpload, PresignError, SentPart};
 use dray_types::Deadline;
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::TicketService;
+use crate::api::read_body;
 use crate::endpoint::{EndpointState, with_common_headers};
 use crate::finish::MadeContent;
 use crate::problem::TicketProblem;
@@ -82,7 +81,7 @@ async fn begin(
     request: Request,
 ) -> Result<Response, TicketProblem> {
     let ticket = state.service.find_usable(secret).await?;
-    let document: BeginParts = read_document(&ticket.record, request).await?;
+    let document: BeginParts = read_document(state, &ticket.record, request).await?;
     let ticket = state.service.begin_direct(ticket, document.size).await?;
     let direct = ticket.record.direct.as_ref();
     let upload = &direct.ok_or(TicketProblem::Unavailable)?.upload;
@@ -127,7 +126,7 @@ async fn complete(
         return Ok(finished_response(&ticket.record, UploadProtocol::Plain));
     }
     state.service.check_usable(&ticket.record)?;
-    let document: CompleteParts = read_document(&ticket.record, request).await?;
+    let document: CompleteParts = read_document(state, &ticket.record, request).await?;
     let service = state.service.clone();
     let work = async move { Box::pin(service.complete_direct(ticket, document.parts)).await };
     // A separate task, which continues when the client disconnects.
@@ -138,6 +137,7 @@ async fn complete(
 
 /// Reads a document; an empty body counts as one without members.
 async fn read_document<T: DeserializeOwned>(
+    state: &EndpointState,
     record: &TicketRecord,
     request: Request,
 ) -> Result<T, TicketProblem> {
@@ -147,9 +147,7 @@ async fn read_document<T: DeserializeOwned>(
     if request.method() != Method::POST {
         return Err(TicketProblem::MethodNotAllowed { allowed: "POST" });
     }
-    let body: Limited<Body> = Limited::new(request.into_body(), MAX_DOCUMENT_BYTES);
-    let unreadable = |_| TicketProblem::Invalid("the document is too large or was cut off");
-    let body = body.collect().await.map_err(unreadable)?.to_bytes();
+    let body = read_body(&state.service, request, MAX_DOCUMENT_BYTES).await?;
     let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
     serde_json::from_slice(text).map_err(|_| TicketProblem::Invalid("the document is not valid"))
 }

@@ -54,7 +54,8 @@ pub struct ReadingConfig {
     pub download_lifetime: Period,
     /// Most downloaded documents that are kept; at least 1. Default 1024.
     pub download_entries: usize,
-    /// Most concurrent conversions; 0 means one for each processor. Default 0.
+    /// Most concurrent conversions. 0 means one for each processor, but only as many as fit, with `max_memory` each,
+    /// into the memory of the container beside 1 GiB for the service. Default 0.
     pub workers: usize,
     /// Program that converts documents. Unset: the program of this process.
     pub worker: Option<PathBuf>,

@@ -15,6 +15,7 @@ mod config;
 mod document;
 mod keys;
 mod ocr;
+mod workers;
 
 pub(crate) use cache::CONVERSION_BUCKET;
 pub use config::{ReadingConfig, SummaryConfig};
@@ -32,6 +33,7 @@ use dray_service::{ServiceContext, StartError};
 use dray_store::Store;
 use dray_types::{Clock, TenantId};
 
+use self::workers::default_workers;
 use crate::downloads::{DownloadIndex, DownloadLimits, SharedDownloads};
 
 /// Everything that the calls of reading need.
@@ -62,10 +64,15 @@ impl ReadingContext {
                 StartError::with_source(text, error)
             })?,
         };
-        let worker = match config.workers {
-            0 => worker,
-            workers => worker.with_concurrency(workers),
+        let workers = match config.workers {
+            0 => {
+                let processors = std::thread::available_parallelism().map_or(2, usize::from);
+                let container = dray_service::container_memory_limit();
+                default_workers(container, config.max_memory, processors)
+            }
+            workers => workers,
         };
+        let worker = worker.with_concurrency(workers);
         Ok(Self {
             bus: cx.bus.clone(),
             store: cx.store.clone(),

@@ -45,6 +45,7 @@ impl Config {
             language_header: self.language_header.to_ascii_lowercase(),
             max_body: self.max_body,
             body_timeout: self.body_timeout.as_duration(),
+            max_body_total: self.max_body_total,
             max_chats: self.max_chats,
             chat_wait: self.chat_wait.as_duration(),
             prompt_mapping: self.prompt_mapping.clone(),

@@ -90,6 +90,10 @@ fn every_field_has_its_bounds() {
     check(|config| config.max_chats = 0, "max_chats");
     check(|config| config.max_body = ByteSize::mib(257), "max_body");
     check(
+        |config| config.max_body = ByteSize::mib(129),
+        "max_body_total",
+    );
+    check(
         |config| config.language_header = "a b".to_owned(),
         "language_header",
     );

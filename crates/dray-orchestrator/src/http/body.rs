@@ -1,38 +1,85 @@
 //! Bodies of requests, within their limits.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use dray_agent::failure::RequestFailure;
+use dray_http_server::BytePermit;
 use dray_types::ByteSize;
+use dray_types::json_values::JsonValueCounter;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use serde_json::error::Category;
+
+use super::permit::memory_failure;
+use super::routes::HttpSurface;
 
 /// How much of a body that is too long is still read, as a multiple of the limit: a client that is still writing would
 /// not read the response.
 const DRAIN_FACTOR: u64 = 4;
 
-/// Reads a JSON body of at most `limit` bytes within `time`.
-pub(super) async fn read_json(
-    headers: &HeaderMap,
-    body: Body,
-    limit: ByteSize,
-    time: Duration,
-) -> Result<Value, RequestFailure> {
-    // The announced length is only a hint: a chunked body declares no length, so the bytes are counted either way.
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = read_body(body, announced, limit.as_u64());
-    let bytes = match tokio::time::timeout(time, read).await {
-        Ok(Ok(Some(bytes))) => bytes,
-        Ok(Ok(None)) => return Err(too_large(limit)),
-        Ok(Err(BodyError)) => return Err(RequestFailure::new(400, "The request body broke off")),
-        Err(_elapsed) => return Err(RequestFailure::new(408, "The request body took too long")),
-    };
-    serde_json::from_slice(&bytes).map_err(|error| not_json("The request body", &error))
+/// Memory of one value of a body beside its text: a member of an object with a key, in lists that grow by doubling.
+const VALUE_BYTES: u64 = 256;
+
+impl HttpSurface {
+    /// Reads a JSON body of at most `limit` bytes. Returns its memory too, which is to be held as long as the value.
+    ///
+    /// # Errors
+    ///
+    /// 413 for a body that is too large, 503 when other requests use the memory for too long, and those of a body that
+    /// is slow, broken or not JSON.
+    pub(super) async fn read_json(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        limit: ByteSize,
+    ) -> Result<(Value, BytePermit), RequestFailure> {
+        let options = &self.options;
+        // The announced length is only a hint: a chunked body declares no length, so the bytes are counted either way.
+        let announced: Option<u64> = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        // The memory is taken before the first byte is read: bodies that hold a part of theirs and wait for more would
+        // block each other. A body that is too long is not kept.
+        let expected = match announced {
+            Some(bytes) if bytes > limit.as_u64() => 0,
+            announced => announced.unwrap_or(limit.as_u64()),
+        };
+        let memory = self.body_memory.acquire(expected, options.chat_wait).await;
+        let Some(mut memory) = memory else {
+            // The body is counted and dropped, because a client that is still writing would not read the response.
+            let rest = read_body(body, Some(u64::MAX), limit.as_u64());
+            drop(tokio::time::timeout(options.body_timeout, rest).await);
+            return Err(memory_failure());
+        };
+        let read = read_body(body, announced, limit.as_u64());
+        let bytes = match tokio::time::timeout(options.body_timeout, read).await {
+            Ok(Ok(Some(bytes))) => bytes,
+            Ok(Ok(None)) => {
+                return Err(too_large(format!(
+                    "The request body is larger than {limit}"
+                )));
+            }
+            Ok(Err(BodyError)) => {
+                return Err(RequestFailure::new(400, "The request body broke off"));
+            }
+            Err(_elapsed) => {
+                return Err(RequestFailure::new(408, "The request body took too long"));
+            }
+        };
+        let values = JsonValueCounter::default().add(&bytes) as u64;
+        let parsed_bytes = bytes.len() as u64 + values * VALUE_BYTES;
+        if parsed_bytes > self.body_memory.max_bytes() {
+            return Err(too_large(format!(
+                "The request body has too many JSON values ({values})"
+            )));
+        }
+        if !memory.resize(parsed_bytes) {
+            return Err(memory_failure());
+        }
+        let value = serde_json::from_slice(&bytes);
+        let value = value.map_err(|error| not_json("The request body", &error))?;
+        Ok((value, memory))
+    }
 }
 
 /// The error for text that is not JSON, with the line and column of the fault.
@@ -48,8 +95,8 @@ pub(super) fn not_json(description: &str, error: &serde_json::Error) -> RequestF
     )
 }
 
-fn too_large(limit: ByteSize) -> RequestFailure {
-    RequestFailure::new(413, format!("The request body is larger than {limit}")).display(
+fn too_large(message: String) -> RequestFailure {
+    RequestFailure::new(413, message).display(
         "The request payload is too large. Please reduce the size of your message or attachments.",
     )
 }

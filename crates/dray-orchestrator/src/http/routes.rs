@@ -15,6 +15,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
 use dray_agent::starters;
 use dray_agent::wire::ChunkWriter;
+use dray_http_server::ByteLimit;
 use dray_types::{ByteSize, Clock, Secret, TenantId};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,12 +26,13 @@ use super::client_state::{BackgroundTasks, ClientState, client_state_routes};
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
 use super::credentials::VerifiedCredentials;
 use super::current::CurrentSurface;
+use super::permit::ChatPermit;
 use super::reply::ReplyOptions;
 use super::response_headers::{RequestId, add_plain_headers, add_request_id};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
 use super::trace::{trace_of, trace_request};
-use super::{body, credentials, models, plain_request, reply, request, support};
+use super::{credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::metrics::OrchestratorMetrics;
@@ -64,9 +66,11 @@ pub struct SurfaceOptions {
     pub max_body: ByteSize,
     /// Longest time in which a body must arrive.
     pub body_timeout: Duration,
-    /// Most chats that run concurrently; with `max_body` it bounds the memory for requests.
+    /// Most bytes of the bodies of all requests together.
+    pub max_body_total: ByteSize,
+    /// Most chats that run concurrently.
     pub max_chats: usize,
-    /// How long a chat beyond `max_chats` waits for another one to end.
+    /// How long a chat beyond `max_chats`, or a body beyond `max_body_total`, waits for others to end.
     pub chat_wait: Duration,
     /// Names of prompts and the models they are for.
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
@@ -117,6 +121,8 @@ pub struct HttpSurface {
     pub(super) layers: Arc<LayerSet>,
     pub(super) options: SurfaceOptions,
     pub(super) clock: Clock,
+    /// Memory for the bodies of requests.
+    pub(super) body_memory: ByteLimit,
     chats: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
     resumed_streams: Arc<Semaphore>,
@@ -148,6 +154,7 @@ impl HttpSurface {
     ) -> Self {
         let max_chats = parts.options.max_chats;
         Self {
+            body_memory: ByteLimit::new(parts.options.max_body_total.as_u64()),
             resumed_streams: Arc::new(Semaphore::new(max_chats)),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             chats: Arc::new(Semaphore::new(max_chats)),
@@ -166,6 +173,7 @@ impl HttpSurface {
     /// A surface with other settings, and the same state, running responses and limits of concurrent requests.
     pub(super) fn changed(&self, parts: SurfaceParts) -> Self {
         Self {
+            body_memory: self.body_memory.clone(),
             resumed_streams: Arc::clone(&self.resumed_streams),
             uploads: Arc::clone(&self.uploads),
             chats: Arc::clone(&self.chats),
@@ -189,12 +197,13 @@ impl HttpSurface {
         // Keys are checked before the body is read, so that callers without one cost no memory.
         let credentials = self.credentials(&style, &headers)?;
         let header_manifest = credentials::manifest_source(&headers)?;
-        let permit = self.chat_permit().await?;
+        let mut permit = self.chat_permit().await?;
         // The credentials are checked after the permit was taken, so that the number of concurrent checks at DIAL Core
         // is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
-        let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
+        let (body, memory) = self.read_json(&headers, body, options.max_body).await?;
+        permit.hold_body(memory);
         let (deployment, model) = match style {
             ApiStyle::Dial(name) => (name, None),
             ApiStyle::Plain => {
@@ -300,10 +309,10 @@ impl HttpSurface {
     }
 
     /// Waits for a permit to run a chat. Bodies are read after it, so a waiting request holds only its connection.
-    pub(super) async fn chat_permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+    pub(super) async fn chat_permit(&self) -> Result<ChatPermit, RequestFailure> {
         let chat_permit = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, chat_permit).await {
-            Ok(Ok(permit)) => Ok(permit),
+            Ok(Ok(permit)) => Ok(ChatPermit::new(permit)),
             // The semaphore is never closed, so only the timeout leads here.
             _ => Err(RequestFailure::new(503, "Too many concurrent chats")
                 .display("The service is busy. Please try again later.")),

@@ -6,13 +6,13 @@ use std::time::Duration;
 use dray_agent::event::{AnswerEnd, Event};
 use dray_agent::failure::RequestFailure;
 use dray_tool::EventSink;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use super::contract::{Agent, CheckedChatRequest};
+use super::permit::ChatPermit;
 
 /// A running answer. Dropping it aborts the agent's task.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(super) struct AnswerRun {
     /// Whether calls began that no other request may repeat.
     has_made_calls: bool,
     outcome: OutcomeLog,
-    // The answer holds the permit until its end, and so counts among the running chats.
-    _permit: OwnedSemaphorePermit,
+    // The answer holds the permit until its end, and so counts among the running chats, with the memory of its request.
+    _permit: ChatPermit,
 }
 
 /// The result of [`AnswerRun::next`].
@@ -50,7 +50,7 @@ impl AnswerRun {
     pub(super) fn begin(
         agent: Arc<dyn Agent>,
         request: CheckedChatRequest,
-        permit: OwnedSemaphorePermit,
+        permit: ChatPermit,
     ) -> Self {
         let (sink, events) = EventSink::new();
         let outcome = OutcomeLog {

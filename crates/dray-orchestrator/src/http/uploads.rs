@@ -10,7 +10,6 @@ use dray_types::ByteSize;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::body;
 use super::files::respond;
 use super::files::upload::{checked_lifetime, checked_purpose, file_name, store_part, wrong_field};
 use super::routes::HttpSurface;
@@ -126,10 +125,9 @@ async fn read_body(
 ) -> Result<(String, Value), RequestFailure> {
     let (head, body) = request.into_parts();
     let principal = surface.principal(&head.headers)?;
-    let options = &surface.options;
-    let limit = options.max_body.min(MAX_BODY_BYTES);
-    let read = body::read_json(&head.headers, body, limit, options.body_timeout);
-    Ok((principal, read.await?))
+    let limit = surface.options.max_body.min(MAX_BODY_BYTES);
+    let (body, _memory) = surface.read_json(&head.headers, body, limit).await?;
+    Ok((principal, body))
 }
 
 fn announced_file(

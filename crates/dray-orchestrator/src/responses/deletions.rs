@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::conversations::ConversationRecord;
+use super::reads::ReadPermit;
 use super::{HistoryEntry, ResponseRecord, ResponseStore, missing_failure};
 use crate::records::{ContentRef, unavailable_failure};
 
@@ -163,7 +164,7 @@ impl ResponseStore {
         Ok(())
     }
 
-    /// The output of a response without the items that were deleted from its conversation.
+    /// The output of a response without the items that were deleted from its conversation, and its memory.
     ///
     /// # Errors
     ///
@@ -172,11 +173,12 @@ impl ResponseStore {
         &self,
         principal: &str,
         id: &str,
-    ) -> Result<Vec<Value>, RequestFailure> {
+    ) -> Result<(Vec<Value>, ReadPermit), RequestFailure> {
         let record = self.record(principal, id).await?.value;
         let mut entries = [record.own_entry()];
         self.apply_deletions(principal, &mut entries).await?;
         let [entry] = entries;
+        let permit = self.reads.acquire(entry.content.size()).await?;
         let document = self.records.read_document(&entry.content).await?;
         let document: super::ResponseDocument =
             document.ok_or_else(|| missing_failure("response", id))?;
@@ -186,6 +188,6 @@ impl ResponseStore {
                 Some(Value::Array(output)) => Some(std::mem::take(output)),
                 _ => None,
             });
-        Ok(output.unwrap_or_default())
+        Ok((output.unwrap_or_default(), permit))
     }
 }

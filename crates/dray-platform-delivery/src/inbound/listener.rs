@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
+use bytes::Bytes;
 use dray_bus::Meta;
-use dray_http_server::{ConnectionLimits, body_failure_status, with_text_paths};
+use dray_http_server::{BytePermit, ConnectionLimits, body_failure_status, with_text_paths};
 use dray_platform::{ErrorKind, InboundSink as _, PlatformError, WebhookReply, WebhookRequest};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -30,7 +32,7 @@ use super::{DurableInboundSink, origin};
 
 /// Longest body of a request about an upload in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// Longest time for one request.
+/// Longest time for one request, and for its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves until `stop` is cancelled, and then finishes the running requests.
@@ -113,8 +115,8 @@ async fn post_webhook(
             Some((name.as_str().to_owned(), value.to_owned()))
         })
         .collect();
-    let body = match read_body(request, inbox.max_webhook_bytes()).await {
-        Ok(body) => body,
+    let (body, _memory) = match read_body(&service, request, inbox.max_webhook_bytes()).await {
+        Ok(read) => read,
         Err(status) => {
             tracing::warn!(account = %account.name, %status, "the body of a webhook request is refused");
             return status.into_response();
@@ -221,8 +223,8 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let body = match read_body(request, MAX_BODY_BYTES).await {
-        Ok(body) => body,
+    let (body, _memory) = match read_body(&service, request, MAX_BODY_BYTES).await {
+        Ok(read) => read,
         Err(status) => return status.into_response(),
     };
     let Ok(announced) = serde_json::from_slice::<AnnouncedUpload>(&body) else {
@@ -314,10 +316,36 @@ fn request_meta(service: &InboundService, tenant: TenantId) -> Meta {
     )
 }
 
-/// The whole body, or the status for one that is too long, stalls or breaks off.
-async fn read_body(request: Request<Body>, max_bytes: usize) -> Result<bytes::Bytes, StatusCode> {
-    let read = to_bytes(request.into_body(), max_bytes).await;
-    read.map_err(|error| body_failure_status(&error))
+/// The whole body with its memory, or the status for one that is too long, too slow or breaks off, or for which other
+/// requests leave no memory.
+async fn read_body(
+    service: &InboundService,
+    request: Request<Body>,
+    max_bytes: usize,
+) -> Result<(Bytes, BytePermit), StatusCode> {
+    let read = async {
+        let memory = service.body_memory.try_acquire(0);
+        let mut memory = memory.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+        let mut body = Vec::new();
+        let mut chunks = request.into_body().into_data_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| body_failure_status(&error))?;
+            let bytes = body.len() + chunk.len();
+            if bytes > max_bytes {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            // Memory is taken as the bytes arrive and not as announced: a peer that announces much and sends nothing
+            // must not keep others out.
+            if !memory.resize(bytes as u64) {
+                return Err(StatusCode::SERVICE_UNAVAILABLE);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((Bytes::from(body), memory))
+    };
+    // The time between two chunks has a limit too, but a peer could send single bytes for days.
+    let read = tokio::time::timeout(REQUEST_TIMEOUT, read).await;
+    read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
 }
 
 fn refuse_other_host(service: &InboundService, headers: &HeaderMap) -> Option<Response> {

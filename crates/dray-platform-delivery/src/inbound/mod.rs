@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_bus::{Bus, Meta};
+use dray_http_server::ByteLimit;
 use dray_platform::{
     ButtonPress, ChatMove, ErrorKind, InboundAttachment, InboundMessage, InboundSink,
     PlatformError, StatusUpdate,
@@ -48,6 +49,10 @@ const MAX_FIELD_BYTES: usize = 1024;
 /// Presses that are decided in the background, after the platform got its confirmation.
 pub(crate) const MAX_BACKGROUND_PRESSES: usize = 64;
 
+/// Most bytes of the bodies of all requests to the listener that have no response yet. A signature can be verified only
+/// when the body is complete, so these bytes may be from anyone.
+pub(crate) const MAX_WAITING_BODY_BYTES: u64 = 64 << 20;
+
 /// The state that handles messages and uploads of users.
 #[derive(Debug)]
 pub(crate) struct InboundService {
@@ -64,6 +69,8 @@ pub(crate) struct InboundService {
     /// Decides presses after their confirmation.
     pub(crate) tasks: TaskTracker,
     pub(crate) press_permits: Arc<Semaphore>,
+    /// Memory for the bodies of requests to the listener.
+    pub(crate) body_memory: ByteLimit,
 }
 
 /// The sink of one account. A message is durable when [`InboundSink::message`] returns.

@@ -30,4 +30,5 @@ mod upgrade;
 mod uploads;
 mod waits;
 mod web_files;
+mod webhook_bodies;
 mod workspaces;

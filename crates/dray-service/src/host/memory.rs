@@ -21,7 +21,7 @@ const MEMORY_LIMIT_FILES: [&str; 2] = [
 ];
 
 /// The memory limit of this process's container; `None` without a limit.
-pub(super) fn container_limit() -> Option<ByteSize> {
+pub fn container_memory_limit() -> Option<ByteSize> {
     MEMORY_LIMIT_FILES
         .iter()
         .find_map(|path| read_limit(Path::new(path)))

@@ -23,6 +23,7 @@ use futures_util::future::BoxFuture;
 
 pub use dray_types::ErrorChain;
 pub use hosted::ServicePlan;
+pub use memory::container_memory_limit;
 pub use running::{BoundAddresses, LifecycleStage, RunningHost, StopReport};
 
 pub(crate) use hosted::{HostedService, PlannedStart};

@@ -165,7 +165,7 @@ impl Bootstrap {
             }
         }
         let operations = memory::max_operations(services, &self.sections.limits);
-        match memory::check_memory(memory::container_limit(), operations) {
+        match memory::check_memory(memory::container_memory_limit(), operations) {
             // On one machine the operator may try with less memory; a deployment must not be killed under load.
             Err(problem) if self.sections.bus.mode == BusMode::Nats => {
                 Err(HostError::Memory(problem))

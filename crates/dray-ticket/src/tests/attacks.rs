@@ -182,6 +182,29 @@ async fn a_head_that_arrives_byte_by_byte_times_out() {
 }
 
 #[tokio::test]
+async fn a_document_that_does_not_arrive_is_refused() {
+    let limits = TicketLimits {
+        idle_timeout: Duration::from_secs(1),
+        ..TicketLimits::default()
+    };
+    let fixture = TestEndpoint::with(limits, u64::MAX).await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let key = crate::key_text(&[7; 32]);
+    for line in [
+        format!("POST {url}/parts"),
+        format!("POST {url}/parts/complete"),
+        format!("POST /tickets\r\nauthorization: Bearer {key}"),
+    ] {
+        let mut stream = connect(fixture.address).await;
+        let head = with_version(&format!("{line}\r\ncontent-length: 9"));
+        // Without a limit the response would never come.
+        let request = [head.as_bytes(), b"{"].concat();
+        stream.write_all(&request).await.unwrap();
+        assert_eq!(read_response(&mut stream).await.status, 400, "{line}");
+    }
+}
+
+#[tokio::test]
 async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;

@@ -6,12 +6,12 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use dray_agent::failure::RequestFailure;
+use dray_http_server::BytePermit;
 use serde_json::{Map, Value, json};
 
 use super::item_page;
 use super::items::read_input;
 use super::request::{invalid, take_metadata};
-use crate::http::body;
 use crate::http::files::respond;
 use crate::http::routes::HttpSurface;
 use crate::responses::{History, ResponseDocument, missing_failure};
@@ -22,7 +22,7 @@ pub(in crate::http) async fn create_conversation(
     request: Request,
 ) -> Response {
     let created = async {
-        let (principal, mut body) = read_body(&surface, request).await?;
+        let (principal, mut body, _memory) = read_body(&surface, request).await?;
         let metadata = take_metadata(&mut body)?;
         let items = take_items(&mut body)?;
         refuse_rest(&body)?;
@@ -59,7 +59,7 @@ pub(in crate::http) async fn update_conversation(
     request: Request,
 ) -> Response {
     let updated = async {
-        let (principal, mut body) = read_body(&surface, request).await?;
+        let (principal, mut body, _memory) = read_body(&surface, request).await?;
         let metadata = take_metadata(&mut body)?;
         refuse_rest(&body)?;
         let responses = &surface.state.responses;
@@ -107,7 +107,7 @@ pub(in crate::http) async fn add_items(
     request: Request,
 ) -> Response {
     let added = async {
-        let (principal, mut body) = read_body(&surface, request).await?;
+        let (principal, mut body, _memory) = read_body(&surface, request).await?;
         let items = take_items(&mut body)?;
         refuse_rest(&body)?;
         if items.is_empty() {
@@ -176,20 +176,19 @@ fn conversation_items(history: &mut History) -> Vec<Value> {
     documents.flat_map(of_document).collect()
 }
 
+/// The caller, the members of the body, and the memory for them.
 async fn read_body(
     surface: &HttpSurface,
     request: Request,
-) -> Result<(String, Map<String, Value>), RequestFailure> {
+) -> Result<(String, Map<String, Value>, BytePermit), RequestFailure> {
     let (head, body) = request.into_parts();
     // The caller is identified before the body is read, so that a caller without a key costs no memory.
     let principal = surface.principal(&head.headers)?;
-    let _permit = surface.upload_permit().await?;
-    let options = &surface.options;
-    let read = body::read_json(&head.headers, body, options.max_body, options.body_timeout);
+    let read = surface.read_json(&head.headers, body, surface.options.max_body);
     match read.await? {
-        Value::Object(mut members) => {
+        (Value::Object(mut members), memory) => {
             members.retain(|_, value| !value.is_null());
-            Ok((principal, members))
+            Ok((principal, members, memory))
         }
         _ => Err(RequestFailure::new(
             400,

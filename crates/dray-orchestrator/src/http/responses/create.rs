@@ -10,7 +10,7 @@ use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::driver::{Listener, ResponseDriver};
 use super::items::read_items;
@@ -19,11 +19,12 @@ use super::references::resolve_references;
 use super::request::{ResponseRequest, at_place, read_response_request};
 use super::writer::ResponseWriter;
 use crate::http::contract::{ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
+use crate::http::permit::ChatPermit;
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
 use crate::http::trace::trace_of;
-use crate::http::{body, credentials, models, plain_request, reply};
+use crate::http::{credentials, models, plain_request, reply};
 use crate::permissions::CallerIdentity;
 use crate::progress::{ConnectedRun, ResponseRun};
 use crate::records::random_id;
@@ -55,8 +56,8 @@ pub(super) struct AcceptedRequest {
     /// Owner of the records of this caller.
     pub(super) principal: String,
     pub(super) request: ResponseRequest,
-    /// One of the concurrent turns, held until it is dropped.
-    pub(super) permit: OwnedSemaphorePermit,
+    /// One of the concurrent turns with the memory of its request, held until it is dropped.
+    pub(super) permit: ChatPermit,
 }
 
 /// Checks and reads in the order of chat completions: key, permit, body.
@@ -68,11 +69,19 @@ pub(super) async fn accept_request(
     let options = &surface.options;
     let (caller, identity) = options.plain_caller(headers)?;
     let named = credentials::manifest_source(headers)?;
-    let permit = surface.chat_permit().await?;
-    let mut body = body::read_json(headers, body, options.max_body, options.body_timeout).await?;
+    let mut permit = surface.chat_permit().await?;
+    let (mut body, memory) = surface.read_json(headers, body, options.max_body).await?;
+    permit.hold_body(memory);
     let principal = identity.key();
     let responses = &surface.state.responses;
-    resolve_references(responses, &principal, &mut body, options.max_body).await?;
+    resolve_references(
+        responses,
+        &principal,
+        &mut body,
+        options.max_body,
+        &mut permit,
+    )
+    .await?;
     Ok(AcceptedRequest {
         caller,
         identity,

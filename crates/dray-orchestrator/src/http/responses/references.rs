@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::items::MAX_ITEMS;
 use super::request::invalid;
+use crate::http::permit::ChatPermit;
 use crate::responses::ResponseStore;
 
 /// Prefix of the ids of responses.
@@ -42,12 +43,13 @@ pub(super) fn is_place(part: &str) -> bool {
 /// # Errors
 ///
 /// 404 for an item that is not stored, or another caller's; 400 for more than [`MAX_RESPONSES`], 413 for items of more
-/// than `limit` together, 503 while the store or the bus fails.
+/// than `limit` together, 503 while the store or the bus fails or other requests use the memory.
 pub(super) async fn resolve_references(
     responses: &ResponseStore,
     principal: &str,
     body: &mut Value,
     limit: ByteSize,
+    permit: &mut ChatPermit,
 ) -> Result<(), RequestFailure> {
     let Some(Value::Array(items)) = body.get_mut("input") else {
         return Ok(());
@@ -62,7 +64,7 @@ pub(super) async fn resolve_references(
     let (mut reads, mut bytes) = (0, 0);
     let mut resolved = HashSet::new();
     // One response at a time, because its items can be large. References to it mostly stand beside each other.
-    let mut read: Option<(String, Vec<Value>)> = None;
+    let mut read: Option<(String, (Vec<Value>, _))> = None;
     for (index, item) in items.iter_mut().enumerate() {
         let Some(id) = referenced_id(item).map(str::to_owned) else {
             continue;
@@ -83,6 +85,8 @@ pub(super) async fn resolve_references(
                     format!("The references lead to more than {MAX_RESPONSES} responses.");
                 return Err(invalid(&field, message));
             }
+            // A request that holds the memory of one response must not wait for that of another.
+            drop(read.take());
             // Items that were deleted from the conversation of the response are missing here.
             let output = responses.remaining_output(principal, &response).await;
             let output = output.map_err(|failure| match failure.status {
@@ -91,14 +95,16 @@ pub(super) async fn resolve_references(
             })?;
             read = Some((response, output));
         }
-        let (_, output) = read.as_ref().ok_or_else(RequestFailure::unexpected)?;
+        let (_, (output, _)) = read.as_ref().ok_or_else(RequestFailure::unexpected)?;
         let found = output.iter().find(|found| found["id"] == id.as_str());
         let found = found.ok_or_else(|| missing_item(&field, &id))?;
-        bytes += found.to_string().len() as u64;
+        let item_bytes = found.to_string().len() as u64;
+        bytes += item_bytes;
         if bytes > limit.as_u64() {
             let message = format!("The items that the input refers to are larger than {limit}.");
             return Err(RequestFailure::new(413, message));
         }
+        permit.grow_body(item_bytes)?;
         *item = found.clone();
     }
     Ok(())

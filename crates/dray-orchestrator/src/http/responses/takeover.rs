@@ -8,7 +8,6 @@ use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use dray_types::{Clock, TraceContext};
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::create::chat_request;
 use super::driver::{Listener, ResponseDriver};
@@ -16,6 +15,7 @@ use super::recorder::EventRecorder;
 use super::request::ResponseRequest;
 use super::writer::ResponseWriter;
 use crate::http::contract::{CheckedChatRequest, ManifestSource};
+use crate::http::permit::ChatPermit;
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
@@ -111,7 +111,7 @@ struct Takeover {
     caller: ResponseCaller,
     id: String,
     /// One of the concurrent turns.
-    permit: OwnedSemaphorePermit,
+    permit: ChatPermit,
 }
 
 impl Takeover {

@@ -233,6 +233,47 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
 }
 
 #[tokio::test]
+async fn running_chats_hold_the_memory_of_their_bodies_and_further_ones_are_refused() {
+    let fixture = TestSurface::with(vec![text_step("a"), ScriptedStep::Hang], |options| {
+        options.max_body_total = dray_types::ByteSize::kib(64);
+        options.chat_wait = std::time::Duration::from_millis(1);
+    })
+    .await;
+    let large = json!({"stream": true, "messages": [
+        {"role": "user", "content": "x".repeat(40_000)},
+    ]});
+    let running = fixture.chat(&large).await;
+    assert_eq!(running.status(), 200);
+    let refused = fixture.chat(&large).await;
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let (status, body) = read(refused).await;
+    assert_eq!(
+        (status, &body["error"]["message"]),
+        (503, &json!("Too many bytes in concurrent requests"))
+    );
+    let small = fixture.chat(&ask(true)).await;
+    assert_eq!(small.status(), 200);
+    drop((running, small));
+    fixture.working(0).await;
+    let next = fixture.chat(&large).await;
+    assert_eq!(next.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_whose_values_need_more_memory_than_all_bodies_may_is_refused() {
+    let fixture = TestSurface::with(vec![text_step("a")], |options| {
+        options.max_body_total = dray_types::ByteSize::kib(64);
+    })
+    .await;
+    let mut body = ask(false);
+    body["metadata"] = json!(vec![0; 1_000]);
+    let (status, answer) = read(fixture.chat(&body).await).await;
+    assert_eq!(status, 413, "{answer}");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("too many JSON values"), "{message}");
+}
+
+#[tokio::test]
 async fn the_end_of_the_service_ends_chats_after_their_time() {
     let mut fixture = TestSurface::start(vec![text_step("a"), ScriptedStep::Hang]).await;
     let mut answer = fixture.chat(&ask(true)).await;

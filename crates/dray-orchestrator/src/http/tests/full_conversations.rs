@@ -54,6 +54,21 @@ async fn a_response_for_a_conversation_without_room_is_refused_before_its_turn()
 }
 
 #[tokio::test]
+async fn a_conversation_is_created_while_slow_uploads_take_all_places() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.clients = keys(&["one"]);
+        options.chat_wait = std::time::Duration::from_millis(1);
+    })
+    .await;
+    let mut uploads = Vec::new();
+    while let Ok(permit) = fixture.surface.upload_permit().await {
+        uploads.push(permit);
+    }
+    let (status, created) = post(&fixture, "/v1/conversations", &json!({})).await;
+    assert_eq!(status, 200, "{created}");
+}
+
+#[tokio::test]
 async fn items_that_a_conversation_has_no_room_for_are_refused() {
     let fixture = start().await;
     let text = "x".repeat(LARGE_ITEM_BYTES);

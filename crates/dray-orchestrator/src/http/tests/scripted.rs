@@ -173,6 +173,7 @@ pub(super) fn options() -> SurfaceOptions {
         language_header: "accept-language".to_owned(),
         max_body: ByteSize::kib(64),
         body_timeout: Duration::from_mins(1),
+        max_body_total: ByteSize::mib(64),
         max_chats: 8,
         chat_wait: Duration::from_mins(1),
         prompt_mapping: BTreeMap::from([("p".to_owned(), vec!["gpt-4o".to_owned()])]),
