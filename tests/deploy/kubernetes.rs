@@ -14,11 +14,8 @@ use super::distributed::command;
 use super::{read, strings, yaml};
 use crate::support;
 
-<<<<<<< HEAD
 mod examples;
-=======
 mod memory;
->>>>>>> 0df2fb9939364b45d8aa01f75a3d9060923919aa
 mod network;
 mod ports;
 

@@ -5,17 +5,12 @@
 //! the kernel ends it. [`serve`] sets them, limits the number of connections, and turns Nagle's algorithm off, so that
 //! small responses are sent immediately. The protocol is RFC 9112.
 //!
-<<<<<<< HEAD
-//! Helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write the
-//! name of a file into a header, [`escape_html`] escapes text for a page, [`preflight_headers`] answers browsers that ask
-//! for a page of another origin.
-=======
 //! [`ByteLimit`] limits the bytes that requests hold in memory together. Services take them for the bodies that they
 //! read, and [`serve`] for large heads.
 //!
-//! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
-//! the name of a file into a header, [`escape_html`] escapes text for a page.
->>>>>>> 0df2fb9939364b45d8aa01f75a3d9060923919aa
+//! Helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write the
+//! name of a file into a header, [`escape_html`] escapes text for a page, [`preflight_headers`] answers browsers that ask
+//! for a page of another origin.
 //!
 //! It does not terminate TLS, does not support HTTP/2, and has no routes: the service interprets requests. It has no
 //! timeout for handlers.

@@ -27,7 +27,7 @@ pub(in crate::formats) const PPTX: &str =
 pub(in crate::formats) const ODT: &str = "application/vnd.oasis.opendocument.text";
 pub(in crate::formats) const ODP: &str = "application/vnd.oasis.opendocument.presentation";
 
-/// The namespaces that tests of OpenDocument files use.
+/// The namespaces that tests of `OpenDocument` files use.
 pub(in crate::formats) const ODF_NAMESPACES: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
     xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
     xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \

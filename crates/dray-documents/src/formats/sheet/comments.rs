@@ -1,6 +1,7 @@
 //! Comments of a worksheet: notes, and threads of comments ([MS-XLSX], `CT_ThreadedComment`; MS-XLSB 2.1.7.9).
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::strings::rich_text;
@@ -101,7 +102,7 @@ pub(super) fn read_comments(
         let Some(bytes) = package.part(&relation.target)? else {
             continue;
         };
-        let mut notes = if relation.target.ends_with(".bin") {
+        let mut notes = if is_binary(&relation.target) {
             binary_comments(&bytes, &budget)?
         } else {
             comments_of_part(&bytes, "comment", people, &budget)?
@@ -111,6 +112,13 @@ pub(super) fn read_comments(
         comments.extend(notes);
     }
     Ok(comments)
+}
+
+/// Whether a part is written in the records of XLSB.
+fn is_binary(part: &str) -> bool {
+    Path::new(part)
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("bin"))
 }
 
 fn comments_of_part(

@@ -90,7 +90,7 @@ impl Walker {
         // ends the conversion.
         self.hide = para.outer_hide;
         self.symbols = para.outer_symbols;
-        if std::mem::take(&mut self.unknown_symbols) {
+        if std::mem::take(&mut self.unknown_symbols) > 0 {
             out.warn(UNKNOWN_SYMBOLS_WARNING);
         }
         if para.hidden {

@@ -94,7 +94,7 @@ fn walk_events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Re
     }
 }
 
-/// Whether a shape is not shown on a screen (`draw:display`). LibreOffice writes it for
+/// Whether a shape is not shown on a screen (`draw:display`). `LibreOffice` writes it for
 /// shapes that are switched off in the navigator.
 pub(in crate::formats) fn is_switched_off(shape: &Element<'_>) -> bool {
     let display = shape.attr("display");

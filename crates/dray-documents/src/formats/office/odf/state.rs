@@ -124,8 +124,8 @@ pub(super) struct Walker {
     pub(super) look: Style,
     /// The font of the text, if its codes are not those of letters.
     pub(super) symbols: Option<SymbolFont>,
-    /// Whether a character of a symbol font was met that is not known.
-    pub(super) unknown_symbols: bool,
+    /// Characters of symbol fonts that are not known.
+    pub(super) unknown_symbols: usize,
     pub(super) hide: bool,
     /// Whether the open section, group or frame, with everything in it, is hidden.
     pub(super) hidden_section: bool,
@@ -154,7 +154,7 @@ impl Walker {
             frames: Vec::new(),
             look: Style::default(),
             symbols: None,
-            unknown_symbols: false,
+            unknown_symbols: 0,
             hide: false,
             hidden_section: false,
             hidden_characters: 0,
@@ -238,7 +238,9 @@ impl Walker {
                 para.blank = false;
             }
         }
-        self.unknown_symbols |= symbols.is_some() && out.contains(char::REPLACEMENT_CHARACTER);
+        if symbols.is_some() {
+            self.unknown_symbols += out.matches(char::REPLACEMENT_CHARACTER).count();
+        }
         para.text.text(&out, look);
     }
 

@@ -68,7 +68,7 @@ pub(super) struct NumberFormat {
 #[derive(Debug, Default)]
 pub(super) struct Styles {
     /// Styles by family and name.
-    styles: HashMap<(String, String), Style>,
+    by_name: HashMap<(String, String), Style>,
     lists: HashMap<String, Vec<Level>>,
     /// Declared fonts, by the names that styles use for them.
     fonts: HashMap<String, FontKind>,
@@ -95,7 +95,7 @@ impl Styles {
                         ..Style::default()
                     };
                     self.read_style(&mut style, &mut xml)?;
-                    self.styles.insert(key, style);
+                    self.by_name.insert(key, style);
                 }
                 Event::Open(element)
                     if element.ns == Ns::OdfText && element.name() == "list-style" =>
@@ -128,13 +128,13 @@ impl Styles {
 
     fn chain<'a>(&'a self, family: &str, name: &str) -> impl Iterator<Item = &'a Style> {
         let family = family.to_owned();
-        let mut next = self.styles.get(&(family.clone(), name.to_owned()));
+        let mut next = self.by_name.get(&(family.clone(), name.to_owned()));
         std::iter::from_fn(move || {
             let style = next?;
             next = style
                 .parent
                 .as_ref()
-                .and_then(|parent| self.styles.get(&(family.clone(), parent.clone())));
+                .and_then(|parent| self.by_name.get(&(family.clone(), parent.clone())));
             Some(style)
         })
         .take(MAX_STYLE_CHAIN)

@@ -102,20 +102,7 @@ impl Walker {
                 Tag::Plain
             }
             "blip" => {
-                // Pictures inside effects and fills are not the picture of the shape.
-                if matches!(self.tags.last(), Some(Tag::Plain))
-                    && self.tags.iter().any(|tag| matches!(tag, Tag::Picture))
-                {
-                    let id = xml
-                        .relation(element, "embed")
-                        .or_else(|| xml.relation(element, "link"));
-                    let name = id
-                        .and_then(|id| self.relations.get(&id))
-                        .map(|relation| figure::part_name(&relation.target).to_owned());
-                    if let Some(shape) = &mut self.shape {
-                        shape.image = name.unwrap_or_default();
-                    }
-                }
+                self.picture(element, xml);
                 Tag::Plain
             }
             "chart" | "relIds" => {
@@ -145,6 +132,24 @@ impl Walker {
             "tblPr" | "tblGrid" | "tcPr" | "extLst" => return Ok(None),
             _ => return Ok(self.text(element, xml)),
         }))
+    }
+
+    /// Keeps the name of the picture that a shape shows.
+    fn picture(&mut self, element: &Element<'_>, xml: &Xml<'_>) {
+        // Pictures inside effects and fills are not the picture of the shape.
+        if matches!(self.tags.last(), Some(Tag::Plain))
+            && self.tags.iter().any(|tag| matches!(tag, Tag::Picture))
+        {
+            let id = xml
+                .relation(element, "embed")
+                .or_else(|| xml.relation(element, "link"));
+            let name = id
+                .and_then(|id| self.relations.get(&id))
+                .map(|relation| figure::part_name(&relation.target).to_owned());
+            if let Some(shape) = &mut self.shape {
+                shape.image = name.unwrap_or_default();
+            }
+        }
     }
 
     /// Handles paragraphs and their content.
