@@ -102,7 +102,20 @@ impl Walker {
                 Tag::Plain
             }
             "blip" => {
-                self.picture(element, xml);
+                // Pictures inside effects and fills are not the picture of the shape.
+                if matches!(self.tags.last(), Some(Tag::Plain))
+                    && self.tags.iter().any(|tag| matches!(tag, Tag::Picture))
+                {
+                    let id = xml
+                        .relation(element, "embed")
+                        .or_else(|| xml.relation(element, "link"));
+                    let name = id
+                        .and_then(|id| self.relations.get(&id))
+                        .map(|relation| figure::part_name(&relation.target).to_owned());
+                    if let Some(shape) = &mut self.shape {
+                        shape.image = name.unwrap_or_default();
+                    }
+                }
                 Tag::Plain
             }
             "chart" | "relIds" => {
@@ -134,24 +147,6 @@ impl Walker {
         }))
     }
 
-    /// Keeps the name of the picture that a shape shows.
-    fn picture(&mut self, element: &Element<'_>, xml: &Xml<'_>) {
-        // Pictures inside effects and fills are not the picture of the shape.
-        if matches!(self.tags.last(), Some(Tag::Plain))
-            && self.tags.iter().any(|tag| matches!(tag, Tag::Picture))
-        {
-            let id = xml
-                .relation(element, "embed")
-                .or_else(|| xml.relation(element, "link"));
-            let name = id
-                .and_then(|id| self.relations.get(&id))
-                .map(|relation| figure::part_name(&relation.target).to_owned());
-            if let Some(shape) = &mut self.shape {
-                shape.image = name.unwrap_or_default();
-            }
-        }
-    }
-
     /// Handles paragraphs and their content.
     fn text(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let name = element.name();
@@ -174,16 +169,7 @@ impl Walker {
             }
             "r" | "fld" => Tag::Run,
             "rPr" if matches!(self.tags.last(), Some(Tag::Run)) => {
-                self.style.bold = element.attr("b").is_some() && element.on("b");
-                self.style.italic = element.attr("i").is_some() && element.on("i");
-                self.style.strike = element
-                    .attr("strike")
-                    .is_some_and(|strike| strike != "noStrike");
-                // In thousandths of a percent; old files write a sign of percent.
-                self.style.superscript = element.attr("baseline").is_some_and(|baseline| {
-                    let share = baseline.trim_end_matches('%').parse::<f64>();
-                    share.is_ok_and(|share| share > 0.0)
-                });
+                self.run_style(element);
                 Tag::RunProps
             }
             "latin" | "sym" if matches!(self.tags.last(), Some(Tag::RunProps)) => {
@@ -218,6 +204,20 @@ impl Walker {
             "endParaRPr" => return None,
             _ => Tag::Plain,
         })
+    }
+
+    /// Takes the style that the properties of a run give.
+    fn run_style(&mut self, element: &Element<'_>) {
+        self.style.bold = element.attr("b").is_some() && element.on("b");
+        self.style.italic = element.attr("i").is_some() && element.on("i");
+        self.style.strike = element
+            .attr("strike")
+            .is_some_and(|strike| strike != "noStrike");
+        // In thousandths of a percent; old files write a sign of percent.
+        self.style.superscript = element.attr("baseline").is_some_and(|baseline| {
+            let share = baseline.trim_end_matches('%').parse::<f64>();
+            share.is_ok_and(|share| share > 0.0)
+        });
     }
 
     /// A bullet of a paragraph, or of a level of the shape's own list style.
