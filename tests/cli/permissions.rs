@@ -13,7 +13,7 @@ authorization {
       user: "narrow", password: "pw"
       permissions: {
         publish: { allow: ["$JS.API.>", "dray.other.>"] }
-        subscribe: { allow: ["_INBOX_narrow.>", "_INBOX_command-line.>", "_INBOX.>"] }
+        subscribe: { allow: ["_INBOX_dray.>"] }
       }
     }
   ]
