@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{BusFixture, on_both, outgoing_message, small_topology};
 use crate::topology::{
-    DEAD_LETTER_STREAM, FullStreamPolicy, LEDGER_STREAM, StreamRetention, StreamSpec, StreamState,
-    WORK_STREAM,
+    DEAD_LETTER_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM, StreamRetention, StreamSpec,
+    StreamState, WORK_STREAM,
 };
 use crate::{Permissions, StreamSizing, Topology, TopologyMismatch, TopologyUpdateError};
 
@@ -199,8 +199,11 @@ async fn an_update_that_would_drop_content_changes_nothing(fixture: BusFixture) 
 async fn a_new_stream_gets_its_share_of_the_existing_store(fixture: BusFixture) {
     let mut older = Topology::new(1, 16 * MIB);
     older.consumers.clear();
-    older.streams.truncate(1);
+    older.streams.truncate(2);
     assert_eq!(older.streams[0].name, WORK_STREAM);
+    assert_eq!(older.streams[1].name, EVENT_STREAM);
+    // The share of work was larger in earlier versions.
+    older.streams[0].max_bytes *= 2;
     assert_eq!(fixture.bus.apply_topology(&older).await.unwrap(), []);
     let sizing = StreamSizing::default();
     let topology = Topology::new(1, 4 * MIB);
@@ -210,7 +213,7 @@ async fn a_new_stream_gets_its_share_of_the_existing_store(fixture: BusFixture) 
         .await
         .unwrap();
     assert_eq!(updated.mismatches, []);
-    assert_eq!(updated.changes.len(), topology.streams.len() - 1);
+    assert_eq!(updated.changes.len(), topology.streams.len() - 2);
     let ledger = stream_state(&fixture, LEDGER_STREAM).await;
     let share = Topology::new(1, 16 * MIB).streams;
     let share = share

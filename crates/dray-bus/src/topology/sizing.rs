@@ -4,7 +4,9 @@
 use std::fmt;
 
 use super::provision::read_stream;
-use super::{StreamSpec, StreamState, Topology, TopologyError, TopologyMismatch, WORK_STREAM};
+use super::{
+    EVENT_STREAM, StreamSpec, StreamState, Topology, TopologyError, TopologyMismatch, WORK_STREAM,
+};
 use crate::backend::Backend;
 
 /// The copies and sizes of streams that an operator names.
@@ -13,7 +15,7 @@ pub struct StreamSizing {
     /// Copies of each stream. Without it, each stream keeps its copies, and a new one gets as many as `DRAY_WORK`.
     pub replicas: Option<usize>,
     /// Bytes of store for which streams are sized. Without it, each stream keeps its size, and a new one gets its share
-    /// of the store for which `DRAY_WORK` is sized.
+    /// of the store for which `DRAY_EVENT` is sized.
     pub store_bytes: Option<u64>,
     /// Whether a stream may get fewer copies than it has.
     pub allow_fewer_copies: bool,
@@ -143,13 +145,14 @@ impl Topology {
     /// This topology with the copies and sizes of existing streams where `sizing` names none.
     fn with_sizing(&self, found: &[Option<StreamState>], sizing: &StreamSizing) -> Self {
         let mut sized = self.clone();
-        let is_work = |spec: &&StreamSpec| spec.name == WORK_STREAM;
-        let work = self.streams.iter().find(is_work);
-        let found_work = found
-            .iter()
-            .flatten()
-            .map(|state| &state.spec)
-            .find(is_work);
+        let found_spec = |name: &str| {
+            let mut specs = found.iter().flatten().map(|state| &state.spec);
+            specs.find(|spec| spec.name == name)
+        };
+        let found_work = found_spec(WORK_STREAM);
+        // Its share is the same in earlier versions, so its size says for which store they sized the streams.
+        let events = self.streams.iter().find(|spec| spec.name == EVENT_STREAM);
+        let found_events = found_spec(EVENT_STREAM);
         for (spec, state) in sized.streams.iter_mut().zip(found) {
             if sizing.replicas.is_none()
                 && let Some(like) = state.as_ref().map(|state| &state.spec).or(found_work)
@@ -159,9 +162,9 @@ impl Topology {
             if sizing.store_bytes.is_none() {
                 let present = state.as_ref().map_or(0, |state| state.spec.max_bytes);
                 // A stream without a limit, which reads as 0, gets one: services require a limit.
-                spec.max_bytes = match (present, work, found_work) {
-                    (0, Some(work), Some(found_work)) if found_work.max_bytes > 0 => {
-                        scale(spec.max_bytes, found_work.max_bytes, work.max_bytes)
+                spec.max_bytes = match (present, events, found_events) {
+                    (0, Some(events), Some(found_events)) if found_events.max_bytes > 0 => {
+                        scale(spec.max_bytes, found_events.max_bytes, events.max_bytes)
                     }
                     (0, _, _) => spec.max_bytes,
                     (present, _, _) => present,
