@@ -5,6 +5,7 @@
 //! last byte of the name, so that no server gets both the name and a complete request. It errs on the strict side: it
 //! may take text inside a part for a header of the form, and then refuses more than a server would.
 
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
 use super::names_method;
@@ -23,7 +24,8 @@ const ASCII_CHARSETS: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "w
 pub enum FormBody {
     /// The body is not a form.
     Other,
-    /// The body is a form that cannot be read here: compressed, in another charset, or with several types.
+    /// The body is a form that cannot be read here: compressed, in another charset, with several types, or with one that
+    /// some servers do not read.
     Unreadable,
     /// The body is a form.
     Form(FormScanner),
@@ -34,6 +36,10 @@ impl FormBody {
     pub fn of(fields: &HeaderMap) -> Self {
         let mut types = values_of(fields, "content-type");
         let declared = types.next().map(HeaderValue::as_bytes);
+        // A server that ignores names with `_` gets a body without a type.
+        if declared.is_some() && !fields.contains_key(CONTENT_TYPE) {
+            return Self::Unreadable;
+        }
         let declared = String::from_utf8_lossy(declared.unwrap_or_default()).to_ascii_lowercase();
         let syntax = if declared.contains("multipart/") {
             FormSyntax::Multipart(PartScanner::default())
@@ -259,7 +265,7 @@ fn json_names_method(string: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use http::HeaderName;
-    use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+    use http::header::CONTENT_ENCODING;
 
     use super::*;
 
@@ -396,7 +402,7 @@ mod tests {
                 &[(CONTENT_TYPE, "text/csv, application/json")],
                 "Unreadable",
             ),
-            (&[(namesake.clone(), "text/csv")], "Other"),
+            (&[(namesake.clone(), "text/csv")], "Unreadable"),
             (
                 &[
                     (CONTENT_TYPE, "text/csv"),
