@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_reads_its_refusal_after_it_has_sent_a_large_body() {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         let body = vec![0; 8 * 1024 * 1024];

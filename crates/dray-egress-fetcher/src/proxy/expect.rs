@@ -86,7 +86,6 @@ mod tests {
         }
     }
 
-    // paused clock
     #[tokio::test(start_paused = true)]
     async fn the_body_for_a_target_that_says_nothing_waits_for_a_second() {
         let started = Instant::now();
