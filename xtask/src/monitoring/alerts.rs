@@ -237,7 +237,7 @@ pub(super) const ALERT_RULES: [AlertRule; 26] = [
         name: "DrayCertificateExpiry",
         // 14 days.
         expression: "min by (service, use) (dray_certificate_expiry_timestamp_seconds) - time() < 1209600 or \
-                     min by (service) (dray_egress_proxy_certificate_expiry_timestamp_seconds) - time() < 1209600",
+                     min by (service, use) (dray_egress_proxy_certificate_expiry_timestamp_seconds) - time() < 1209600",
         hold: "1h",
         severity: AlertSeverity::Warning,
         summary: "A certificate of {{ $labels.service }} expires in {{ $value | humanizeDuration }}.",
