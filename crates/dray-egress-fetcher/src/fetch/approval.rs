@@ -111,7 +111,7 @@ pub enum HostAnswer {
     NotAsked,
 }
 
-/// The answer of a person that allows an open connection.
+/// The answer of a person that allows an open connection or a running fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldAnswer {
     /// The tenant of the session.
@@ -183,7 +183,7 @@ impl Fetcher {
         Ok((chain, context))
     }
 
-    /// Ends when the answer that allows a connection is taken back. Never ends where no person was asked.
+    /// Ends when the answer that allows a connection or a fetch is taken back. Never ends where no person was asked.
     pub async fn answer_withdrawal(&self, answer: Option<&HeldAnswer>) {
         match (&self.approvals, answer) {
             (Some(approvals), Some(answer)) => approvals.withdrawal(answer).await,

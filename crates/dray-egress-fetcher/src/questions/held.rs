@@ -1,4 +1,4 @@
-//! Watches the answers that allow open connections.
+//! Watches the answers that allow open connections and running fetches.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ impl QuestionStore {
             match self.is_still_allowed(answer).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                // The connection ends at the end of its answer in any case.
+                // A connection ends with its answer in any case, and a fetch with its total timeout.
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     id = %answer.id,
-                    "the answer that allows an open connection cannot be read"
+                    "the answer that allows an open connection or a fetch cannot be read"
                 ),
             }
         }
