@@ -19,6 +19,12 @@ const DRAIN_FACTOR: u64 = 4;
 
 /// Memory of one value of a body beside its text: a member of an object with a key, in lists that grow by doubling.
 const VALUE_BYTES: u64 = 256;
+/// Memory for the values of a body before they are counted, as a multiple of its text.
+const EXPECTED_VALUES_FACTOR: u64 = 16;
+/// Least memory for them.
+const MIN_EXPECTED_VALUES_BYTES: u64 = 16 << 10;
+/// Most memory for them. Larger bodies are mostly files, which are long texts.
+const MAX_EXPECTED_VALUES_BYTES: u64 = 1 << 20;
 
 impl HttpSurface {
     /// Reads a JSON body of at most `limit` bytes. Returns its memory too, which is to be held as long as the value.
@@ -42,7 +48,7 @@ impl HttpSurface {
         // block each other. A body that is too long is not kept.
         let expected = match announced {
             Some(bytes) if bytes > limit.as_u64() => 0,
-            announced => announced.unwrap_or(limit.as_u64()),
+            announced => with_expected_values(announced.unwrap_or(limit.as_u64())),
         };
         let memory = self.body_memory.acquire(expected, options.chat_wait).await;
         let Some(mut memory) = memory else {
@@ -99,6 +105,13 @@ fn too_large(message: String) -> RequestFailure {
     RequestFailure::new(413, message).display(
         "The request payload is too large. Please reduce the size of your message or attachments.",
     )
+}
+
+/// The memory for a text of so many bytes and for the values that it usually has. Without these, most bodies would need
+/// more once they are read, and be refused while others wait for all that is free.
+fn with_expected_values(bytes: u64) -> u64 {
+    let of_values = bytes.saturating_mul(EXPECTED_VALUES_FACTOR);
+    bytes + of_values.clamp(MIN_EXPECTED_VALUES_BYTES, MAX_EXPECTED_VALUES_BYTES)
 }
 
 /// The connection ended inside the body.

@@ -101,25 +101,20 @@ impl ModelCaller<'_> {
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
         let sent = self.outgoing.adapter.quirks_of(&self.model.deployment);
-        let mut first = self.try_ask(messages, round, speech, sink, tally).await;
-        if let Err(CallError::Model { error, .. }) = &first {
-            let adapter = &self.outgoing.adapter;
-            if adapter.note_refusal(&self.model.deployment, sent, error) {
-                first = self.try_ask(messages, round, speech, sink, tally).await;
-                if matches!(&first, Err(CallError::Model { error, .. }) if error.status() == Some(400))
-                {
-                    adapter.restore_quirks(&self.model.deployment, sent);
-                }
-            }
+        let mut answered = self.try_ask(messages, round, speech, sink, tally).await;
+        if let Err(CallError::Model { error, .. }) = &answered
+            && self.outgoing.adapter.note_refusal(sent, error)
+        {
+            answered = self.try_ask(messages, round, speech, sink, tally).await;
         }
-        match first {
-            Err(CallError::Model { error, .. })
-                if self.outgoing.remove_refused_files(&error, messages) =>
-            {
-                self.try_ask(messages, round, speech, sink, tally).await
-            }
-            other => other,
+        if let Err(CallError::Model { error, .. }) = &answered
+            && self.outgoing.remove_refused_files(error, messages)
+        {
+            answered = self.try_ask(messages, round, speech, sink, tally).await;
         }
+        let adapter = &mut self.outgoing.adapter;
+        adapter.end_attempts(&self.model.deployment, answered.is_ok());
+        answered
     }
 
     fn loop_error(&self, error: &ChatError) -> LoopError {

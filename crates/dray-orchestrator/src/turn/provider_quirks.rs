@@ -6,7 +6,7 @@
 //! - whose id does not have nine letters and digits (Mistral).
 //!
 //! Other services refuse these members, so a request has them after the service of its model has refused one for that
-//! reason.
+//! reason, and answered one with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +65,8 @@ impl KnownQuirks {
 #[derive(Debug, Default)]
 pub(super) struct PromptAdapter {
     known: KnownQuirks,
+    /// What the service seems to want after a refusal, during the attempts of one call of the model.
+    tried: Option<ProviderQuirks>,
     /// Reasoning by the id of the first call after it.
     reasoning: HashMap<String, String>,
     /// The signatures of calls by their ids.
@@ -94,19 +96,15 @@ impl PromptAdapter {
         }
     }
 
-    /// What the service of the model is known to want.
+    /// What requests to the model are adapted to.
     pub(super) fn quirks_of(&self, model: &str) -> ProviderQuirks {
-        self.known.lock().get(model).copied().unwrap_or_default()
+        let known = || self.known.lock().get(model).copied().unwrap_or_default();
+        self.tried.unwrap_or_else(known)
     }
 
-    /// Whether the service of the model refused a request because it wants something. Later requests have it. `sent` is
-    /// what the request had.
-    pub(super) fn note_refusal(
-        &self,
-        model: &str,
-        sent: ProviderQuirks,
-        error: &ChatError,
-    ) -> bool {
+    /// Whether the service of the model refused a request because it seems to want something. The next attempt has it.
+    /// `sent` is what the request had.
+    pub(super) fn note_refusal(&mut self, sent: ProviderQuirks, error: &ChatError) -> bool {
         let has = |part: &str| error.message.contains(part);
         let wanted = ProviderQuirks {
             wants_reasoning: sent.wants_reasoning || has(REASONING_MEMBER),
@@ -115,15 +113,18 @@ impl PromptAdapter {
         };
         let is_missing = error.kind == ChatKind::Status(400) && wanted != sent;
         if is_missing {
-            self.known.set_quirks(model, wanted);
+            self.tried = Some(wanted);
         }
         is_missing
     }
 
-    /// Forgets what a refusal seemed to mean, because the service refused the adapted request too: it may have refused a
-    /// member that a client had sent.
-    pub(super) fn restore_quirks(&self, model: &str, sent: ProviderQuirks) {
-        self.known.set_quirks(model, sent);
+    /// Ends the attempts of a call of the model. Later requests of all turns are adapted only if the model answered an
+    /// adapted one: the refusal may have been about a member that a client had sent.
+    pub(super) fn end_attempts(&mut self, model: &str, has_answered: bool) {
+        let tried = self.tried.take();
+        if let Some(quirks) = tried.filter(|_| has_answered) {
+            self.known.set_quirks(model, quirks);
+        }
     }
 
     /// Adapts the messages to the service of this model.
@@ -200,6 +201,31 @@ mod tests {
         let mut messages: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
         adapter.adapt_messages(model, &mut messages);
         serde_json::to_value(messages).unwrap()
+    }
+
+    #[test]
+    fn other_turns_adapt_their_requests_after_an_adapted_one_was_answered() {
+        let error = ChatError {
+            kind: ChatKind::Status(400),
+            code: None,
+            message: "reasoning_content is missing".to_owned(),
+            display_message: None,
+            retry_after: None,
+            source: None,
+        };
+        let known = KnownQuirks::default();
+        let other = PromptAdapter::new(known.clone());
+        let mut adapter = PromptAdapter::new(known);
+        let unadapted = ProviderQuirks::default();
+        for has_answered in [false, true] {
+            assert!(adapter.note_refusal(unadapted, &error));
+            let tried = adapter.quirks_of("model");
+            assert!(tried.wants_reasoning);
+            assert!(!adapter.note_refusal(tried, &error));
+            assert_eq!(other.quirks_of("model"), unadapted);
+            adapter.end_attempts("model", has_answered);
+            assert_eq!(other.quirks_of("model") == tried, has_answered);
+        }
     }
 
     #[test]

@@ -200,10 +200,12 @@ pub(super) fn defer_tools(
         return (DeferredTools::default(), None);
     }
     // With two tools of one name, a call would be ambiguous.
-    let taken = OWN_TOOLS
-        .into_iter()
-        .find(|name| tools.iter().any(|tool| tool.declaration().name == *name));
-    if let Some(name) = taken {
+    let is_taken = |name: &str| {
+        let mut of_client = others.0.tools.names();
+        tools.iter().any(|tool| tool.declaration().name == name)
+            || of_client.any(|taken| taken == name)
+    };
+    if let Some(name) = OWN_TOOLS.into_iter().find(|name| is_taken(name)) {
         let issue = ToolIssue {
             tool: Some(name.to_owned()),
             toolset: None,

@@ -326,3 +326,21 @@ async fn tools_of_a_client_that_do_not_fit_beside_the_others_are_searched() {
         assert!(!names.contains(&"page_7".to_owned()), "{names:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_are_not_searched_when_a_client_has_a_tool_of_that_name() {
+    let endpoint = CountingEndpoint::start().await;
+    let agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    let script = r#"{"rules": [{"reply": {"say": "Done."}}]}"#;
+    let fixture = TurnFixture::plain(&agent, script).await;
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let others = (1..128).map(|number| named(&format!("page_{number}")));
+    let tools: Vec<_> = others.chain([named("search_tools")]).collect();
+    let result = fixture
+        .chat(json!({"messages": [user("go")], "tools": tools}))
+        .await;
+    assert_eq!(result.text(), "Done.", "{result:?}");
+    let names = tool_names(&fixture.asked()[0]);
+    assert!(names.contains(&"page_7".to_owned()), "{names:?}");
+    assert!(!names.contains(&"call_tool".to_owned()), "{names:?}");
+}

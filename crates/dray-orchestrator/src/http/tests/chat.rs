@@ -2,9 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use axum::body::Body;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderValue};
 use dray_agent::event::{Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_testkit::eventually;
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -257,6 +261,28 @@ async fn running_chats_hold_the_memory_of_their_bodies_and_further_ones_are_refu
     fixture.working(0).await;
     let next = fixture.chat(&large).await;
     assert_eq!(next.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_waited_for_memory_is_read_while_others_wait_for_the_rest() {
+    let fixture = TestSurface::with(Vec::new(), |options| {
+        options.max_body_total = dray_types::ByteSize::kib(64);
+    })
+    .await;
+    let (surface, wait) = (&fixture.surface, std::time::Duration::from_mins(1));
+    let total = surface.body_memory.max_bytes();
+    let running = surface.body_memory.acquire(total, wait).await.unwrap();
+    let text = ask(true).to_string();
+    let length = HeaderValue::from(text.len());
+    let headers = HeaderMap::from_iter([(CONTENT_LENGTH, length)]);
+    let limit = surface.options.max_body;
+    let mut reading = Box::pin(surface.read_json(&headers, Body::from(text), limit));
+    assert!(reading.as_mut().now_or_never().is_none());
+    let mut next = Box::pin(surface.body_memory.acquire(total, wait));
+    assert!(next.as_mut().now_or_never().is_none());
+    drop(running);
+    let (body, _memory) = reading.await.unwrap();
+    assert_eq!(body, ask(true));
 }
 
 #[tokio::test]
