@@ -62,10 +62,12 @@ function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
   return created;
 }
 
-test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async () => {
+test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async (t) => {
   const controller = new AbortController();
+  const followed = new Deadline(60_000, controller.signal);
+  t.after(() => followed.end());
   setImmediate(() => controller.abort(new Error("the user left")));
-  await assert.rejects(prepareSource(BODY, new Deadline(60_000, controller.signal)), /the user left/);
+  await assert.rejects(prepareSource(BODY, followed), /the user left/);
 });
 
 test("a download that ends early is repeated from the start", async (t) => {
