@@ -288,6 +288,18 @@ test("a stream of anything but bytes is refused", async (t) => {
   assert.deepEqual(await readdir(temporary), []);
 });
 
+test("an iterator whose `return` gives no promise is read", async (t) => {
+  const chunks = [BODY];
+  const iterator = {
+    next: async () => ({ done: chunks.length === 0, value: chunks.shift() }),
+    return: () => ({ done: true }),
+  };
+  const source = { [Symbol.asyncIterator]: () => iterator } as unknown as AsyncIterable<Uint8Array>;
+  const { size, dispose } = await prepareSource(source, deadline(t));
+  await dispose?.();
+  assert.equal(size, BODY.byteLength);
+});
+
 test("a pipe is refused by its path", { timeout: 20_000 }, async (t) => {
   const pipe = join(await directory(t), "pipe");
   execFileSync("mkfifo", [pipe]);
