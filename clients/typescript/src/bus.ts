@@ -140,7 +140,12 @@ export class EndingEvents {
   }
 
   #dispatch(message: Msg): void {
-    const operationId = endedOperation(message);
+    let operationId = "";
+    try {
+      operationId = endedOperation(message);
+    } catch {
+      // The event cannot be read and ends no call. An error would end the reader of the connection, without a notice.
+    }
     for (const notify of this.#waiting.get(operationId) ?? []) notify(message);
     // A call ends once.
     this.#waiting.delete(operationId);

@@ -151,7 +151,7 @@ function openStream(source: ReadableStream<Uint8Array> | AsyncIterable<Uint8Arra
   const iterator = source[Symbol.asyncIterator]();
   const cancel = (): void => {
     if (source instanceof Readable) source.destroy();
-    else void iterator.return?.().catch(ignore);
+    else void Promise.resolve(iterator.return?.()).catch(ignore);
   };
   return { next: () => iterator.next(), cancel };
 }

@@ -116,6 +116,8 @@ test("a call that no worker could read ends with the fault of its dead letter", 
   message.headers.set("Dray-Schema", "dray.v1.WorkDeadLettered/1");
   // The service gives the event a new id if it cannot read that of the work.
   message.headers.set("Dray-Operation", "new");
+  // An error in the callback would end the reader of the connection.
+  deliver(null, { ...message, data: Uint8Array.of(0xff) } as Msg);
   deliver(null, message as Msg);
   const { operationId, rejected, toolMessage } = await work.outcome();
   assert.deepEqual([operationId, rejected?.state, toolMessage], ["o", TerminalState.DEAD_LETTERED, fault.message]);

@@ -62,10 +62,12 @@ function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
   return created;
 }
 
-test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async () => {
+test("hashing bytes in memory leaves the event loop to others, and ends with the signal of the caller", async (t) => {
   const controller = new AbortController();
+  const followed = new Deadline(60_000, controller.signal);
+  t.after(() => followed.end());
   setImmediate(() => controller.abort(new Error("the user left")));
-  await assert.rejects(prepareSource(BODY, new Deadline(60_000, controller.signal)), /the user left/);
+  await assert.rejects(prepareSource(BODY, followed), /the user left/);
 });
 
 test("a download that ends early is repeated from the start", async (t) => {
@@ -284,6 +286,18 @@ test("a stream of anything but bytes is refused", async (t) => {
   const temporary = await temporaryDirectory(t);
   await assert.rejects(prepareSource(Readable.from([1, 2]), deadline(t)), /`chunk` must be bytes, not number/);
   assert.deepEqual(await readdir(temporary), []);
+});
+
+test("an iterator whose `return` gives no promise is read", async (t) => {
+  const chunks = [BODY];
+  const iterator = {
+    next: async () => ({ done: chunks.length === 0, value: chunks.shift() }),
+    return: () => ({ done: true }),
+  };
+  const source = { [Symbol.asyncIterator]: () => iterator } as unknown as AsyncIterable<Uint8Array>;
+  const { size, dispose } = await prepareSource(source, deadline(t));
+  await dispose?.();
+  assert.equal(size, BODY.byteLength);
 });
 
 test("a pipe is refused by its path", { timeout: 20_000 }, async (t) => {
