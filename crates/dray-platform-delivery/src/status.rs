@@ -154,10 +154,10 @@ pub(crate) fn is_media_refused(code: &str) -> bool {
 fn kind_of_report(code: &str) -> ErrorKind {
     match code {
         code if is_window_closed(code) => ErrorKind::WindowClosed,
-        code if is_media_refused(code) => ErrorKind::UnsupportedKind,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
-        "131051" => ErrorKind::UnsupportedKind,
+        "131051" | "131052" | "131053" => ErrorKind::UnsupportedKind,
         // The codes of bounced mails (RFC 3463).
+        "5.2.3" | "5.3.4" => ErrorKind::TooLarge,
         code if code.starts_with("5.7.") => ErrorKind::Forbidden,
         code if code.starts_with("5.") || code.starts_with("4.") => ErrorKind::NotFound,
         _ => ErrorKind::Unknown,

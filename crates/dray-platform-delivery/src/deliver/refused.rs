@@ -267,14 +267,14 @@ impl DeliveryRun<'_> {
     }
 
     /// The refusal that a step would get, so that no file is uploaded for it: it is too large for the chat, or the
-    /// platform reported that it cannot use its media.
+    /// platform reported after a success that it cannot use it.
     pub(super) fn known_refusal(
         &self,
         open: &OpenDelivery,
         step: &ReadyStep,
     ) -> Option<PlatformError> {
-        if step.error_kind == Some(ErrorKind::UnsupportedKind) {
-            let error = PlatformError::new(ErrorKind::UnsupportedKind, "refused after a success");
+        if let Some(kind @ (ErrorKind::UnsupportedKind | ErrorKind::TooLarge)) = step.error_kind {
+            let error = PlatformError::new(kind, "refused after a success");
             return Some(error.code(step.platform_code.clone()));
         }
         if step.route.is_text() {

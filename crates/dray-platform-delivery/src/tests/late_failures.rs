@@ -1,6 +1,6 @@
 //! Tests of failures that a platform reports after it accepted a message.
 
-use dray_platform::{Route, StatusUpdate};
+use dray_platform::{ErrorKind, Route, StatusUpdate};
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, states};
@@ -89,6 +89,11 @@ async fn a_file_of_a_mail_that_was_too_large_is_sent_as_a_link() {
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     fixture.delivered(&work).await;
     fixture.report_failure("m1", "5.3.4").await;
+    let reported = fixture.record("d1").await;
+    assert_eq!(
+        reported.files[0].error_kind,
+        Some(ErrorKind::TooLarge.into())
+    );
     let record = fixture.resumed("d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsLink]);
 }

@@ -79,8 +79,8 @@ impl FoldedText {
     }
 }
 
-/// The lower case of a character, regardless of its place in a word: a sigma at the end has another form. A raised digit
-/// is found as the digit, because few people can type it.
+/// The lower case of a character, regardless of its place in a word: a sigma at the end has another form. A raised
+/// character is found as the plain one, because few people can type it.
 pub(super) fn lower_case(character: char) -> impl Iterator<Item = char> {
     match character {
         'ς' => 'σ',
@@ -94,7 +94,11 @@ pub(super) fn lower_case(character: char) -> impl Iterator<Item = char> {
         '⁷' => '7',
         '⁸' => '8',
         '⁹' => '9',
+        '⁺' => '+',
         '⁻' => '-',
+        '⁽' => '(',
+        '⁾' => ')',
+        'ⁿ' => 'n',
         other => other,
     }
     .to_lowercase()

@@ -62,8 +62,11 @@ const STANDARD_FONTS: [&str; 3] = ["Helvetica", "Times", "Courier"];
 /// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
     let family = span.font_name.split(['-', ',']).next().unwrap_or_default();
-    // ReportLab writes every bullet as an unassigned code, also within a line.
-    if STANDARD_FONTS.contains(&family) && span.text.contains('\u{fffd}') {
+    // ReportLab writes every bullet as an unassigned code, also within a line. A row of unknown characters is not a row of
+    // bullets: it is text that the file does not define.
+    let may_have_bullets =
+        span.text.matches('\u{fffd}').count() == 1 || span.text.contains(char::is_alphanumeric);
+    if STANDARD_FONTS.contains(&family) && may_have_bullets {
         span.text = span.text.replace('\u{fffd}', "\u{2022}");
     }
     let mut visible = span
@@ -183,6 +186,7 @@ mod tests {
                 "\u{2022} one \u{2022}",
             ),
             ("Times-Roman", "\u{fffd}", "\u{2022}"),
+            ("Courier", "\u{fffd}\u{fffd}", "\u{fffd}\u{fffd}"),
             ("ABCDEF+Helvetica", "\u{fffd} 5 mg", "\u{fffd} 5 mg"),
         ] {
             let mut spans = [TextSpan {

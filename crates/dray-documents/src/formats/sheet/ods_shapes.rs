@@ -34,6 +34,8 @@ pub(super) fn read_shape(
                     has_object = true;
                     xml.skip()?;
                 }
+                // The shapes of a group are shown one by one. All of a hidden group is hidden with it.
+                "frame" | "g" if !is_hidden => read_shape(&element, xml, drawing)?,
                 _ if !is_hidden && odf::is_switched_off(&element) => {
                     read_shape(&element, xml, drawing)?;
                 }

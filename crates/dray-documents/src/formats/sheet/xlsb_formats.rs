@@ -12,7 +12,7 @@ use crate::compound::{u16_at, u32_at};
 use crate::container::Input;
 use crate::formats::office::package::{Package, default_if_damaged};
 use crate::limits::{Damage, Failure};
-use crate::markdown::Markdown;
+use crate::markdown::{Markdown, Unit};
 
 // Record types (MS-XLSB 2.3).
 const ROW_RECORD: u16 = 0;
@@ -84,14 +84,18 @@ impl WorkbookFormats {
         let missing = Failure::Corrupt(Damage::MissingPart);
         let book = package.part(&main)?.ok_or(missing)?;
         let mut cells_left = MAX_STYLED_CELLS;
-        for id in Records(&book)
-            .filter(|(kind, _)| *kind == SHEET_RECORD)
-            .map(|(_, data)| wide_string(data, 8))
-        {
+        let sheets = Records(&book).filter(|(kind, _)| *kind == SHEET_RECORD);
+        for (number, (_, data)) in (1..).zip(sheets) {
             let mut sheet = SheetFormats::default();
+            let id = wide_string(data, 8);
+            let name = id.as_ref().and_then(|(_, end)| wide_string(data, *end));
+            let name = name.as_ref().map(|(name, _)| name.as_str());
+            // Drawings and damage of other sheets count against no limit, and give no warning.
+            let is_selected = out.selection().wants(Unit::Sheet, number, name);
             let part = id
                 .and_then(|(id, _)| relations.get(&id))
-                .map(|relation| relation.target.clone());
+                .map(|relation| relation.target.clone())
+                .filter(|_| is_selected);
             if let Some(part) = part
                 && let Some(bytes) = package.part(&part)?
             {

@@ -10,6 +10,8 @@ pub(super) struct MathGroup {
     kind: GroupKind,
     open: String,
     close: String,
+    /// The sign between the terms in delimiters.
+    separator: String,
     has_text: bool,
 }
 
@@ -27,19 +29,29 @@ enum GroupKind {
 impl Walker {
     /// The role of an element of an equation.
     pub(super) fn math(&mut self, element: &Element<'_>) -> Tag {
+        if matches!(element.name(), "chr" | "begChr" | "endChr" | "sepChr") {
+            self.set_sign(element);
+            return Tag::Plain;
+        }
         let parent = match self.tags.last() {
-            Some(Tag::Math(group)) => Some((group.kind, group.has_text)),
+            Some(Tag::Math(group)) => Some(group),
             _ => None,
         };
+        let separator = parent.map_or("", |group| group.separator.as_str());
         let group = |kind, open: &str, close: &str| {
             Tag::Math(MathGroup {
                 kind,
                 open: open.to_owned(),
                 close: close.to_owned(),
+                // The default of `sepChr` (22.1.2.98).
+                separator: "|".to_owned(),
                 has_text: false,
             })
         };
-        match (element.name(), parent) {
+        match (
+            element.name(),
+            parent.map(|group| (group.kind, group.has_text)),
+        ) {
             ("t", _) => Tag::MathText,
             ("num", _) => group(GroupKind::Other, "(", ")"),
             ("den", _) => group(GroupKind::Other, "/(", ")"),
@@ -49,29 +61,22 @@ impl Walker {
             ("e", Some((GroupKind::Radical, _))) => group(GroupKind::Other, "√(", ")"),
             ("nary", _) => group(GroupKind::Operator, "∫", ""),
             ("d", _) => group(GroupKind::Delimited, "(", ")"),
-            ("e", Some((GroupKind::Delimited, true))) => group(GroupKind::Other, ", ", ""),
-            ("chr" | "begChr" | "endChr", _) => {
-                self.set_sign(element);
-                Tag::Plain
-            }
+            ("e", Some((GroupKind::Delimited, true))) => group(GroupKind::Other, separator, ""),
             _ => Tag::Plain,
         }
     }
 
     /// Replaces the default sign of the operator or the delimiters whose properties are open.
     fn set_sign(&mut self, element: &Element<'_>) {
-        let group = self.tags.iter_mut().rev().find_map(|tag| match tag {
-            Tag::Math(group) => Some(group),
-            _ => None,
-        });
-        // Signs within the text, such as accents, have the same name.
-        let Some(group) = group.filter(|group| !group.has_text) else {
+        // The innermost element has the properties. Those of accents have elements of the same name.
+        let Some(Tag::Math(group)) = self.tags.iter_mut().rev().nth(1) else {
             return;
         };
         let sign = element.attr("val").unwrap_or_default();
         match (element.name(), group.kind) {
             ("chr", GroupKind::Operator) | ("begChr", GroupKind::Delimited) => group.open = sign,
             ("endChr", GroupKind::Delimited) => group.close = sign,
+            ("sepChr", GroupKind::Delimited) => group.separator = sign,
             _ => {}
         }
     }

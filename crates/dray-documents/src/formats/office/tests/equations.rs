@@ -27,15 +27,21 @@ fn equations_in_one_line_keep_their_meaning() {
         run("i")
     );
     let terms = format!("<m:e>{}</m:e><m:e>{}</m:e>", run("a"), run("b"));
-    let brackets =
-        format!("<m:d><m:dPr><m:begChr m:val=\"[\"/><m:endChr m:val=\"]\"/></m:dPr>{terms}</m:d>");
+    let brackets = format!(
+        "<m:d><m:dPr><m:begChr m:val=\"[\"/><m:sepChr m:val=\";\"/><m:endChr m:val=\"]\"/></m:dPr>{terms}</m:d>"
+    );
+    let accent = format!(
+        "<m:nary><m:e><m:acc><m:accPr><m:chr m:val=\"\u{20d7}\"/></m:accPr><m:e>{}</m:e></m:acc></m:e></m:nary>",
+        run("F")
+    );
     for (equation, shown) in [
         (&fraction, "(a+b)/(2)"),
-        (&power(&format!("<m:d>{terms}</m:d>")), "(a, b)^(2)"),
+        (&power(&format!("<m:d>{terms}</m:d>")), "(a|b)^(2)"),
         (&root(""), "√(x)"),
         (&root(&run("3")), "3√(x)"),
+        (&accent, "∫F"),
         (&sum, "∑\\_(i=1)i"),
-        (&format!("{}{brackets}", run("f")), "f[a, b]"),
+        (&format!("{}{brackets}", run("f")), "f[a;b]"),
     ] {
         let body = p(&format!("<m:oMath>{equation}</m:oMath>"));
         assert_eq!(

@@ -112,10 +112,12 @@ fn shapes_pictures_and_objects_follow_the_table() {
         format!("<draw:frame {attributes}>{content}</draw:frame>")
     };
     let text = |text: &str| format!("<draw:text-box><text:p>{text}</text:p></draw:text-box>");
+    let picture = |name: &str| frame("", &format!("<draw:image xlink:href=\"{name}.png\"/>"));
     let shapes = [
         "<draw:custom-shape><text:p>valid until <text:span>1 May</text:span></text:p></draw:custom-shape>",
         "<draw:g><draw:rect><text:p>in a group</text:p></draw:rect><draw:rect draw:display=\"none\"><text:p>secret</text:p></draw:rect></draw:g>",
         frame("draw:display=\"printer\"", &text("on paper")).as_str(),
+        format!("<draw:g>{}{}</draw:g>", picture("2"), picture("3")).as_str(),
     ]
     .concat();
     let in_cell = [
@@ -135,7 +137,7 @@ fn shapes_pictures_and_objects_follow_the_table() {
     let (shown, warnings, all) = shown_and_hidden(ODS, &ods(&table));
     assert_eq!(
         shown,
-        "## T\n\n| a |\n|---|\n\nvalid until 1 May\n\nin a group\n\n![A logo](1.png)\n\n_(embedded object: Object 1)_\n"
+        "## T\n\n| a |\n|---|\n\nvalid until 1 May\n\nin a group\n\n![](2.png)\n\n![](3.png)\n\n![A logo](1.png)\n\n_(embedded object: Object 1)_\n"
     );
     assert_eq!(warnings, ["hidden content dropped: 13 characters"]);
     assert!(all.contains("\n\nsecret\n\n") && all.contains("\n\non paper\n\n"));
