@@ -272,7 +272,8 @@ impl Sandbox for DockerSandbox {
         };
         self.check_archive().await?;
         // The shell lacks a program. The archive calls would also list directories that only root may read.
-        if !self.is_root() && !stopped(&error) && !self.shell_less.load(Ordering::Relaxed) {
+        let has_shell = !self.shell_less.load(Ordering::Relaxed) && !self.hung.is_set();
+        if !self.is_root() && !stopped(&error) && has_shell {
             return Err(error);
         }
         let Some(directory) = self.seen_directory(path).await? else {
