@@ -92,7 +92,7 @@ impl DockerSandbox {
     }
 
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
-    /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
+    /// used for a while; meanwhile the archive calls are used, if the container's user is root.
     async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
         if let Ok(answered) = timeout(self.shell_timeout, call).await {
@@ -449,7 +449,11 @@ impl Sandbox for DockerSandbox {
                 self.check_archive().await?;
                 self.download(&directory).await
             }
-            _ => self.record_outcome(self.commands.read_tree(path).await),
+            _ => {
+                let tar = self.record_outcome(self.commands.read_tree(path).await);
+                // A stopped container is walked, and its memory file systems are named.
+                self.readable(path, tar)
+            }
         }
     }
 
