@@ -43,6 +43,8 @@ pub(crate) struct DockerSandbox {
     user: OnceCell<ContainerUser>,
     /// Whether a command failed because the container has no shell. It will not get one later.
     shell_less: AtomicBool,
+    /// Whether the engine reported that the container has no shell.
+    no_shell_found: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
     hung: HungShell,
@@ -71,6 +73,7 @@ impl DockerSandbox {
             commands: ExecFiles::new(exec).with_persistent_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
+            no_shell_found: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             hung: HungShell::default(),
             shell_timeout,
