@@ -154,11 +154,13 @@ impl CommandStreams {
 }
 
 /// Whether the engine's message means that the container has no such program. A working directory that was removed, or
-/// a limit of processes, can be the work of a process in the container, and may pass.
+/// a limit of processes, can be the work of a process in the container, and may pass. A missing control group means
+/// that the container ends.
 fn is_program_missing(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
+    let contains = |text: &&str| message.contains(*text);
     let missing = ["exec: \"", "not found", "no such file"];
-    !message.contains("chdir") && missing.iter().any(|text| message.contains(text))
+    !["chdir", "cgroup"].iter().any(contains) && missing.iter().any(contains)
 }
 
 fn is_reset(error: &bollard::errors::Error) -> bool {
@@ -199,6 +201,10 @@ mod tests {
             ("exec: \"sh\": permission denied: unknown", true),
             (
                 "chdir to cwd (\"/w\") set in config.json failed: no such file or directory: unknown",
+                false,
+            ),
+            (
+                "error adding pid 7 to cgroups: open /sys/fs/cgroup/c/cgroup.procs: no such file or directory",
                 false,
             ),
             ("can't get final child's PID from pipe: EOF: unknown", false),
