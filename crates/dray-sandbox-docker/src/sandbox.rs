@@ -43,6 +43,8 @@ pub(crate) struct DockerSandbox {
     user: OnceCell<ContainerUser>,
     /// Whether a command failed because the container has no shell. It will not get one later.
     shell_less: AtomicBool,
+    /// Whether the engine reported that the container has no shell.
+    no_shell_found: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
     hung: HungShell,
@@ -71,6 +73,7 @@ impl DockerSandbox {
             commands: ExecFiles::new(exec).with_persistent_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
+            no_shell_found: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             hung: HungShell::default(),
             shell_timeout,
@@ -92,7 +95,7 @@ impl DockerSandbox {
     }
 
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
-    /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
+    /// used for a while; meanwhile the archive calls are used, if the container's user is root.
     async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
         if let Ok(answered) = timeout(self.shell_timeout, call).await {
@@ -272,7 +275,8 @@ impl Sandbox for DockerSandbox {
         };
         self.check_archive().await?;
         // The shell lacks a program. The archive calls would also list directories that only root may read.
-        if !self.is_root() && !stopped(&error) && !self.shell_less.load(Ordering::Relaxed) {
+        let has_shell = !self.shell_less.load(Ordering::Relaxed) && !self.hung.is_set();
+        if !self.is_root() && !stopped(&error) && has_shell {
             return Err(error);
         }
         let Some(directory) = self.seen_directory(path).await? else {
@@ -448,7 +452,11 @@ impl Sandbox for DockerSandbox {
                 self.check_archive().await?;
                 self.download(&directory).await
             }
-            _ => self.record_outcome(self.commands.read_tree(path).await),
+            _ => {
+                let tar = self.record_outcome(self.commands.read_tree(path).await);
+                // A stopped container is walked, and its memory file systems are named.
+                self.readable(path, tar)
+            }
         }
     }
 

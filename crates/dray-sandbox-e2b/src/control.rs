@@ -189,19 +189,24 @@ impl ControlClient {
     }
 
     /// Extends the lifetime to this time from now. Up to an hour, a longer lifetime that another client has set
-    /// meanwhile stays.
+    /// meanwhile stays, if the server has the call for it.
     async fn extend(&self, handle: &Handle, lifetime: Duration) -> Result<(), Error> {
         let id = check_name(&handle.address.name)?;
+        let url = format!("{}/sandboxes/{id}", self.config.api());
         let seconds = lifetime.as_millis().div_ceil(1000);
-        let (call, body) = if seconds <= MAX_REFRESH_SECONDS {
-            ("refreshes", json!({ "duration": seconds }))
-        } else {
-            // This call sets the lifetime, so it may shorten that of another client.
-            ("timeout", json!({ "timeout": seconds }))
-        };
-        let url = format!("{}/sandboxes/{id}/{call}", self.config.api());
-        self.send(self.client.post(&url).json(&body)).await?;
-        Ok(())
+        if seconds <= MAX_REFRESH_SECONDS {
+            let body = json!({ "duration": seconds });
+            let request = self.client.post(&format!("{url}/refreshes")).json(&body);
+            match self.send(request).await {
+                // Other servers with this API may lack the call. They respond as for a missing sandbox.
+                Err(error) if error.kind() == ErrorKind::SandboxGone => {}
+                extended => return extended.map(drop),
+            }
+        }
+        // This call sets the lifetime, so it may shorten that of another client.
+        let body = json!({ "timeout": seconds });
+        let request = self.client.post(&format!("{url}/timeout")).json(&body);
+        self.send(request).await.map(drop)
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(

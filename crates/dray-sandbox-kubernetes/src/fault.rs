@@ -43,8 +43,8 @@ pub(crate) struct StatusCause {
 /// Parts of messages in lower case, with their kinds. The first match counts, so texts about a missing program come
 /// before texts about a container.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
-    // The working directory of the container was removed. The program may exist.
-    ("chdir to cwd", ErrorKind::Unavailable),
+    // The working directory of the container was removed. The program may exist. runc and crun say it differently.
+    ("chdir to ", ErrorKind::Unavailable),
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
     ("exec format error", ErrorKind::ToolMissing),
@@ -281,6 +281,10 @@ mod tests {
             ),
             (
                 "chdir to cwd (\"/w\") set in config.json failed: no such file or directory: unknown",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "chdir to `/w`: No such file or directory",
                 ErrorKind::Unavailable,
             ),
             ("cannot exec in a deleted state", ErrorKind::SandboxStopped),

@@ -14,6 +14,11 @@ use crate::fault;
 
 /// Beginning of the text on standard output by which the engine reports that a program could not be started.
 const EXEC_FAILED: &[u8] = b"OCI runtime exec failed: ";
+/// Ends of the text on standard error by which Podman reports the same.
+const PODMAN_EXEC_FAILED: [&str; 2] = [
+    ": OCI runtime attempted to invoke a command that was not found",
+    ": OCI permission denied",
+];
 
 /// Context of the error when the output of a command breaks off.
 const READING_OUTPUT: &str = "reading the output of a command";
@@ -134,12 +139,16 @@ impl CommandStreams {
 
     /// The output has ended. The held bytes are either output or the reason why there is no output.
     async fn ended(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some(held) = self.held.take() else {
-            return Ok(None);
+        let held = self.held.take();
+        let message = match &held {
+            Some(held) => String::from_utf8_lossy(held).into_owned(),
+            None => self.stderr.text(),
         };
+        if held.is_none() && !(self.is_silent && is_reason_of_podman(&message)) {
+            return Ok(None);
+        }
         match self.end.status().await? {
             126 | 127 => {
-                let message = String::from_utf8_lossy(&held);
                 let context = if is_program_missing(&message) {
                     super::NOT_STARTED
                 } else {
@@ -148,17 +157,28 @@ impl CommandStreams {
                 let error = Error::new(ErrorKind::ToolMissing, context);
                 Err(error.caused_by(message.escape_debug().to_string()))
             }
-            _ => Ok(Some(held)),
+            _ => Ok(held),
         }
     }
 }
 
+/// Whether Podman wrote this text to standard error because it could not start a program. Another line may say that the
+/// streams of the program broke.
+fn is_reason_of_podman(stderr: &str) -> bool {
+    let is_reason = |line: &str| PODMAN_EXEC_FAILED.iter().any(|end| line.ends_with(end));
+    stderr
+        .lines()
+        .any(|line| line.starts_with("Error: ") && is_reason(line))
+}
+
 /// Whether the engine's message means that the container has no such program. A working directory that was removed, or
-/// a limit of processes, can be the work of a process in the container, and may pass.
+/// a limit of processes, can be the work of a process in the container, and may pass. A missing control group means
+/// that the container ends.
 fn is_program_missing(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
+    let contains = |text: &&str| message.contains(*text);
     let missing = ["exec: \"", "not found", "no such file"];
-    !message.contains("chdir") && missing.iter().any(|text| message.contains(text))
+    !["chdir", "cgroup"].iter().any(contains) && missing.iter().any(contains)
 }
 
 fn is_reset(error: &bollard::errors::Error) -> bool {
@@ -201,6 +221,10 @@ mod tests {
                 "chdir to cwd (\"/w\") set in config.json failed: no such file or directory: unknown",
                 false,
             ),
+            (
+                "error adding pid 7 to cgroups: open /sys/fs/cgroup/c/cgroup.procs: no such file or directory",
+                false,
+            ),
             ("can't get final child's PID from pipe: EOF: unknown", false),
             (
                 "fork/exec /proc/self/exe: resource temporarily unavailable",
@@ -210,5 +234,12 @@ mod tests {
             let message = format!("OCI runtime exec failed: exec failed: {reason}");
             assert_eq!(is_program_missing(&message), missing, "{reason}");
         }
+    }
+
+    #[test]
+    fn podman_reports_on_standard_error_that_a_program_is_missing() {
+        let message = "Error: /usr/sbin/runc: exec failed: unable to start container process: exec: \"sh\": executable file not found in $PATH: OCI runtime attempted to invoke a command that was not found\nError: read unixpacket: connection reset by peer\n";
+        assert!(is_reason_of_podman(message) && is_program_missing(message));
+        assert!(!is_reason_of_podman("sh: 1: x: not found\n"));
     }
 }

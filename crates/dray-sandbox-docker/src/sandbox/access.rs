@@ -38,7 +38,11 @@ impl DockerSandbox {
         let shell_less = self.shell_less.load(Ordering::Relaxed);
         let is_without_commands =
             shell_less || self.stopped.load(Ordering::Relaxed) || self.hung.is_set();
-        if self.is_root() || !is_without_commands || !self.is_running().await? {
+        if self.is_root()
+            || !is_without_commands
+            || self.no_shell_found.load(Ordering::Relaxed)
+            || !self.is_running().await?
+        {
             return Ok(());
         }
         let container = self.container();
@@ -47,7 +51,10 @@ impl DockerSandbox {
             .stat_path(&mut None, container, SHELL_PATH)
             .await
         {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.no_shell_found.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             Err(error) => Err(error),
             Ok(_) => {
                 // It may have been started again: the next attempt uses commands.

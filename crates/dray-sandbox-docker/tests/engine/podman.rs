@@ -3,7 +3,7 @@
 use dray_sandbox::{ErrorKind, Integrity, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
-use super::fixture::{ContainerFixture, kind};
+use super::fixture::{ContainerFixture, kind, path};
 use super::transfers::round_trip;
 
 async fn podman_fixture(options: ContainerOptions) -> ContainerFixture {
@@ -49,6 +49,26 @@ async fn a_file_of_a_podman_container_that_stopped_meanwhile_is_still_read() {
     fixture.container.stop();
     let body = fixture.open_as(&file).await.unwrap();
     assert_eq!(body.read_all(100).await.unwrap(), b"hello\n");
+}
+
+#[tokio::test]
+async fn a_container_of_podman_without_a_shell_is_reached_by_the_archive_calls() {
+    let fixture = podman_fixture(ContainerOptions {
+        user: "1000:1000".into(),
+        shell_less: true,
+        ..ContainerOptions::default()
+    })
+    .await;
+    let listed = fixture.sandbox.list(&path("/workspace"), 1, 9).await;
+    assert!(listed.unwrap().entries.is_empty());
+    // Once it is known that no command runs, commands are no longer offered.
+    assert_eq!(
+        fixture.sandbox.transports(&path("/workspace/file")),
+        [Transport::Archive]
+    );
+    let (put, got) = round_trip(&fixture, "/workspace").await;
+    assert_eq!(put.transport, Some(Transport::Archive));
+    assert_eq!(got.transport, Some(Transport::Archive));
 }
 
 #[tokio::test]

@@ -145,6 +145,10 @@ async fn the_archive_calls_replace_failing_commands_only_where_the_user_is_root(
             assert_eq!(kind(listed), ErrorKind::Unavailable);
             assert_eq!(kind(written), ErrorKind::Unavailable);
         }
+        // The shell still counts as hung.
+        fixture.container.stop();
+        let listed = fixture.sandbox.list(&path("/workspace"), 1, 9).await;
+        assert!(!listed.unwrap().entries.is_empty());
     }
 }
 

@@ -87,6 +87,10 @@ async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
     let (packed, transport) = tar(&fixture, "/workspace").await;
     assert_eq!(transport, Transport::ExecRaw);
     assert_eq!(names(&packed), ["file", "memory", "memory/file"]);
+    fixture.container.stop();
+    // A directory without a tar is walked.
+    let stopped = fixture.sandbox.read_tree(&path("/workspace")).await;
+    assert_eq!(kind(stopped), ErrorKind::ToolMissing);
 }
 
 #[tokio::test]

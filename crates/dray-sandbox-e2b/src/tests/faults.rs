@@ -169,6 +169,21 @@ async fn r_11_an_extension_of_another_client_is_never_shortened() {
 }
 
 #[tokio::test]
+async fn r_11_a_server_without_the_call_that_only_extends_sets_the_lifetime() {
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(ProviderFault::Refuse(
+        "/sandboxes/i3xy8zq0/refreshes",
+        404,
+        "no such call",
+    ));
+    let needed = Duration::from_secs(1000);
+    sandbox.ensure_lifetime(needed).await.unwrap();
+    assert!(fixture.fake_server.faults().is_empty());
+    assert!(fixture.fake_server.left(SANDBOX_ID) >= Some(needed));
+}
+
+#[tokio::test]
 async fn r_11_a_lifetime_above_an_hour_is_set() {
     let fixture = E2bFixture::new().await;
     let long = Duration::from_hours(2);
