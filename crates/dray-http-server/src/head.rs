@@ -92,7 +92,7 @@ impl HeadMeter {
     }
 }
 
-/// The socket of a connection. Reading fails when there is no memory for a large head.
+/// The socket of a connection. A read fails while other large heads use the memory that this head needs.
 #[derive(Debug)]
 pub(crate) struct MeteredSocket {
     pub(crate) socket: TcpStream,

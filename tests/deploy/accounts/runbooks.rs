@@ -8,7 +8,7 @@ use crate::deploy::read;
 use crate::support;
 
 /// Commands of the page that end without a running service, in an order in which they can run.
-const COMMANDS: [&str; 6] = [
+const RUNBOOK_COMMANDS: [&str; 6] = [
     "topology apply --store-size 5GiB",
     "topology check",
     "dlq list",
@@ -59,7 +59,7 @@ fn the_accounts_permit_the_commands_of_the_runbooks_to_their_identities() {
     let table = table(&read("docs/runbooks.md"));
     let server = AccountsServer::start();
     let directory = tempfile::tempdir().unwrap();
-    for command in COMMANDS {
+    for command in RUNBOOK_COMMANDS {
         let identity = identity_of(&table, command).unwrap();
         let output = Command::new(support::dray())
             .args(["--nats", &format!("nats://{}", server.address())])

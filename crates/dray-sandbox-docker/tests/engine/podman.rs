@@ -61,7 +61,7 @@ async fn a_container_of_podman_without_a_shell_is_reached_by_the_archive_calls()
     .await;
     let listed = fixture.sandbox.list(&path("/workspace"), 1, 9).await;
     assert!(listed.unwrap().entries.is_empty());
-    // Once it is known that no command runs, commands are no longer offered.
+    // A container that ran no command offers only the archive calls.
     assert_eq!(
         fixture.sandbox.transports(&path("/workspace/file")),
         [Transport::Archive]

@@ -109,7 +109,7 @@ async fn r_9_files_are_read_from_and_written_to_a_container_without_a_shell() {
     })
     .await;
     archive_only(&fixture, ErrorKind::ToolMissing).await;
-    // Once it is known that no command runs, commands are no longer offered.
+    // A container that ran no command offers only the archive calls.
     assert_eq!(
         fixture.sandbox.transports(&path("/workspace/file")),
         [Transport::Archive]

@@ -234,7 +234,7 @@ impl ReadRun<'_> {
             Err(record) => {
                 let fault = Fault::new(FaultCode::Unsupported, record.output)
                     .detail(record.error_code.map_or("range", Code::word));
-                // A note says itself why there is no text.
+                // The text of a note is the reason why the document has none.
                 Err(match record.outcome {
                     Outcome::Note => fault,
                     _ => fault.advice(CLASSIFY_ADVICE),

@@ -148,7 +148,7 @@ pub(super) fn character_runs(
         let offset = usize::from(u8_at(page, (count + 1) * 4 + run)?) * 2;
         let length = usize::from(u8_at(page, offset).filter(|_| offset > 0)?);
         let mut format = CharacterFormat::default();
-        for (code, operand) in Properties(page.get(offset + 1..offset + 1 + length)?) {
+        for (code, operand) in PropertyModifiers(page.get(offset + 1..offset + 1 + length)?) {
             let on = operand.first().is_some_and(|value| value & 1 != 0);
             match code {
                 0x0835 => format.style.bold = on,
@@ -184,7 +184,7 @@ pub(super) fn paragraph_runs(
             style: u16_at(data, 0)?,
             ..ParagraphFormat::default()
         };
-        for (code, operand) in Properties(data.get(2..)?) {
+        for (code, operand) in PropertyModifiers(data.get(2..)?) {
             let value = operand.first().copied().unwrap_or(0);
             match code {
                 0x2416 => format.in_table = value != 0,
@@ -201,9 +201,9 @@ pub(super) fn paragraph_runs(
 }
 
 /// Property modifications, one after the other: code and operand (MS-DOC 2.6.1).
-pub(super) struct Properties<'a>(pub(super) &'a [u8]);
+pub(super) struct PropertyModifiers<'a>(pub(super) &'a [u8]);
 
-impl<'a> Iterator for Properties<'a> {
+impl<'a> Iterator for PropertyModifiers<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

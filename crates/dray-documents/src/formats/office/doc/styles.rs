@@ -1,7 +1,7 @@
 //! Styles: headings, lists and hidden text (MS-DOC 2.9.271, 2.9.260).
 
 use super::file::{File, Table};
-use super::runs::Properties;
+use super::runs::PropertyModifiers;
 use crate::compound::u16_at;
 
 /// Most styles that are read.
@@ -16,7 +16,7 @@ const MAX_STYLE_CHAIN: usize = 16;
 
 /// What a style says itself.
 #[derive(Clone, Copy, Debug)]
-struct Style {
+struct StyleDefinition {
     base: u16,
     heading: Option<u8>,
     hidden: Option<bool>,
@@ -28,7 +28,7 @@ struct Style {
 /// All styles, by their number.
 #[derive(Debug)]
 pub(super) struct Styles {
-    styles: Vec<Style>,
+    styles: Vec<StyleDefinition>,
     /// Whether any of them hides text.
     pub(super) any_hides: bool,
 }
@@ -38,7 +38,7 @@ impl Styles {
         let sheet = file.table(Table::Styles);
         let styles = if sheet.is_empty() {
             // Built-in headings always have these numbers.
-            let heading = |number: u8| Style::new((number > 0).then_some(number));
+            let heading = |number: u8| StyleDefinition::new((number > 0).then_some(number));
             (0..10).map(heading).collect()
         } else {
             read_styles(sheet)
@@ -46,13 +46,13 @@ impl Styles {
         Self {
             any_hides: styles
                 .iter()
-                .any(|style: &Style| style.hidden == Some(true)),
+                .any(|style: &StyleDefinition| style.hidden == Some(true)),
             styles,
         }
     }
 
     /// A style and those that it is based on.
-    fn chain(&self, number: u16) -> impl Iterator<Item = &Style> {
+    fn chain(&self, number: u16) -> impl Iterator<Item = &StyleDefinition> {
         let mut next = number;
         std::iter::from_fn(move || {
             let style = self.styles.get(usize::from(next))?;
@@ -81,7 +81,7 @@ impl Styles {
     }
 }
 
-impl Style {
+impl StyleDefinition {
     fn new(heading: Option<u8>) -> Self {
         Self {
             base: NO_STYLE,
@@ -102,7 +102,7 @@ impl Style {
         if kind == STYLE_OF_PARAGRAPHS {
             // The number of the style comes before its properties.
             let of_paragraphs = next_properties(data, &mut offset)?.get(2..)?;
-            for (code, operand) in Properties(of_paragraphs) {
+            for (code, operand) in PropertyModifiers(of_paragraphs) {
                 match code {
                     0x260A => self.list_level = operand.first().copied(),
                     0x460B => self.list = u16_at(operand, 0),
@@ -113,7 +113,7 @@ impl Style {
         if !matches!(kind, STYLE_OF_PARAGRAPHS | STYLE_OF_CHARACTERS) {
             return None;
         }
-        for (code, operand) in Properties(next_properties(data, &mut offset)?) {
+        for (code, operand) in PropertyModifiers(next_properties(data, &mut offset)?) {
             if code == 0x083C {
                 self.hidden = operand.first().map(|value| value & 1 != 0);
             }
@@ -131,7 +131,7 @@ fn next_properties<'a>(data: &'a [u8], offset: &mut usize) -> Option<&'a [u8]> {
     data.get(start..start + length)
 }
 
-fn read_styles(sheet: &[u8]) -> Vec<Style> {
+fn read_styles(sheet: &[u8]) -> Vec<StyleDefinition> {
     let header = usize::from(u16_at(sheet, 0).unwrap_or(0));
     let count = usize::from(u16_at(sheet, 2).unwrap_or(0)).min(MAX_STYLES);
     let base_bytes = usize::from(u16_at(sheet, 4).unwrap_or(0));
@@ -148,7 +148,7 @@ fn read_styles(sheet: &[u8]) -> Vec<Style> {
             Some(0x4A) => Some(2),
             _ => None,
         };
-        let mut style = Style::new(level.filter(|_| length > 0));
+        let mut style = StyleDefinition::new(level.filter(|_| length > 0));
         style.base = u16_at(data, 2).map_or(NO_STYLE, |base| base >> 4);
         // A style whose properties end too early keeps those before the damage.
         let _ = style.read_properties(data, base_bytes);
