@@ -165,18 +165,6 @@ pub(super) fn question_body(model: &str, text: &str) -> Value {
     ]})
 }
 
-/// The request to the model after the result of the tool.
-pub(super) fn answered_body() -> Value {
-    let call = json!({"id": "call_2_0", "type": "function",
-        "function": {"name": TOOL_NAME, "arguments": "{\"q\":\"x\"}"}});
-    json!({"model": "lead", "stream": true, "messages": [
-        {"role": "system", "content": "You help."},
-        {"role": "user", "content": "find it"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_2_0", "content": "{\"found\":true}"},
-    ]})
-}
-
 /// Answers in ten chunks, after a call of the tool where it is asked to find something.
 pub(super) fn model_script(delay_ms: u64) -> anyhow::Result<Script> {
     let text = "words of ten.".repeat(10);

@@ -1,7 +1,9 @@
 //! (k) The time that the orchestrator adds to the first token, to a turn, and to a call of a tool; one chat after the
 //! other.
 
-use super::fixture::{OrchestratorFixture, TurnTiming, answered_body, question_body};
+use serde_json::Value;
+
+use super::fixture::{OrchestratorFixture, TurnTiming, question_body};
 use super::percentile_of;
 use crate::harness::{to_millis, verdict_text};
 use crate::print_line;
@@ -23,10 +25,8 @@ pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
 
 async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let (direct, ours) = (fixture.direct(), fixture.ours());
-    let (plain, through) = (
-        question_body("lead", "hello"),
-        question_body("agent", "hello"),
-    );
+    let through = question_body("agent", "hello");
+    let [plain] = model_requests(fixture, &through).await?;
     let mut timings: Vec<(TurnTiming, TurnTiming)> = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The order changes, so that neither always profits from the caches of the other one.
@@ -56,6 +56,27 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The bodies that the model receives from the orchestrator in one turn with `question`.
+///
+/// The turns without the orchestrator send the same bodies. The declarations of the agent's tools are most of a body, and
+/// the time in which the model reads them is not time that the orchestrator adds.
+async fn model_requests<const COUNT: usize>(
+    fixture: &OrchestratorFixture,
+    question: &Value,
+) -> anyhow::Result<[Value; COUNT]> {
+    fixture.model.clear_requests();
+    fixture.run_turn(&fixture.ours(), question).await?;
+    let requests = fixture.model.received_requests();
+    fixture.model.clear_requests();
+    let bodies: Vec<Value> = requests.into_iter().map(|request| request.body).collect();
+    bodies.try_into().map_err(|bodies: Vec<Value>| {
+        anyhow::anyhow!(
+            "the model received {} requests in a turn instead of {COUNT}",
+            bodies.len()
+        )
+    })
+}
+
 /// Prints a row, and returns the median of the added time in milliseconds. `value_of` selects the compared time.
 fn print_row(
     name: &str,
@@ -81,8 +102,8 @@ fn print_row(
 
 async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let (direct, ours) = (fixture.direct(), fixture.ours());
-    let (question, after) = (question_body("lead", "find it"), answered_body());
     let through = question_body("agent", "find it");
+    let [question, after] = model_requests(fixture, &through).await?;
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The orchestrator makes these three calls within its turn; here they are made one after the other without it.
@@ -106,7 +127,8 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
         }
     }
     fixture.model.clear_requests();
-    let expected_calls = 2 * (WARM_UP_ROUNDS + ROUND_COUNT);
+    // One call is that of the turn in `model_requests`.
+    let expected_calls = 1 + 2 * (WARM_UP_ROUNDS + ROUND_COUNT);
     anyhow::ensure!(
         usize::try_from(fixture.call_count()).is_ok_and(|count| count == expected_calls),
         "the tool received {} calls instead of {expected_calls}: the agent did not call it",
