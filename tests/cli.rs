@@ -20,6 +20,7 @@ mod policy;
 mod policy_bucket;
 mod refusals;
 mod terminal;
+mod unreadable;
 
 /// A home directory, with the state of every command that runs in it.
 struct CliHome(tempfile::TempDir);
