@@ -9,6 +9,7 @@ mod artifacts;
 mod asyncapi;
 mod bench;
 mod copies;
+mod cut_listings;
 mod doctor;
 mod egress;
 mod exec;
