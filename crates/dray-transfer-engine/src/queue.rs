@@ -54,7 +54,7 @@ impl Spool {
     }
 
     /// The space of a file that is empty.
-    pub(super) fn space(&self) -> SpoolSpace {
+    pub(super) fn empty_space(&self) -> SpoolSpace {
         SpoolSpace::new(self.usage.clone(), self.limit)
     }
 }
@@ -120,7 +120,7 @@ impl SpooledRead {
 impl Queue {
     /// Creates a queue. With a spool the writer does not wait for a reader that stalls.
     pub(super) fn new(spool: Option<Spool>) -> Self {
-        let space = spool.as_ref().map(Spool::space).unwrap_or_default();
+        let space = spool.as_ref().map(Spool::empty_space).unwrap_or_default();
         let state = QueueState {
             space,
             ..QueueState::default()
@@ -210,7 +210,7 @@ impl Queue {
                     let mut state = self.state();
                     state.read += chunk.len() as u64;
                     let released = freed.saturating_sub(state.freed);
-                    state.space.release(released);
+                    state.space.release_bytes(released);
                     state.freed = freed;
                     return Ok(Some(chunk));
                 }
@@ -247,7 +247,7 @@ impl Queue {
             }
             // The space of what was read back is free, so a reader that is always a little behind needs no more than that.
             let unfreed = (state.written - state.freed).saturating_add(length);
-            state.space.grow(unfreed)?;
+            state.space.reserve_bytes(unfreed)?;
             (state.file.clone(), state.written)
         };
         let spool = spool.clone();

@@ -14,7 +14,7 @@ const FULL_RETRY_DELAY: Duration = Duration::from_secs(30);
 pub struct SpoolUsage(Arc<Mutex<u64>>);
 
 impl SpoolUsage {
-    fn bytes(&self) -> MutexGuard<'_, u64> {
+    fn lock_bytes(&self) -> MutexGuard<'_, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -51,9 +51,9 @@ impl SpoolSpace {
     /// # Errors
     ///
     /// [`ErrorKind::NoSpace`], with a delay where the limit is reached because of other files.
-    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn reserve_bytes(&mut self, bytes: u64) -> Result<(), Error> {
         let missing = bytes.saturating_sub(self.bytes);
-        let mut used = self.usage.bytes();
+        let mut used = self.usage.lock_bytes();
         let grown = used.saturating_add(missing);
         if missing == 0 || grown <= self.limit {
             *used = grown;
@@ -69,15 +69,15 @@ impl SpoolSpace {
     }
 
     /// Gives back the space of this many bytes.
-    pub(super) fn release(&mut self, bytes: u64) {
+    pub(super) fn release_bytes(&mut self, bytes: u64) {
         let released = bytes.min(self.bytes);
         self.bytes -= released;
-        *self.usage.bytes() -= released;
+        *self.usage.lock_bytes() -= released;
     }
 }
 
 impl Drop for SpoolSpace {
     fn drop(&mut self) {
-        self.release(self.bytes);
+        self.release_bytes(self.bytes);
     }
 }

@@ -34,14 +34,14 @@ pub(super) struct SpooledMember {
 impl SpooledMember {
     /// Reads the current member of `members` to its end.
     pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
-        let mut space = spool.space();
+        let mut space = spool.empty_space();
         let file = blocking(move || spool.file().map(Arc::new)).await?;
         let (mut size, mut sha256) = (0_u64, Sha256::new());
         while let Some(chunk) = members.next_chunk().await? {
             sha256.update(&chunk);
             let (at, file) = (size, Arc::clone(&file));
             size += chunk.len() as u64;
-            space.grow(size)?;
+            space.reserve_bytes(size)?;
             blocking(move || file.write_all_at(&chunk, at)).await?;
         }
         let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
