@@ -287,6 +287,7 @@ impl Sandbox for DockerSandbox {
         };
         let (tar, _) = self.download(&directory).await?;
         let listing = list::list(tar, &directory, depth, limit).await?;
+        let listing = listing.with_sizes(&self.client, self.container()).await?;
         list::under(path, &directory, listing)
     }
 
