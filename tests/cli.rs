@@ -20,6 +20,7 @@ mod permissions;
 mod policy;
 mod policy_bucket;
 mod refusals;
+mod stopped_copies;
 mod terminal;
 mod unreadable;
 

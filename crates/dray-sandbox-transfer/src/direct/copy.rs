@@ -157,8 +157,11 @@ impl DirectSandbox {
     }
 }
 
-/// Whether a copy that failed like this may still succeed through a file, where each side retries by itself.
+/// Whether a copy that failed like this may still succeed through a file, where each side retries by itself. A sandbox
+/// that runs no commands computes no digest to compare with a file that exists already, but its files may be readable.
 fn may_succeed_through_file(error: &SandboxError) -> bool {
-    error.kind() == ErrorKind::ToolMissing
-        || matches!(error.kind().retry_mode(), RetryMode::BackOff(_))
+    match error.kind() {
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused => true,
+        kind => matches!(kind.retry_mode(), RetryMode::BackOff(_)),
+    }
 }
