@@ -16,8 +16,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Beginning of the names of helpers; people add ephemeral containers too.
 const NAME_PREFIX: &str = "dray-";
 
-/// Most helpers that one container gets while its pod exists. A process of the container may kill them, and the pod keeps
-/// those that ended.
+/// Most helpers that one container gets while its pod exists. A process of the container may kill them, and the pod
+/// keeps those that ended.
 pub(crate) const MAX_HELPERS: usize = 16;
 
 /// Command of the helper: it waits for commands, and ends on SIGTERM.

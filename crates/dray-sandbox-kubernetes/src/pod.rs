@@ -178,7 +178,8 @@ impl Pod {
         usable.map(|container| container.name.as_str())
     }
 
-    /// Number of ephemeral containers whose name begins with `prefix` and that target `target`, those that ended included.
+    /// Number of ephemeral containers whose name begins with `prefix` and that target `target`, those that ended
+    /// included.
     pub(crate) fn count_helpers(&self, target: &str, prefix: &str) -> usize {
         let all = self.spec.ephemeral_containers.iter();
         let helpers = all.filter(|container| {

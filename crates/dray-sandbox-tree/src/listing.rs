@@ -17,14 +17,14 @@ struct PendingDirectory {
     whole: bool,
 }
 
-/// All entries beneath a real directory, down to `depth` levels, in the order of their paths. The channel of a sandbox may
-/// cut a listing before `limit` entries; then parts of the tree are listed. A directory that cannot be read has no
+/// All entries beneath a real directory, down to `depth` levels, in the order of their paths. The channel of a sandbox
+/// may cut a listing before `limit` entries; then parts of the tree are listed. A directory that cannot be read has no
 /// entries; [`crate::ListedParents`] distinguishes it from an empty one.
 ///
 /// # Errors
 ///
-/// Failures of listing, and [`ErrorKind::TooLarge`] for more than `limit` entries, or for one directory with more entries
-/// than a response carries.
+/// Failures of listing, and [`ErrorKind::TooLarge`] for more than `limit` entries, or for one directory with more
+/// entries than a response carries.
 pub async fn list_tree(
     sandbox: &dyn Sandbox,
     root: &SandboxPath,

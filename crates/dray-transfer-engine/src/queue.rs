@@ -245,7 +245,8 @@ impl Queue {
             if state.read == state.written && !state.file.as_ref().is_some_and(is_shared) {
                 (state.read, state.written, state.freed) = (0, 0, 0);
             }
-            // The space of what was read back is free, so a reader that is always a little behind needs no more than that.
+            // The space of what was read back is free, so a reader that is always a little behind needs no more than
+            // that.
             let unfreed = (state.written - state.freed).saturating_add(length);
             state.space.reserve_bytes(unfreed)?;
             (state.file.clone(), state.written)

@@ -1,5 +1,5 @@
-//! The space in the spool directory, which all transfers of a service share. Files there have no name, so the kernel frees
-//! those of a process that is killed.
+//! The space in the spool directory, which all transfers of a service share. Files there have no name, so the kernel
+//! frees those of a process that is killed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

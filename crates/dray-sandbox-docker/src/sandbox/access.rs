@@ -38,8 +38,8 @@ impl DockerSandbox {
         file.size >= MIN_ARCHIVE_BYTES && (self.is_root() || is_readable_by_all)
     }
 
-    /// [`Self::check_archive`] for a transfer over the archive calls, unless they are used beside commands. Commands that
-    /// run again do not show that they ran when the transport was chosen.
+    /// [`Self::check_archive`] for a transfer over the archive calls, unless they are used beside commands. Commands
+    /// that run again do not show that they ran when the transport was chosen.
     pub(super) async fn check_transfer(&self, suits_archive: bool) -> Result<(), Error> {
         let is_without_commands = self.shell_less.load(Ordering::Relaxed)
             || self.stopped.load(Ordering::Relaxed)
@@ -53,8 +53,9 @@ impl DockerSandbox {
     }
 
     /// Fails where the archive calls would take the place of commands, although the container runs and has a shell,
-    /// unless its user is root. A process in the container can stop the shell, remove the working directory, put its own
-    /// program in place of the shell, or forge a response. What the engine reports about the container cannot be forged.
+    /// unless its user is root. A process in the container can stop the shell, remove the working directory, put its
+    /// own program in place of the shell, or forge a response. What the engine reports about the container cannot be
+    /// forged.
     pub(super) async fn check_archive(&self) -> Result<(), Error> {
         if self.is_root()
             || self.no_shell_found.load(Ordering::Relaxed)

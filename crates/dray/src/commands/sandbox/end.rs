@@ -220,8 +220,8 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
     Ok(tree)
 }
 
-/// The names in a directory, in an order that is equal on every file system, with the metadata of the entries. Links are
-/// not followed. A directory that may be read and not searched fails like one that may not be read.
+/// The names in a directory, in an order that is equal on every file system, with the metadata of the entries. Links
+/// are not followed. A directory that may be read and not searched fails like one that may not be read.
 fn described_entries(directory: &Path) -> std::io::Result<Vec<(OsString, std::fs::Metadata)>> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(directory)? {
