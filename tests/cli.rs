@@ -9,6 +9,7 @@ mod artifacts;
 mod asyncapi;
 mod bench;
 mod copies;
+mod cut_listings;
 mod doctor;
 mod egress;
 mod exec;
@@ -19,7 +20,9 @@ mod permissions;
 mod policy;
 mod policy_bucket;
 mod refusals;
+mod stopped_copies;
 mod terminal;
+mod unreadable;
 
 /// A home directory, with the state of every command that runs in it.
 struct CliHome(tempfile::TempDir);

@@ -1,11 +1,45 @@
 //! Lists a directory by its tar, for containers that cannot run a command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dray_archive::name::relative_parts;
 use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
 use dray_sandbox_tree::TarEntries;
+
+use crate::client::Client;
+
+/// A listing by a tar, which has the size of a file only under its first name.
+#[derive(Debug)]
+pub(crate) struct TarListing {
+    listing: Listing,
+    /// Listed entries that are further names of a file. Their sizes are missing.
+    hard_links: BTreeSet<SandboxPath>,
+}
+
+impl TarListing {
+    /// Asks the engine for the missing sizes.
+    pub(crate) async fn with_sizes(
+        mut self,
+        client: &Client,
+        container: &str,
+    ) -> Result<Listing, Error> {
+        let mut connection = None;
+        for entry in &mut self.listing.entries {
+            if !self.hard_links.contains(&entry.path) {
+                continue;
+            }
+            let stat = client.stat_path(&mut connection, container, entry.path.as_bytes());
+            match stat.await {
+                Ok(stat) => entry.size = stat.size,
+                // It was removed since the tar was made.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.listing)
+    }
+}
 
 /// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory,
 /// in no promised order, so this is slow for a large tree. The tar is read to its end, and the first `limit` entries by
@@ -15,9 +49,10 @@ pub(crate) async fn list(
     directory: &SandboxPath,
     depth: u32,
     limit: usize,
-) -> Result<Listing, Error> {
+) -> Result<TarListing, Error> {
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let mut entries = BTreeMap::new();
+    let mut hard_links = BTreeSet::new();
     let mut truncated = false;
     while let Some(header) = reader.entry().await? {
         let Some((path, level)) = place(&header.name, directory)? else {
@@ -37,13 +72,22 @@ pub(crate) async fn list(
             {
                 continue;
             }
-            entries.pop_last();
+            if let Some((last, _)) = entries.pop_last() {
+                hard_links.remove(&last);
+            }
+        }
+        if header.kind == EntryKind::HardLink {
+            hard_links.insert(path.clone());
         }
         entries.insert(path.clone(), entry(path, header));
     }
-    Ok(Listing {
+    let listing = Listing {
         entries: entries.into_values().collect(),
         truncated,
+    };
+    Ok(TarListing {
+        listing,
+        hard_links,
     })
 }
 
@@ -125,7 +169,8 @@ mod tests {
 
     async fn names(given: &[&str], depth: u32, limit: usize) -> (Vec<String>, bool) {
         let directory = SandboxPath::new("/work").unwrap();
-        let listing = list(tar(given), &directory, depth, limit).await.unwrap();
+        let listed = list(tar(given), &directory, depth, limit).await;
+        let listing = listed.unwrap().listing;
         let names = listing.entries.iter().map(|entry| entry.path.to_string());
         (names.collect(), listing.truncated)
     }

@@ -47,6 +47,8 @@ pub(crate) struct DockerSandbox {
     no_shell_found: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
+    /// Whether the archive calls were ever offered in place of commands.
+    archive_offered: AtomicBool,
     hung: HungShell,
     shell_timeout: Duration,
 }
@@ -75,6 +77,7 @@ impl DockerSandbox {
             shell_less: AtomicBool::new(false),
             no_shell_found: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            archive_offered: AtomicBool::new(false),
             hung: HungShell::default(),
             shell_timeout,
         })
@@ -273,17 +276,18 @@ impl Sandbox for DockerSandbox {
             Err(error) if runs_no_commands(&error) => error,
             listed => return listed,
         };
-        self.check_archive().await?;
         // The shell lacks a program. The archive calls would also list directories that only root may read.
         let has_shell = !self.shell_less.load(Ordering::Relaxed) && !self.hung.is_set();
         if !self.is_root() && !stopped(&error) && has_shell {
             return Err(error);
         }
+        self.check_archive().await?;
         let Some(directory) = self.seen_directory(path).await? else {
             return Err(error);
         };
         let (tar, _) = self.download(&directory).await?;
         let listing = list::list(tar, &directory, depth, limit).await?;
+        let listing = listing.with_sizes(&self.client, self.container()).await?;
         list::under(path, &directory, listing)
     }
 
@@ -295,9 +299,12 @@ impl Sandbox for DockerSandbox {
             transports.append(&mut self.commands.transports());
         }
         if self.archive_sees(path) {
-            let first = usize::from(!transports.is_empty());
             let stopped = self.stopped.load(Ordering::Relaxed);
-            transports.insert(if stopped { 0 } else { first }, Transport::Archive);
+            let place = usize::from(!stopped && !transports.is_empty());
+            if place == 0 {
+                self.archive_offered.store(true, Ordering::Relaxed);
+            }
+            transports.insert(place, Transport::Archive);
         }
         transports
     }
@@ -305,8 +312,7 @@ impl Sandbox for DockerSandbox {
     /// A large file that the user may read comes over the archive calls, while a command computes its digest.
     fn read_transports(&self, file: &Metadata) -> Vec<Transport> {
         let mut transports = self.transports(&file.real_path);
-        let is_readable_by_all = file.mode & 0o004 != 0;
-        if file.size < MIN_ARCHIVE_BYTES || !(self.is_root() || is_readable_by_all) {
+        if !self.suits_archive(file) {
             return self.with_rights_of_user(transports);
         }
         transports.sort_by_key(|transport| *transport != Transport::Archive);
@@ -337,7 +343,7 @@ impl Sandbox for DockerSandbox {
             return self.readable(at, self.request(self.commands.read(read)).await);
         }
         read::check_no_offset(read.offset)?;
-        self.check_archive().await?;
+        self.check_transfer(self.suits_archive(read.file)).await?;
         if !self.archive_sees(&read.file.real_path) {
             let unseen = "the archive calls do not see this path";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
@@ -366,7 +372,7 @@ impl Sandbox for DockerSandbox {
             return self.record_outcome(self.commands.write(write, body).await);
         }
         read::check_no_offset(write.offset)?;
-        self.check_archive().await?;
+        self.check_transfer(false).await?;
         if !self.archive_sees(write.path) {
             // Beneath a mount the container would not find it.
             let unseen = "the archive calls do not see this path";

@@ -13,6 +13,13 @@ use crate::pod::{Container, Pod};
 /// Time between two checks whether the container runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Beginning of the names of helpers; people add ephemeral containers too.
+const NAME_PREFIX: &str = "dray-";
+
+/// Most helpers that one container gets while its pod exists. A process of the container may kill them, and the pod
+/// keeps those that ended.
+pub(crate) const MAX_HELPERS: usize = 16;
+
 /// Command of the helper: it waits for commands, and ends on SIGTERM.
 const HELPER_COMMAND: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
@@ -48,6 +55,10 @@ pub(crate) async fn ensure(
     // Ephemeral containers cannot be removed, so a running one is reused.
     let name = match pod.helper(&container.name, image) {
         Some(name) => name.to_owned(),
+        None if pod.count_helpers(&container.name, NAME_PREFIX) >= MAX_HELPERS => {
+            let ended = "too many ephemeral containers of the container have ended";
+            return Err(Error::new(ErrorKind::ToolMissing, ended));
+        }
         None => add(container_ref, container, image).await?,
     };
     let start_timeout = container_ref
@@ -82,7 +93,7 @@ async fn add(
     image: &str,
 ) -> Result<String, Error> {
     // Names must be unique in the pod, ended ephemeral containers included.
-    let name = format!("dray-{:08x}", rand::rng().random::<u32>());
+    let name = format!("{NAME_PREFIX}{:08x}", rand::rng().random::<u32>());
     let same = COPIED_SETTINGS.iter().filter_map(|key| {
         let value = container.security_context.get(*key)?;
         Some(((*key).to_owned(), value.clone()))

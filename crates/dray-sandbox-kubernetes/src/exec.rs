@@ -28,6 +28,10 @@ const MAX_ARGUMENT_BYTES: usize = 19 << 10;
 /// Status of a command that was killed.
 const KILLED_STATUS: i32 = 137;
 
+/// The statuses of commands that a signal ended.
+const KILLED_BY_FIRST_SIGNAL: i32 = 129;
+const KILLED_BY_LAST_SIGNAL: i32 = 192;
+
 /// A container of one incarnation of a pod.
 #[derive(Debug)]
 pub(crate) struct PodContainer {
@@ -86,6 +90,11 @@ impl PodExec {
         }
         match running.end.await?.status {
             0 => Ok(exec),
+            // Status 128 + n is signal n, often of a container without memory: it has a shell.
+            KILLED_BY_FIRST_SIGNAL..=KILLED_BY_LAST_SIGNAL => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the shell of the container was killed",
+            )),
             status => Err(Error::new(
                 ErrorKind::ToolMissing,
                 format!("an empty script ended with status {status}"),

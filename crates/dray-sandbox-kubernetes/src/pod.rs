@@ -178,6 +178,17 @@ impl Pod {
         usable.map(|container| container.name.as_str())
     }
 
+    /// Number of ephemeral containers whose name begins with `prefix` and that target `target`, those that ended
+    /// included.
+    pub(crate) fn count_helpers(&self, target: &str, prefix: &str) -> usize {
+        let all = self.spec.ephemeral_containers.iter();
+        let helpers = all.filter(|container| {
+            container.name.starts_with(prefix)
+                && container.target_container_name.as_deref() == Some(target)
+        });
+        helpers.count()
+    }
+
     /// Whether an ephemeral container runs; an error when it never will.
     pub(crate) fn helper_runs(&self, name: &str) -> Result<bool, Error> {
         let Some(status) = self.helper_status(name) else {

@@ -66,8 +66,12 @@ impl Root {
     }
 
     fn open_to_read(&self, names: &[Vec<u8>]) -> Result<OwnedFd, Error> {
-        self.open(names, OFlags::RDONLY | OFlags::DIRECTORY)
-            .map_err(super::beneath::raced)
+        let directory = self
+            .open(names, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(super::beneath::raced)?;
+        // With the right to read and not to search, the kernel gives the names and describes no entry.
+        FileStat::at(&directory, b".").map_err(failed("examine the entries of a directory"))?;
+        Ok(directory)
     }
 
     /// Adds the entries of one directory; directories among them are scanned later.

@@ -130,9 +130,13 @@ impl<E: Exec + 'static> Tools<E> {
         let mut truncated = false;
         while let Some((directory, depth)) = pending.pop() {
             let text = directory.to_text()?;
-            let response = self
-                .run_to_end(ToolCommand::ListFiles { path: text }, None)
-                .await?;
+            let listed = self.run_to_end(ToolCommand::ListFiles { path: text }, None);
+            let response = match listed.await {
+                Ok(response) => response,
+                // A subdirectory that may not be read, or was removed meanwhile, is listed without its entries.
+                Err(error) if directory != *path && is_about_one_directory(&error) => continue,
+                Err(error) => return Err(error),
+            };
             for found in ToolEntry::parse_all(&response)? {
                 let entry = found.entry(&directory)?;
                 if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
@@ -187,6 +191,14 @@ impl<E: Exec + 'static> Tools<E> {
     }
 }
 
+/// Whether an error concerns the directory that was listed, and not the sandbox.
+fn is_about_one_directory(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::NotFound | ErrorKind::NotDirectory
+    )
+}
+
 /// Fails unless the file is a regular one.
 pub(crate) fn require_regular(file: &Metadata) -> Result<(), Error> {
     use dray_sandbox::FileKind;
@@ -238,6 +250,9 @@ fn check_exit(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use dray_sandbox_exec::Channel;
+
     use super::*;
 
     fn kind_of_refusal(status: i32, stderr: &str) -> ErrorKind {
@@ -291,6 +306,54 @@ mod tests {
         };
         let error = check_exit(&ToolCommand::WriteFile { path: "/f/x" }, &exit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotDirectory);
+    }
+
+    /// A tool that lists `/d` with one directory in it, and fails in the same way for all others.
+    #[derive(Debug)]
+    struct ScriptedTool(&'static str);
+
+    #[async_trait]
+    impl Exec for ScriptedTool {
+        fn channel(&self) -> Channel {
+            Channel::PIPE_CAPABILITIES
+        }
+
+        async fn run(
+            &self,
+            argv: Vec<Vec<u8>>,
+            _stdin: Option<Body>,
+        ) -> Result<RunningCommand, Error> {
+            let is_top = argv[1] == br#"{"ListFiles":{"path":"/d"}}"#;
+            let (output, status, error_kind) = if is_top {
+                let inner = r#"[{"name":"inner","type":"directory","size":0,"mode":493}]"#;
+                (inner, 0, "")
+            } else {
+                ("", 1, self.0)
+            };
+            let exit = CommandExit {
+                status,
+                stderr: format!(r#"{{"error_kind":"{error_kind}","message":"m"}}"#),
+            };
+            Ok(RunningCommand {
+                stdout: Body::from_bytes(output),
+                end: Box::pin(async { Ok(exit) }),
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subdirectory_that_cannot_be_listed_does_not_fail_the_listing() {
+        let path = |text: &str| SandboxPath::new(text).unwrap();
+        for error_kind in ["PermissionDenied", "NotFound", "IsFile"] {
+            let tools = Tools::new(Arc::new(ScriptedTool(error_kind)));
+            let listing = tools.list(&path("/d"), 5, 9).await.unwrap();
+            let listed: Vec<_> = listing.entries.iter().map(|entry| &entry.path).collect();
+            assert_eq!(listed, [&path("/d/inner")], "{error_kind}");
+            let refused = tools.list(&path("/other"), 5, 9).await;
+            assert!(refused.is_err(), "{error_kind}");
+        }
+        let tools = Tools::new(Arc::new(ScriptedTool("Io")));
+        assert!(tools.list(&path("/d"), 5, 9).await.is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dray_proto::v1;
 use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
-use dray_transfer_engine::{Engine, EngineOptions};
+use dray_transfer_engine::{Engine, EngineOptions, SpoolUsage};
 
 use crate::error::Error;
 
@@ -82,6 +82,11 @@ impl Backends {
             };
             self.kinds.insert(name, kept);
         }
+    }
+
+    /// What all transfers have in the spool directory.
+    pub(crate) fn spool_usage(&self) -> SpoolUsage {
+        self.options.spool_usage.clone()
     }
 
     /// Names of the backends, in order.

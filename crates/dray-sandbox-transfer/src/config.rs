@@ -60,7 +60,7 @@ pub struct Config {
     /// Existing directory, as an absolute path, for the bytes of transports that must be read without a pause. Files
     /// there have no name. Default `/tmp`.
     pub spool_directory: PathBuf,
-    /// Most bytes of one transfer in the spool directory. Default `16GiB`.
+    /// Most bytes of all transfers together in the spool directory. Default `16GiB`.
     pub spool_limit: ByteSize,
     /// Largest file whose digest is always computed in the sandbox. Default `1024GiB`: every file. With a lower value,
     /// such as `2MiB`, larger files in containers and on hosts are proved by equal size, inode and times before and

@@ -233,6 +233,10 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
         _ => kind.sentence().to_owned(),
     };
     let (message, advice) = match kind {
+        ErrorKind::NoSpace if error.is_of_this_host() && error.retry_after().is_some() => (
+            "Other transfers use the space for files in transit on this host.".to_owned(),
+            "Try again when they have ended; an operator can raise `sandbox-transfer.spool_limit`.",
+        ),
         ErrorKind::NoSpace if error.is_of_this_host() => (
             "The disk of this host has no space left.".to_owned(),
             advice(kind),
@@ -376,6 +380,10 @@ mod tests {
             "The disk of this host has no space left."
         );
         assert_eq!(sandbox(&full()).message, ErrorKind::NoSpace.sentence());
+        let shared = full().of_this_host().with_retry_after(SHORT_RETRY_DELAY);
+        let fault = sandbox(&shared);
+        assert!(fault.message.starts_with("Other transfers"), "{fault:?}");
+        assert!(fault.is_retryable(), "{fault:?}");
         let failed = dray_sandbox::Error::new(ErrorKind::Unavailable, "spool").of_this_host();
         assert_eq!(
             sandbox(&failed).message,

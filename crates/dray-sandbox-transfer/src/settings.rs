@@ -60,7 +60,12 @@ impl TransferSettings {
                 _ => opened.push(later.backend_named(name, clock)?),
             }
         }
-        let mut backends = Backends::new(opened, later.engine());
+        let options = EngineOptions {
+            // The limit holds for the transfers under way, too, which end with the earlier settings.
+            spool_usage: self.backends.spool_usage(),
+            ..later.engine()
+        };
+        let mut backends = Backends::new(opened, options);
         backends.keep_from(&self.backends, &kept);
         tracing::info!(?kept, all = ?backends.names(), "sandboxes of these kinds can be reached");
         Ok(Self {
@@ -143,6 +148,12 @@ mod tests {
         };
         assert!(is_same(&first, &second, "local"));
         assert!(!is_same(&first, &second, "e2b"));
+
+        assert_eq!(
+            first.backends.spool_usage(),
+            second.backends.spool_usage(),
+            "a change must not permit the bytes of the spool directory once more"
+        );
 
         let mut one_kind = config("/a", "two");
         one_kind.kinds.retain(|kind| kind == "e2b");

@@ -19,6 +19,7 @@
 
 mod entries;
 mod input;
+mod listing;
 mod names;
 mod parents;
 mod reader;
@@ -33,6 +34,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use entries::TarEntries;
+pub use listing::list_tree;
 pub use parents::ListedParents;
 pub use reader::Reader;
 pub use report::{Report, SkipReason, SkippedMember};

@@ -14,6 +14,7 @@ use dray_sandbox::metadata::{Entry, FileKind, Transport};
 use dray_sandbox::path::SandboxPath;
 use tokio::time::timeout;
 
+use super::listing::list_tree;
 use super::names::{self, UniqueNames};
 use super::parents::{ListedParents, skip_reason};
 use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
@@ -75,11 +76,7 @@ impl Walk {
         let depth = u32::try_from(limits.depth)
             .unwrap_or(u32::MAX)
             .saturating_add(1);
-        let listing = sandbox.list(&root, depth, limits.entries).await?;
-        if listing.truncated {
-            let allowed = limits.entries as u64;
-            return Err(Error::too_many_entries(allowed.saturating_add(1), allowed));
-        }
+        let entries = list_tree(&*sandbox, &root, depth, limits.entries).await?;
         Ok(Self {
             sandbox,
             root,
@@ -89,8 +86,8 @@ impl Walk {
             unique: UniqueNames::default(),
             report: Report::default(),
             transport: WalkTransport::default(),
-            parents: ListedParents::new(&listing.entries),
-            waiting: listing.entries.into(),
+            parents: ListedParents::new(&entries),
+            waiting: entries.into(),
             body: None,
             total: 0,
             names: 0,

@@ -2,6 +2,7 @@
 //! writes them, so that the digest on the host takes no additional time.
 
 mod partial;
+mod temporary_name;
 #[cfg(test)]
 mod tests;
 
@@ -19,10 +20,10 @@ use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use sha2::{Digest as _, Sha256};
-use tempfile::TempPath;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use self::partial::PartialFile;
+use self::temporary_name::TemporaryName;
 use super::peer::{Sink, Source};
 
 /// Bytes that are collected before they are hashed and written; as many may be written at the same time.
@@ -50,36 +51,6 @@ impl FileWriter {
 enum WriterState {
     Idle(FileWriter),
     Writing(JoinHandle<io::Result<FileWriter>>),
-}
-
-/// The temporary name of content that is not proved yet.
-enum TemporaryName {
-    /// The name is removed when the sink is dropped.
-    Dropped(TempPath),
-    /// The name stays when the transfer is interrupted.
-    Kept(PathBuf),
-}
-
-impl TemporaryName {
-    fn persist(self, target: &Path) -> io::Result<()> {
-        match self {
-            Self::Dropped(path) => path.persist(target).map_err(|error| error.error),
-            Self::Kept(path) => std::fs::rename(path, target),
-        }
-    }
-
-    /// Gives the final name, unless it is taken.
-    fn persist_new(self, target: &Path) -> io::Result<()> {
-        match self {
-            Self::Dropped(path) => path.persist_noclobber(target).map_err(|error| error.error),
-            Self::Kept(path) => {
-                // A link fails when the target exists; a rename would replace it.
-                let linked = std::fs::hard_link(&path, target);
-                std::fs::remove_file(path)?;
-                linked
-            }
-        }
-    }
 }
 
 /// A file of this host that gets its name when all of it is proved. Until then it has a temporary name in the same
@@ -132,6 +103,23 @@ impl FileSink {
             origin: None,
             ..Self::resumable(target, Vec::new())
         })
+    }
+
+    /// Makes a sink that writes to a file without a name in this directory, and returns the file too. The kernel frees
+    /// its space when it is closed, also when the process is killed.
+    ///
+    /// # Errors
+    ///
+    /// The failure to create the file.
+    pub fn unnamed_in(directory: &Path) -> io::Result<(Self, File)> {
+        let file = tempfile::tempfile_in(directory)?;
+        let sink = Self {
+            temporary: Some(TemporaryName::Unnamed),
+            file: Some(Arc::new(file.try_clone()?)),
+            origin: None,
+            ..Self::resumable(PathBuf::new(), Vec::new())
+        };
+        Ok((sink, file))
     }
 
     /// Makes a sink that keeps its partial file beside the target when the transfer is interrupted, for the next one to

@@ -44,6 +44,7 @@ mod queue;
 pub mod receipt;
 mod schedule;
 mod send;
+mod spool;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -57,6 +58,7 @@ pub use peer::{BytesSource, Progress, Sink, Source, VecSink};
 pub use policy::{Places, Policy, PolicyOptions};
 pub use queue::spool_error;
 pub use receipt::Receipt;
+pub use spool::SpoolUsage;
 pub use tree::{GetTreeOptions, GotTree, PutTree, PutTreeOptions, TreeFormat};
 pub use view::PinnedPath;
 

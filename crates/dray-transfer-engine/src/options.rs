@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::Policy;
+use crate::spool::SpoolUsage;
 
 /// Options of an engine, for all kinds of transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,11 @@ pub struct EngineOptions {
     pub digest_while_reading: bool,
     /// Existing directory for streams that must be drained to disk. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,
-    /// Most bytes that one transfer keeps in the spool directory. Default 16 GiB.
+    /// Most bytes in the spool directory, of all transfers that share `spool_usage`. Default 16 GiB.
     pub spool_limit: u64,
+    /// What transfers have in the spool directory now. Engines with clones of these options share it. Default: no other
+    /// engine does.
+    pub spool_usage: SpoolUsage,
 }
 
 impl Default for EngineOptions {
@@ -52,6 +56,7 @@ impl Default for EngineOptions {
             digest_while_reading: true,
             spool_dir: PathBuf::from("/tmp"),
             spool_limit: 16 << 30,
+            spool_usage: SpoolUsage::default(),
         }
     }
 }

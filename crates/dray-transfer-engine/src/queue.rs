@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::options::EngineOptions;
+use super::spool::{SpoolSpace, SpoolUsage};
 
 /// Bytes held in memory before the reader waits or spools.
 pub(super) const MAX_HELD_BYTES: usize = 1 << 20;
@@ -28,11 +29,12 @@ const READ_BACK_BYTES: usize = 256 << 10;
 /// Bytes that were read back, after which their space is given back to the file system.
 const FREE_BYTES: u64 = 4 << 20;
 
-/// The directory for bytes that do not fit in memory, and the limit for them.
+/// The directory for bytes that do not fit in memory, and the limit for those of all transfers.
 #[derive(Clone, Debug)]
 pub(super) struct Spool {
     directory: PathBuf,
     limit: u64,
+    usage: SpoolUsage,
 }
 
 impl From<&EngineOptions> for Spool {
@@ -40,6 +42,7 @@ impl From<&EngineOptions> for Spool {
         Self {
             directory: options.spool_dir.clone(),
             limit: options.spool_limit,
+            usage: options.spool_usage.clone(),
         }
     }
 }
@@ -48,6 +51,11 @@ impl Spool {
     /// Makes a file without a name, which no other process can open. Its space is freed when it is closed.
     pub(super) fn file(&self) -> io::Result<File> {
         tempfile::tempfile_in(&self.directory)
+    }
+
+    /// The space of a file that is empty.
+    pub(super) fn empty_space(&self) -> SpoolSpace {
+        SpoolSpace::new(self.usage.clone(), self.limit)
     }
 }
 
@@ -73,6 +81,7 @@ struct QueueState {
     read: u64,
     /// The file has no more space for the bytes before this offset.
     freed: u64,
+    space: SpoolSpace,
     end: Option<Result<(), Error>>,
 }
 
@@ -111,8 +120,13 @@ impl SpooledRead {
 impl Queue {
     /// Creates a queue. With a spool the writer does not wait for a reader that stalls.
     pub(super) fn new(spool: Option<Spool>) -> Self {
+        let space = spool.as_ref().map(Spool::empty_space).unwrap_or_default();
+        let state = QueueState {
+            space,
+            ..QueueState::default()
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             bytes_available: Notify::new(),
             room_available: Notify::new(),
             spool,
@@ -195,6 +209,8 @@ impl Queue {
                     let (chunk, freed) = blocking(move || next.read()).await?;
                     let mut state = self.state();
                     state.read += chunk.len() as u64;
+                    let released = freed.saturating_sub(state.freed);
+                    state.space.release_bytes(released);
                     state.freed = freed;
                     return Ok(Some(chunk));
                 }
@@ -220,7 +236,8 @@ impl Queue {
     }
 
     async fn spool(&self, spool: &Spool, chunk: Bytes) -> Result<(), Error> {
-        let (file, at, freed) = {
+        let length = chunk.len() as u64;
+        let (file, at) = {
             let mut state = self.state();
             // All bytes were read back: the file is written from its beginning again. Not while a read that was
             // cancelled still has the file: it would free the new bytes.
@@ -228,14 +245,12 @@ impl Queue {
             if state.read == state.written && !state.file.as_ref().is_some_and(is_shared) {
                 (state.read, state.written, state.freed) = (0, 0, 0);
             }
-            (state.file.clone(), state.written, state.freed)
+            // The space of what was read back is free, so a reader that is always a little behind needs no more than
+            // that.
+            let unfreed = (state.written - state.freed).saturating_add(length);
+            state.space.reserve_bytes(unfreed)?;
+            (state.file.clone(), state.written)
         };
-        let length = chunk.len() as u64;
-        // The space of what was read back is free, so a reader that is always a little behind needs no more than that.
-        if (at - freed).saturating_add(length) > spool.limit {
-            let full = Error::new(ErrorKind::NoSpace, "the spool limit is reached");
-            return Err(full.of_this_host());
-        }
         let spool = spool.clone();
         let file = blocking(move || {
             let file = match file {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use dray_sandbox::{Error, ErrorKind, Transport};
+use dray_sandbox::{Error, ErrorKind, Metadata, Transport};
 
-use super::DockerSandbox;
+use super::{DockerSandbox, MIN_ARCHIVE_BYTES};
 use crate::user;
 
 /// A container with a shell has one at this path.
@@ -31,15 +31,33 @@ impl DockerSandbox {
         Ok(state.running == Some(true) && state.paused != Some(true))
     }
 
-    /// Fails where commands seem to be impossible, although the container runs and has a shell, unless its user is root.
-    /// A process in the container can stop the shell, remove the working directory, put its own program in place of
-    /// the shell, or forge a response. What the engine reports about the container cannot be forged.
+    /// Whether a file may be read over the archive calls beside commands: its size makes it worth it, and they have no
+    /// more rights on it than the user.
+    pub(super) fn suits_archive(&self, file: &Metadata) -> bool {
+        let is_readable_by_all = file.mode & 0o004 != 0;
+        file.size >= MIN_ARCHIVE_BYTES && (self.is_root() || is_readable_by_all)
+    }
+
+    /// [`Self::check_archive`] for a transfer over the archive calls, unless they are used beside commands. Commands
+    /// that run again do not show that they ran when the transport was chosen.
+    pub(super) async fn check_transfer(&self, suits_archive: bool) -> Result<(), Error> {
+        let is_without_commands = self.shell_less.load(Ordering::Relaxed)
+            || self.stopped.load(Ordering::Relaxed)
+            || self.hung.is_set();
+        let was_offered = self.archive_offered.load(Ordering::Relaxed);
+        if is_without_commands || (was_offered && !suits_archive) {
+            self.check_archive().await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Fails where the archive calls would take the place of commands, although the container runs and has a shell,
+    /// unless its user is root. A process in the container can stop the shell, remove the working directory, put its
+    /// own program in place of the shell, or forge a response. What the engine reports about the container cannot be
+    /// forged.
     pub(super) async fn check_archive(&self) -> Result<(), Error> {
-        let shell_less = self.shell_less.load(Ordering::Relaxed);
-        let is_without_commands =
-            shell_less || self.stopped.load(Ordering::Relaxed) || self.hung.is_set();
         if self.is_root()
-            || !is_without_commands
             || self.no_shell_found.load(Ordering::Relaxed)
             || !self.is_running().await?
         {

@@ -12,7 +12,7 @@ async fn list_directory(fixture: &ContainerFixture, at: &str, depth: u32, limit:
 async fn both_methods_of_listing_return_the_same_entries() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh(
-        r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,
+        r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln a hard; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,
     );
     for (at, depth) in [("/workspace", 1), ("/workspace", 3), ("/alias/b", 2)] {
         let running = list_directory(&fixture, at, depth, 100).await;

@@ -202,6 +202,26 @@ chmod 755 /workspace/bin/sh"
 }
 
 #[tokio::test]
+async fn a_read_that_was_chosen_while_no_command_ran_gets_no_rights_of_root_when_they_run_again() {
+    let fixture = ContainerFixture::agent().await;
+    fixture
+        .container
+        .sh("umask 077; echo closed > /workspace/closed");
+    let file = fixture.stat("/workspace/closed").await.unwrap();
+    fixture.container.stop();
+    let stopped = fixture.sandbox.fingerprint(&file.path).await;
+    assert_eq!(kind(stopped), ErrorKind::SandboxStopped);
+    let chosen = fixture.sandbox.read_transports(&file).first().copied();
+    assert_eq!(chosen, Some(Transport::Archive));
+    fixture.container.start();
+    // Another request shows that commands run.
+    fixture.sandbox.probe().await.unwrap();
+    assert_eq!(kind(fixture.open_as(&file).await), ErrorKind::Unavailable);
+    let written = fixture.write("/workspace/new", b"new").await;
+    assert_eq!(kind(written), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
 async fn a_large_file_that_only_its_owner_may_read_is_read_by_commands_of_the_user() {
     for (user, expected) in [("agent", false), ("", true)] {
         let fixture = ContainerFixture::of(ContainerOptions {

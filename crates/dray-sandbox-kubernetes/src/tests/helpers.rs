@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::fixture::{PodFixture, kind, read};
 use crate::Config;
+use crate::ephemeral::MAX_HELPERS;
 use crate::fake_server::{FakeContainer, InjectedFault};
 
 const HELPER_IMAGE: &str = "registry/tools:1";
@@ -151,6 +152,27 @@ async fn r_9_opening_ends_when_a_helper_does_not_start() {
             .change("agents", "bare", |pod| pod.ephemeral_state = state);
         assert_eq!(kind(open(&fixture).await), expected, "{what}");
     }
+}
+
+#[tokio::test]
+async fn r_9_helpers_that_end_are_replaced_a_limited_number_of_times() {
+    let fixture = bare(true).await;
+    fixture.server.change("agents", "bare", |pod| {
+        pod.ephemeral_state = json!({"terminated": {"reason": "Error"}});
+    });
+    for _ in 0..MAX_HELPERS + 2 {
+        assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
+    }
+    assert_eq!(fixture.count_requests("PATCH "), MAX_HELPERS);
+}
+
+#[tokio::test]
+async fn r_9_a_shell_that_is_killed_is_not_a_missing_one() {
+    let fixture = bare(true).await;
+    // As when the container has no memory left.
+    fixture.server.fail("/exec", 1, InjectedFault::Exit(137));
+    assert_eq!(kind(open(&fixture).await), ErrorKind::Unavailable);
+    assert_eq!(fixture.count_requests("PATCH "), 0);
 }
 
 #[tokio::test]

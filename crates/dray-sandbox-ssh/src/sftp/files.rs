@@ -110,6 +110,12 @@ pub(crate) async fn list(
             Err(error) if level > 1 && is_about_one_directory(&error) => continue,
             Err(error) => return Err(error),
         };
+        if names.is_empty() && !is_truncated {
+            match check_searchable(channel, &path).await {
+                Err(error) if level > 1 && is_about_one_directory(&error) => {}
+                checked => checked?,
+            }
+        }
         listing.truncated |= is_truncated;
         for name in names {
             let entry = entry(channel, &path, &name).await?;
@@ -126,6 +132,20 @@ pub(crate) async fn list(
         .entries
         .sort_by(|left, right| left.path.cmp(&right.path));
     Ok(listing)
+}
+
+/// Fails when a directory may be read and not searched. A server can describe none of its entries then, and leaves them
+/// out.
+async fn check_searchable(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    let itself = [path.as_bytes(), b"/."].concat();
+    let reply = channel
+        .call(kind::LSTAT, |packet| packet.string(&itself))
+        .await?;
+    match reply.attributes() {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+        // Other servers may not know this name.
+        _ => Ok(()),
+    }
 }
 
 /// Whether an error concerns the directory that was read, and not the channel.

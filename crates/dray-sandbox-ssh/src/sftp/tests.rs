@@ -46,6 +46,35 @@ async fn an_entry_name_that_cannot_be_part_of_a_path_is_refused() {
 }
 
 #[tokio::test]
+async fn a_directory_that_may_be_read_and_not_searched_is_not_listed_as_an_empty_one() {
+    for (code, expected) in [
+        (status::PERMISSION_DENIED, Some(ErrorKind::PermissionDenied)),
+        (status::NO_SUCH_FILE, None),
+    ] {
+        let mut directory = attributes(1);
+        directory[20..24].copy_from_slice(&0o040_444_u32.to_be_bytes());
+        let (_tasks, mut channel) = connect(move |kind, id, fields| {
+            Some(match kind {
+                kind::REALPATH => {
+                    let real = [string(b"/d"), string(b""), vec![0; 4]].concat();
+                    packet(kind::NAME, id, &[&1_u32.to_be_bytes()[..], &real].concat())
+                }
+                kind::LSTAT if fields.ends_with(b"/.") => status_packet(id, code),
+                kind::LSTAT => packet(kind::ATTRS, id, &directory),
+                kind::OPENDIR => packet(kind::HANDLE, id, &string(b"h")),
+                // OpenSSH leaves out entries that it cannot examine.
+                kind::READDIR => status_packet(id, status::EOF),
+                _ => status_packet(id, status::OK),
+            })
+        })
+        .await;
+        let path = SandboxPath::new("/d").unwrap();
+        let listed = list(&mut channel, &path, 1, 10).await;
+        assert_eq!(listed.err().map(|error| error.kind()), expected);
+    }
+}
+
+#[tokio::test]
 async fn an_invalid_real_path_is_refused() {
     for real in [&b"relative"[..], b""] {
         let (_tasks, mut channel) = connect(move |_, id, _| {

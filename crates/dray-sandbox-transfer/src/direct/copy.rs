@@ -143,14 +143,11 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<Copied, Fault> {
         let failed = |error: std::io::Error| Fault::from(Error::from(spool_error(error)));
-        // The file is removed on drop, so that a failed copy leaves no file in the spool directory.
+        // The file has no name, so that neither a failed copy nor a killed process leaves it in the spool directory.
         let spool = &self.opened.settings.config.spool_directory;
-        let directory = tempfile::tempdir_in(spool).map_err(failed)?;
-        let file = directory.path().join("content");
-        let mut sink = FileSink::create(&file).map_err(failed)?;
+        let (mut sink, file) = FileSink::unnamed_in(spool).map_err(failed)?;
         let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;
-        let source = std::fs::File::open(&file).map_err(failed)?;
-        let source = FileSource::new(source, received.size);
+        let source = FileSource::new(file, received.size);
         let placed = to.put(put, &source, progress, cancel).await?;
         Ok(Copied {
             placed,
@@ -160,8 +157,11 @@ impl DirectSandbox {
     }
 }
 
-/// Whether a copy that failed like this may still succeed through a file, where each side retries by itself.
+/// Whether a copy that failed like this may still succeed through a file, where each side retries by itself. A sandbox
+/// that runs no commands computes no digest to compare with a file that exists already, but its files may be readable.
 fn may_succeed_through_file(error: &SandboxError) -> bool {
-    error.kind() == ErrorKind::ToolMissing
-        || matches!(error.kind().retry_mode(), RetryMode::BackOff(_))
+    match error.kind() {
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused => true,
+        kind => matches!(kind.retry_mode(), RetryMode::BackOff(_)),
+    }
 }

@@ -3,8 +3,8 @@
 use dray_presentation::name;
 use dray_proto::v1;
 use dray_sandbox::path::MAX_PATH_PARTS;
-use dray_sandbox::{Error as SandboxError, ErrorKind, FileKind, Follow, SandboxPath};
-use dray_sandbox_tree::{ListedParents, SkipReason};
+use dray_sandbox::{ErrorKind, FileKind, Follow, SandboxPath};
+use dray_sandbox_tree::{ListedParents, SkipReason, list_tree};
 use dray_transfer_engine::policy::TransferDirection;
 use dray_types::Fault;
 
@@ -73,19 +73,14 @@ impl DirectSandbox {
         let path = self.opened.path(path)?;
         let directory = engine.stat(policy, &path, Follow::Yes).await?.real_path;
         let sandbox = engine.sandbox();
-        let listing = sandbox.list(&directory, MAX_PATH_PARTS, MAX_ENTRIES);
-        let listing = listing.await?;
-        // A cut listing would copy a part and report success.
-        if listing.truncated {
-            let max_entries = MAX_ENTRIES as u64;
-            return Err(SandboxError::too_many_entries(max_entries + 1, max_entries).into());
-        }
-        let parents = ListedParents::new(&listing.entries);
+        // A cut listing would copy a part and report success, so it is an error.
+        let entries = list_tree(&**sandbox, &directory, MAX_PATH_PARTS, MAX_ENTRIES).await?;
+        let parents = ListedParents::new(&entries);
         let mut tree = Tree {
             path: directory.as_bytes().to_vec(),
             ..Tree::default()
         };
-        for entry in listing.entries {
+        for entry in entries {
             let Some(relative_name) = below(&directory, &entry.path) else {
                 continue;
             };

@@ -87,6 +87,24 @@ async fn an_aborted_or_dropped_file_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_file_without_a_name_is_never_in_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let metadata = metadata().await;
+    let (mut sink, file) = FileSink::unnamed_in(directory.path()).unwrap();
+    for content in [&b"longer"[..], b"bytes"] {
+        sink.begin(&metadata).await.unwrap();
+        sink.write(Bytes::copy_from_slice(content)).await.unwrap();
+        sink.flush().await.unwrap();
+    }
+    assert!(names(directory.path()).is_empty());
+    sink.finish(Sha256Digest::of(b"bytes"), 5).await.unwrap();
+    assert!(names(directory.path()).is_empty());
+    let source = FileSource::new(file, 5);
+    let body = source.open(0).await.unwrap();
+    assert_eq!(body.read_all(10).await.unwrap(), b"bytes");
+}
+
+#[tokio::test]
 async fn a_full_disk_of_this_host_is_reported_as_no_space() {
     let file = metadata().await;
     let mut sink = FileSink::create(std::env::temp_dir().join("unused")).unwrap();

@@ -104,6 +104,34 @@ async fn a_spool_that_is_full_or_missing_is_an_error() {
 }
 
 #[tokio::test]
+async fn transfers_share_the_limit_of_the_spool_and_give_back_what_they_had() {
+    let options = EngineOptions {
+        spool_limit: 3 * MAX_HELD_BYTES as u64,
+        ..options()
+    };
+    let queue = || Queue::new(Some(Spool::from(&options)));
+    let block = Bytes::from(vec![7; MAX_HELD_BYTES]);
+    let (first, second) = (queue(), queue());
+    for _ in 0..3 {
+        first.push(block.clone()).await.unwrap();
+        second.push(Bytes::from_static(b"x")).await.unwrap();
+    }
+    second.push(block.clone()).await.unwrap();
+    let full = second.push(block.clone()).await.unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::NoSpace);
+    assert!(
+        full.retry_after().is_some(),
+        "the first queue has the space"
+    );
+    drop(first);
+    second.push(block.clone()).await.unwrap();
+    let third = queue();
+    third.push(block.clone()).await.unwrap();
+    assert!(third.push(block.clone()).await.is_ok());
+    assert!(third.push(block.clone()).await.is_err());
+}
+
+#[tokio::test]
 async fn a_read_that_was_cancelled_frees_no_bytes_that_are_written_after_it() {
     let queue = Queue::new(Some(Spool::from(&EngineOptions::default())));
     let block = Bytes::from(vec![7; MAX_HELD_BYTES]);

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::peer::Source;
 use crate::queue::{Spool, blocking};
+use crate::spool::SpoolSpace;
 
 /// Longest read, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -26,21 +27,30 @@ pub(super) struct SpooledMember {
     file: Arc<File>,
     size: u64,
     sha256: Sha256Digest,
+    /// Given back when the member is dropped.
+    _space: SpoolSpace,
 }
 
 impl SpooledMember {
     /// Reads the current member of `members` to its end.
     pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
+        let mut space = spool.empty_space();
         let file = blocking(move || spool.file().map(Arc::new)).await?;
         let (mut size, mut sha256) = (0_u64, Sha256::new());
         while let Some(chunk) = members.next_chunk().await? {
             sha256.update(&chunk);
             let (at, file) = (size, Arc::clone(&file));
             size += chunk.len() as u64;
+            space.reserve_bytes(size)?;
             blocking(move || file.write_all_at(&chunk, at)).await?;
         }
         let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
-        Ok(Self { file, size, sha256 })
+        Ok(Self {
+            file,
+            size,
+            sha256,
+            _space: space,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The two ends of a copy: this machine, a sandbox that this process opened, or a sandbox of a running system.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -148,7 +149,7 @@ async fn make_served_directories(
 
 /// A path of this machine; any bytes are valid.
 pub(super) fn local_path(path: &[u8]) -> PathBuf {
-    PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()))
+    PathBuf::from(OsString::from_vec(path.to_vec()))
 }
 
 fn stat_local(path: &[u8]) -> Result<PathKind, CommandFailure> {
@@ -179,9 +180,7 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
         let target_directory = directory.join(&relative);
         let failed =
             || CommandFailure::local(format!("cannot read {}", target_directory.display()));
-        let entries =
-            std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries = match entries {
+        let entries = match described_entries(&target_directory) {
             // The rest of the tree can be copied.
             Err(error)
                 if error.kind() == std::io::ErrorKind::PermissionDenied
@@ -193,13 +192,9 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
             }
             entries => entries.map_err(failed())?,
         };
-        // The order makes the output equal on every file system.
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let called = relative.join(entry.file_name());
+        for (entry_name, metadata) in entries {
+            let called = relative.join(entry_name);
             let name = called.as_os_str().as_bytes().to_vec();
-            // `entry.metadata` does not follow links.
-            let metadata = entry.metadata().map_err(failed())?;
             if metadata.is_dir() {
                 tree.directories.push(name);
                 pending.push(called);
@@ -223,6 +218,23 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
         }
     }
     Ok(tree)
+}
+
+/// The names in a directory, in an order that is equal on every file system, with the metadata of the entries. Links
+/// are not followed. A directory that may be read and not searched fails like one that may not be read.
+fn described_entries(directory: &Path) -> std::io::Result<Vec<(OsString, std::fs::Metadata)>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) => entries.push((entry.file_name(), metadata)),
+            // It was removed since the directory was read.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    entries.sort_by(|(left, _), (right, _)| left.cmp(right));
+    Ok(entries)
 }
 
 async fn served_tree(
