@@ -70,7 +70,9 @@ impl SmtpReply {
             (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
             (_, enhanced) if enhanced.starts_with("5.1.") => ErrorKind::NotFound,
             (_, enhanced) if enhanced.starts_with("5.7.") => ErrorKind::Forbidden,
-            (550 | 551 | 553, _) if stage == SmtpStage::Recipient => ErrorKind::NotFound,
+            (550 | 551 | 553, enhanced) if stage == SmtpStage::Recipient && enhanced != "5.2.2" => {
+                ErrorKind::NotFound
+            }
             (500 | 501 | 555, _) => ErrorKind::BadFormat,
             _ => ErrorKind::Unknown,
         };
@@ -139,6 +141,13 @@ mod tests {
         ),
         (
             552,
+            "5.2.2 mailbox full",
+            SmtpStage::Recipient,
+            Unknown,
+            "5.2.2",
+        ),
+        (
+            550,
             "5.2.2 mailbox full",
             SmtpStage::Recipient,
             Unknown,

@@ -97,3 +97,37 @@ async fn a_file_of_a_mail_that_was_too_large_is_sent_as_a_link() {
     let record = fixture.resumed("d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsLink]);
 }
+
+#[tokio::test]
+async fn a_bounce_has_the_kind_of_its_status_code_and_no_notice() {
+    let full = "The recipient's mailbox is full.";
+    for (code, kind, message) in [
+        ("5.2.2", ErrorKind::Unknown, full),
+        ("4.2.2", ErrorKind::Unknown, full),
+        ("5.0.0", ErrorKind::Unknown, ErrorKind::Unknown.sentence()),
+        (
+            "5.1.8",
+            ErrorKind::BadFormat,
+            ErrorKind::BadFormat.sentence(),
+        ),
+        ("5.2.1", ErrorKind::NotFound, ErrorKind::NotFound.sentence()),
+        (
+            "4.7.1",
+            ErrorKind::Forbidden,
+            ErrorKind::Forbidden.sentence(),
+        ),
+    ] {
+        let fixture = DeliveryFixture::new().await;
+        fixture.fake.script([FakeAction::Accept]);
+        let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+        fixture.delivered(&work).await;
+        fixture.report_failure("m1", code).await;
+        let record = fixture.record("d1").await;
+        let file = &record.files[0];
+        assert_eq!(file.error_kind, Some(kind.into()), "{code}");
+        assert_eq!(file.error_message, message, "{code}");
+        assert_eq!(file.platform_code, code);
+        assert!(record.finished && !record.success, "{code}");
+        assert_eq!(fixture.fake.requests(), 1, "{code}");
+    }
+}
