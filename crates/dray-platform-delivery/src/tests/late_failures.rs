@@ -68,6 +68,28 @@ async fn r_21_a_file_that_fails_later_is_reported_in_the_chat() {
 }
 
 #[tokio::test]
+async fn the_caption_of_a_file_that_fails_is_sent_once_as_a_text() {
+    for is_late in [true, false] {
+        let fixture = DeliveryFixture::new().await;
+        let refused = FakeAction::Refuse(ErrorKind::BadFormat);
+        let action = if is_late { FakeAction::Accept } else { refused };
+        fixture.fake.script([action]);
+        let mut work = fixture.files("d1", &[("a.txt", b"a")]).await;
+        work.message = "look".to_owned();
+        let mut record = fixture.delivered(&work).await;
+        let mut expected = vec!["text:|look".to_owned()];
+        if is_late {
+            fixture.report_failure("m1", "131000").await;
+            record = fixture.resumed("d1").await;
+            expected.insert(0, "document:a.txt|look".to_owned());
+        }
+        assert!(!record.success);
+        expected.push(format!("notice:|{}", record.notice));
+        assert_eq!(fixture.fake.visible_texts(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_person_who_cannot_be_reached_gets_no_notice() {
     for code in ["131026", "5.1.1", "4.4.7"] {
         let fixture = DeliveryFixture::new().await;
