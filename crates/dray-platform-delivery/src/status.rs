@@ -156,9 +156,9 @@ fn may_reach_chat(code: &str) -> bool {
     }
 }
 
-/// Whether a mail bounced because the recipient's mailbox is full (RFC 3463, X.2.2).
-fn is_mailbox_full(code: &str) -> bool {
-    matches!(code, "4.2.2" | "5.2.2")
+/// The sentence for a mail that was refused or bounced because the recipient's mailbox is full (RFC 3463, X.2.2).
+pub(crate) fn full_mailbox_sentence(code: &str) -> Option<&'static str> {
+    matches!(code, "4.2.2" | "5.2.2").then_some("The recipient's mailbox is full.")
 }
 
 /// The kind of the failure of a bounced mail (RFC 3463); `None` for codes of other platforms. The class of the code
@@ -245,8 +245,8 @@ pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code:
                 continue;
             };
             file.give_up(kind, code);
-            if is_mailbox_full(code) {
-                "The recipient's mailbox is full.".clone_into(&mut file.error_message);
+            if let Some(sentence) = full_mailbox_sentence(code) {
+                sentence.clone_into(&mut file.error_message);
             }
             if may_continue {
                 file.state = FileState::Queued;

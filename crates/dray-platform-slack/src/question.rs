@@ -10,7 +10,8 @@ use crate::api::SlackApi;
 use crate::options::MAX_TEXT_CHARACTERS;
 use crate::plan::escape_text;
 
-/// Longest text of `chat.update`, in characters of markup; a longer one is refused with `msg_too_long`. Blocks do not count.
+/// Longest text of `chat.update`, in characters of markup; a longer one is refused with `msg_too_long`. Blocks do not
+/// count.
 const MAX_UPDATE_CHARACTERS: usize = 4000;
 
 /// Posts the question with its buttons.
@@ -113,8 +114,8 @@ pub(crate) async fn close_question(
         .map_err(|error| error.with_outcome(SendOutcome::NotSent))
 }
 
-/// The text beside the blocks, for notifications. If it is too long, the end of the question is left out, and never half of
-/// an escape.
+/// The text beside the blocks, for notifications. If it is too long, the end of the question is left out, and never half
+/// of an escape.
 fn updated_text(question: &str, outcome: &str) -> String {
     let end = escape_text(&format!("\n\n{outcome}"));
     let mut room = MAX_UPDATE_CHARACTERS.saturating_sub(end.chars().count());

@@ -103,8 +103,8 @@ impl DeliveryRun<'_> {
     }
 }
 
-/// Removes the captions of failed files from their steps, so that each is sent once. The caption of a step whose outcome
-/// is unknown stays: it may be visible.
+/// Removes the captions of failed files from their steps, so that each is sent once. The caption of a step whose
+/// outcome is unknown stays: it may be visible.
 fn take_lost_captions(steps: &mut [DeliveryStep]) -> Vec<String> {
     let mut captions = Vec::new();
     for slot in steps {
