@@ -86,10 +86,7 @@ impl StatusUpdates {
             return Ok(());
         }
         let (is_cancelled, is_finished) = (stored.record.cancelled, stored.record.finished);
-        let may_reach_chat = !matches!(
-            kind_of_report(&update.code),
-            ErrorKind::Forbidden | ErrorKind::NotFound
-        );
+        let may_reach_chat = may_reach_chat(&update.code);
         if is_window_closed(&update.code) && !is_cancelled {
             self.wait_for_user(account, &mut stored.record).await;
         } else if is_finished && may_reach_chat && !is_cancelled {
@@ -147,7 +144,37 @@ pub(crate) fn is_window_closed(code: &str) -> bool {
 /// Whether a platform's code means that it could not use the media of a message (`WhatsApp`, platform-delivery 7.5), or
 /// that a mail was too large (RFC 3463). The files may arrive by another route.
 pub(crate) fn is_media_refused(code: &str) -> bool {
-    matches!(code, "131052" | "131053" | "5.2.3" | "5.3.4")
+    matches!(code, "131052" | "131053") || kind_of_bounce(code) == Some(ErrorKind::TooLarge)
+}
+
+/// Whether a notice is worth sending after a report with this code. A mail to an address whose last mail bounced would
+/// bounce as well, unless that mail was too large.
+fn may_reach_chat(code: &str) -> bool {
+    match kind_of_bounce(code) {
+        Some(kind) => kind == ErrorKind::TooLarge,
+        None => kind_of_report(code) != ErrorKind::Forbidden,
+    }
+}
+
+/// The sentence for a mail that was refused or bounced because the recipient's mailbox is full (RFC 3463, X.2.2).
+pub(crate) fn full_mailbox_sentence(code: &str) -> Option<&'static str> {
+    matches!(code, "4.2.2" | "5.2.2").then_some("The recipient's mailbox is full.")
+}
+
+/// The kind of the failure of a bounced mail (RFC 3463); `None` for codes of other platforms. The class of the code
+/// does not matter: servers report a temporary cause as a failure after their last attempt.
+fn kind_of_bounce(code: &str) -> Option<ErrorKind> {
+    let status = code
+        .strip_prefix("5.")
+        .or_else(|| code.strip_prefix("4."))?;
+    Some(match status.split_once('.') {
+        // The address of the sender, not of the recipient.
+        Some(("1", "7" | "8")) => ErrorKind::BadFormat,
+        Some(("1" | "4", _) | ("2", "1")) => ErrorKind::NotFound,
+        Some(("2", "3") | ("3", "4")) => ErrorKind::TooLarge,
+        Some(("7", _)) => ErrorKind::Forbidden,
+        _ => ErrorKind::Unknown,
+    })
 }
 
 /// The kind of a failure that a platform reported after it had accepted a message.
@@ -156,11 +183,7 @@ fn kind_of_report(code: &str) -> ErrorKind {
         code if is_window_closed(code) => ErrorKind::WindowClosed,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
         "131051" | "131052" | "131053" => ErrorKind::UnsupportedKind,
-        // The codes of bounced mails (RFC 3463).
-        "5.2.3" | "5.3.4" => ErrorKind::TooLarge,
-        code if code.starts_with("5.7.") => ErrorKind::Forbidden,
-        code if code.starts_with("5.") || code.starts_with("4.") => ErrorKind::NotFound,
-        _ => ErrorKind::Unknown,
+        code => kind_of_bounce(code).unwrap_or(ErrorKind::Unknown),
     }
 }
 
@@ -222,6 +245,9 @@ pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code:
                 continue;
             };
             file.give_up(kind, code);
+            if let Some(sentence) = full_mailbox_sentence(code) {
+                sentence.clone_into(&mut file.error_message);
+            }
             if may_continue {
                 file.state = FileState::Queued;
             }

@@ -66,11 +66,13 @@ impl SmtpReply {
             (_, "5.3.4" | "5.2.3") => ErrorKind::TooLarge,
             // Large providers refuse programs, and archives that contain programs, with this code.
             (552, "5.7.0") => ErrorKind::UnsupportedKind,
-            // 5.2.2 is a full mailbox, which a smaller file does not help.
-            (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
             (_, enhanced) if enhanced.starts_with("5.1.") => ErrorKind::NotFound,
             (_, enhanced) if enhanced.starts_with("5.7.") => ErrorKind::Forbidden,
-            (550 | 551 | 553, _) if stage == SmtpStage::Recipient => ErrorKind::NotFound,
+            // 5.2.2 is a full mailbox, which a smaller file does not help.
+            (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
+            (550 | 551 | 553, enhanced) if stage == SmtpStage::Recipient && enhanced != "5.2.2" => {
+                ErrorKind::NotFound
+            }
             (500 | 501 | 555, _) => ErrorKind::BadFormat,
             _ => ErrorKind::Unknown,
         };
@@ -139,6 +141,20 @@ mod tests {
         ),
         (
             552,
+            "5.7.1 refused by policy",
+            SmtpStage::Mail,
+            Forbidden,
+            "5.7.1",
+        ),
+        (
+            552,
+            "5.2.2 mailbox full",
+            SmtpStage::Recipient,
+            Unknown,
+            "5.2.2",
+        ),
+        (
+            550,
             "5.2.2 mailbox full",
             SmtpStage::Recipient,
             Unknown,

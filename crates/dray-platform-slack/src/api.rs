@@ -184,7 +184,6 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
         "not_in_channel"
         | "restricted_action"
         | "is_archived"
-        | "file_uploads_disabled"
         | "cant_post_to_channel"
         | "user_is_restricted"
         | "ekm_access_denied"
@@ -195,9 +194,10 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
         "file_upload_size_restricted" | "snippet_too_large" | "file_too_large" => {
             ErrorKind::TooLarge
         }
-        "file_uploads_except_images_disabled" | "file_type_not_allowed" => {
-            ErrorKind::UnsupportedKind
-        }
+        // The chat takes texts, so a link may arrive.
+        "file_uploads_disabled"
+        | "file_uploads_except_images_disabled"
+        | "file_type_not_allowed" => ErrorKind::UnsupportedKind,
         "msg_too_long" | "msg_blocks_too_long" | "alt_txt_too_large" => ErrorKind::TooLong,
         "thread_not_found" | "invalid_thread_ts" => ErrorKind::NoThread,
         "file_not_found" | "file_deleted" => ErrorKind::StaleFileId,
@@ -251,6 +251,11 @@ mod tests {
             (
                 "file_upload_size_restricted",
                 ErrorKind::TooLarge,
+                SendOutcome::NotSent,
+            ),
+            (
+                "file_uploads_disabled",
+                ErrorKind::UnsupportedKind,
                 SendOutcome::NotSent,
             ),
             ("missing_scope", ErrorKind::Auth, SendOutcome::NotSent),

@@ -10,6 +10,10 @@ use crate::api::SlackApi;
 use crate::options::MAX_TEXT_CHARACTERS;
 use crate::plan::escape_text;
 
+/// Longest text of `chat.update`, in characters of markup; a longer one is refused with `msg_too_long`. Blocks do not
+/// count.
+const MAX_UPDATE_CHARACTERS: usize = 4000;
+
 /// Posts the question with its buttons.
 pub(crate) async fn ask_question(
     api: &SlackApi,
@@ -79,7 +83,7 @@ pub(crate) async fn reply_to_press(
     let message = json!({
         "channel": press.target.chat,
         "ts": press.message_id,
-        "text": escape_text(&format!("{question}\n\n{outcome}")),
+        "text": updated_text(question, outcome),
         "blocks": [rich_text(&[section(question)]), rich_text(&[section(outcome)])],
     });
     // Without an `actions` block the buttons disappear.
@@ -94,11 +98,11 @@ pub(crate) async fn close_question(
     question: &ShownQuestion,
     outcome: &str,
 ) -> Result<(), PlatformError> {
-    let plain = format!("{}\n\n{}\n\n{outcome}", question.text, question.detail);
+    let plain = format!("{}\n\n{}", question.text, question.detail);
     let message = json!({
         "channel": question.target.chat,
         "ts": question.message_id,
-        "text": escape_text(&plain),
+        "text": updated_text(&plain, outcome),
         "blocks": [
             rich_text(&[section(&question.text), block_of_code(&question.detail)]),
             rich_text(&[section(outcome)]),
@@ -108,6 +112,23 @@ pub(crate) async fn close_question(
     updated
         .map(drop)
         .map_err(|error| error.with_outcome(SendOutcome::NotSent))
+}
+
+/// The text beside the blocks, for notifications. If it is too long, the end of the question is left out, and never half
+/// of an escape.
+fn updated_text(question: &str, outcome: &str) -> String {
+    let end = escape_text(&format!("\n\n{outcome}"));
+    let mut room = MAX_UPDATE_CHARACTERS.saturating_sub(end.chars().count());
+    let mut text = String::new();
+    for character in question.chars() {
+        let escaped = escape_text(&character.to_string());
+        let Some(rest) = room.checked_sub(escaped.chars().count()) else {
+            break;
+        };
+        room = rest;
+        text.push_str(&escaped);
+    }
+    text + &end
 }
 
 fn rich_text(elements: &[Value]) -> Value {

@@ -9,11 +9,35 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::WorkEnd;
 use super::run::{DeliveryRun, OpenDelivery};
 use crate::error::DeliveryError;
-use crate::machine::{DeliveryStep, StepPlan};
+use crate::machine::{DeliveryStep, FailedStep, StepPlan};
 use crate::record::{self, DeliveryRecord, FileState};
 use crate::report;
 
 impl DeliveryRun<'_> {
+    /// Adds the captions of files that failed as texts of their own, so that the text of the agent is not lost with the
+    /// file. Returns `false` if there is none, or if the chat would refuse a text as well.
+    pub(super) async fn add_lost_captions(
+        &mut self,
+        open: &OpenDelivery,
+    ) -> Result<bool, DeliveryError> {
+        if self.record().cancelled
+            || open.account.platform.name() == "cli"
+            || is_notice_unreachable(self.record())
+        {
+            return Ok(false);
+        }
+        let captions = take_lost_captions(&mut self.record_mut().steps);
+        if captions.is_empty() {
+            return Ok(false);
+        }
+        for caption in captions {
+            let step = self.new_step(&[], StepPlan::text(Route::Text, caption));
+            self.record_mut().steps.push(step.into());
+        }
+        self.save().await?;
+        Ok(true)
+    }
+
     /// Adds the notice about failed files as one more step (platform-delivery 9). Returns `false` if no notice is due.
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.record().steps;
@@ -77,6 +101,25 @@ impl DeliveryRun<'_> {
         trace_messages(&platform, self.record());
         Ok(WorkEnd::Finished(self.stored.record.clone()))
     }
+}
+
+/// Removes the captions of failed files from their steps, so that each is sent once. The caption of a step whose
+/// outcome is unknown stays: it may be visible.
+fn take_lost_captions(steps: &mut [DeliveryStep]) -> Vec<String> {
+    let mut captions = Vec::new();
+    for slot in steps {
+        let DeliveryStep::Failed(step) = &*slot else {
+            continue;
+        };
+        // The text of a link is the link.
+        if step.files.is_empty() || step.route == Route::Link || step.text.trim().is_empty() {
+            continue;
+        }
+        let mut data = (**step).clone();
+        captions.push(std::mem::take(&mut data.plan.text));
+        *slot = FailedStep::restored(data).into();
+    }
+    captions
 }
 
 /// Adds the platform and the ids of its messages to the span of the work, so that the trace of a turn leads to the

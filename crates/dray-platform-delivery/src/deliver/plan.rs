@@ -21,6 +21,7 @@ use crate::link::{self, LinkPolicy};
 use crate::machine::{DeliveryStep, ReadyStep, StepPlan, has_attempts_left};
 use crate::record::{FileRecord, WaitingReason};
 use crate::source::to_platform_error;
+use crate::status;
 
 impl DeliveryRun<'_> {
     /// Reads limits and files, and plans the steps unless they are planned. The inner error says how the work ends:
@@ -340,7 +341,7 @@ fn sentence_of_code(code: &str) -> Option<&'static str> {
     if code.starts_with("redirect_") {
         return Some("The address redirects, which is not followed.");
     }
-    cli::directory_sentence(code)
+    status::full_mailbox_sentence(code).or_else(|| cli::directory_sentence(code))
 }
 
 /// The largest file on any route.

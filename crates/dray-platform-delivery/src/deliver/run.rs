@@ -170,7 +170,8 @@ impl<'a> DeliveryRun<'a> {
                     StepFlow::Park(due_ms, reason) => return self.park(due_ms, reason).await,
                 }
             }
-            if !self.add_notice(&open).await? {
+            // The notice comes last, after the text of the agent.
+            if !self.add_lost_captions(&open).await? && !self.add_notice(&open).await? {
                 return self.finish(Some(&open)).await;
             }
         }

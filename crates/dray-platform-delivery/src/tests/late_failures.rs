@@ -68,6 +68,28 @@ async fn r_21_a_file_that_fails_later_is_reported_in_the_chat() {
 }
 
 #[tokio::test]
+async fn the_caption_of_a_file_that_fails_is_sent_once_as_a_text() {
+    for is_late in [true, false] {
+        let fixture = DeliveryFixture::new().await;
+        let refused = FakeAction::Refuse(ErrorKind::BadFormat);
+        let action = if is_late { FakeAction::Accept } else { refused };
+        fixture.fake.script([action]);
+        let mut work = fixture.files("d1", &[("a.txt", b"a")]).await;
+        work.message = "look".to_owned();
+        let mut record = fixture.delivered(&work).await;
+        let mut expected = vec!["text:|look".to_owned()];
+        if is_late {
+            fixture.report_failure("m1", "131000").await;
+            record = fixture.resumed("d1").await;
+            expected.insert(0, "document:a.txt|look".to_owned());
+        }
+        assert!(!record.success);
+        expected.push(format!("notice:|{}", record.notice));
+        assert_eq!(fixture.fake.visible_texts(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_person_who_cannot_be_reached_gets_no_notice() {
     for code in ["131026", "5.1.1", "4.4.7"] {
         let fixture = DeliveryFixture::new().await;
@@ -96,4 +118,38 @@ async fn a_file_of_a_mail_that_was_too_large_is_sent_as_a_link() {
     );
     let record = fixture.resumed("d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsLink]);
+}
+
+#[tokio::test]
+async fn a_bounce_has_the_kind_of_its_status_code_and_no_notice() {
+    let full = "The recipient's mailbox is full.";
+    for (code, kind, message) in [
+        ("5.2.2", ErrorKind::Unknown, full),
+        ("4.2.2", ErrorKind::Unknown, full),
+        ("5.0.0", ErrorKind::Unknown, ErrorKind::Unknown.sentence()),
+        (
+            "5.1.8",
+            ErrorKind::BadFormat,
+            ErrorKind::BadFormat.sentence(),
+        ),
+        ("5.2.1", ErrorKind::NotFound, ErrorKind::NotFound.sentence()),
+        (
+            "4.7.1",
+            ErrorKind::Forbidden,
+            ErrorKind::Forbidden.sentence(),
+        ),
+    ] {
+        let fixture = DeliveryFixture::new().await;
+        fixture.fake.script([FakeAction::Accept]);
+        let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+        fixture.delivered(&work).await;
+        fixture.report_failure("m1", code).await;
+        let record = fixture.record("d1").await;
+        let file = &record.files[0];
+        assert_eq!(file.error_kind, Some(kind.into()), "{code}");
+        assert_eq!(file.error_message, message, "{code}");
+        assert_eq!(file.platform_code, code);
+        assert!(record.finished && !record.success, "{code}");
+        assert_eq!(fixture.fake.requests(), 1, "{code}");
+    }
 }

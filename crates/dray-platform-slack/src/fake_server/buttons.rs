@@ -12,6 +12,9 @@ use super::{FakeSlack, InjectedFault, plain_text};
 /// Most characters of a rich text; the real server refuses more with this code.
 const MAX_BLOCK_CHARS: usize = 12_000;
 
+/// Most characters of the text of an update, with its escapes.
+const MAX_UPDATE_CHARS: usize = 4000;
+
 /// A button of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownButton {
@@ -117,6 +120,9 @@ pub(super) fn update_message(
     _: Option<&InjectedFault>,
 ) -> Result<Value, &'static str> {
     let (channel, ts) = (form.field("channel"), form.field("ts").to_owned());
+    if form.field("text").chars().count() > MAX_UPDATE_CHARS {
+        return Err("msg_too_long");
+    }
     let messages = state.channels.get_mut(channel).ok_or("channel_not_found")?;
     let message = messages.iter_mut().find(|message| message.ts == ts);
     message.ok_or("message_not_found")?.text = plain_text(form.field("text"));

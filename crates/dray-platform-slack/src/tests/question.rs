@@ -2,7 +2,7 @@
 
 use dray_platform::{
     ButtonPress, ChatQuestion, ErrorKind, InboundSource as _, PressReply, QuestionButton,
-    QuestionChannel as _,
+    QuestionChannel as _, ShownQuestion,
 };
 
 use super::{NOW_SECONDS, app, options, signed_request, target};
@@ -111,6 +111,49 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
     let error = slack.ask(&channel, &question("{}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
     assert!(fake.visible_messages(&channel.chat).is_empty());
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_long_question_is_shown_in_place_of_its_buttons() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let channel = fake.channel();
+    let asked = question(&"<".repeat(3900));
+    let outcome = "Approved by ada (U77).";
+    for is_pressed in [true, false] {
+        let id = slack.ask(&target(&channel), &asked).await.unwrap();
+        if is_pressed {
+            let press = ButtonPress {
+                target: target(&channel),
+                message_id: id,
+                text: format!("{}\n\n{}", asked.text, asked.detail),
+                sender: "U77".to_owned(),
+                sender_name: "ada".to_owned(),
+                data: "dray:1:y".to_owned(),
+                reference: String::new(),
+            };
+            let reply = PressReply {
+                notice: "Recorded.".to_owned(),
+                outcome: Some(outcome.to_owned()),
+            };
+            slack.reply(&press, &reply).await.unwrap();
+        } else {
+            let shown = ShownQuestion {
+                target: target(&channel),
+                message_id: id,
+                text: asked.text.clone(),
+                detail: asked.detail.clone(),
+            };
+            slack.close(&shown, outcome).await.unwrap();
+        }
+        let ended = fake.visible_messages(&channel).pop().unwrap();
+        assert!(ended.buttons.is_empty());
+        assert!(
+            ended.text.ends_with(&format!("<\n\n{outcome}")),
+            "{}",
+            ended.text
+        );
+    }
 }
 
 #[tokio::test]
