@@ -4,7 +4,7 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
-use crate::topology::StreamUsage;
+use crate::topology::{FullStreamPolicy, StreamUsage};
 
 /// Bounds of histograms of seconds.
 const DURATION_BOUNDS_SECONDS: [f64; 14] = [
@@ -61,8 +61,8 @@ pub(crate) struct BusMetrics {
     pub(crate) foreign_entries_total: Counter<u64>,
     /// `dray_key_write_total`, by `bucket` and `result`: `ok`, `stale`, `full`, `timeout` or `error`.
     key_write_total: Counter<u64>,
-    /// `dray_stream_used_ratio`, by `stream`: the used part of the limit of each stream that refuses messages when it is
-    /// full.
+    /// `dray_stream_used_ratio`, by `stream` and `when_full` (`refuse` or `drop`): the used part of the limit of each
+    /// stream.
     stream_used_ratio: Gauge<f64>,
     /// `dray_topology_mismatch`: fields that differ, of the last verification of what the services need.
     pub(crate) topology_mismatch: Gauge<u64>,
@@ -201,7 +201,8 @@ impl BusMetrics {
             stream_used_ratio: meter
                 .f64_gauge("dray_stream_used_ratio")
                 .with_description(
-                    "Used part of the limit of a stream that refuses messages when it is full, by stream; 1 is full.",
+                    "Used part of the limit of a stream, by stream and by what it does when it is full (when_full: refuse, \
+                     drop); 1 is full.",
                 )
                 .build(),
             topology_mismatch: gauge(
@@ -246,7 +247,14 @@ impl BusMetrics {
 
     pub(crate) fn used(&self, usage: &StreamUsage) {
         let stream = KeyValue::new("stream", usage.stream.clone());
-        self.stream_used_ratio.record(usage.ratio(), &[stream]);
+        let when_full = match usage.when_full {
+            FullStreamPolicy::New => "refuse",
+            FullStreamPolicy::Old => "drop",
+        };
+        self.stream_used_ratio.record(
+            usage.ratio(),
+            &[stream, KeyValue::new("when_full", when_full)],
+        );
     }
 
     pub(crate) fn called(&self, area: &'static str, result: &'static str, seconds: f64) {

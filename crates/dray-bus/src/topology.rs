@@ -173,7 +173,7 @@ pub struct ConsumerState {
     pub last_delivery_ms: Option<u64>,
 }
 
-/// How full a stream is that refuses messages when it is full.
+/// How full a stream is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamUsage {
     /// Name of the stream.
@@ -182,6 +182,8 @@ pub struct StreamUsage {
     pub bytes: u64,
     /// Its limit; never 0.
     pub max_bytes: u64,
+    /// What it does when it is full.
+    pub when_full: FullStreamPolicy,
 }
 
 /// What a comparison of the topology found.
@@ -189,7 +191,7 @@ pub struct StreamUsage {
 pub struct TopologyInspection {
     /// Differences from the required configuration.
     pub mismatches: Vec<TopologyMismatch>,
-    /// The streams that refuse messages when they are full.
+    /// The streams that have a limit.
     pub usage: Vec<StreamUsage>,
 }
 

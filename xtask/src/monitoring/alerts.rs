@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 26] = [
+pub(super) const ALERT_RULES: [AlertRule; 27] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -117,10 +117,18 @@ pub(super) const ALERT_RULES: [AlertRule; 26] = [
     AlertRule {
         name: "DrayStreamFull",
         // A full stream refuses messages. Retention empties it after hours or days, so a larger one is needed before.
-        expression: "max by (stream) (dray_stream_used_ratio) > 0.8",
+        expression: "max by (stream) (dray_stream_used_ratio{when_full!=\"drop\"}) > 0.8",
         hold: "10m",
         severity: AlertSeverity::Warning,
         summary: "{{ $labels.stream }} is {{ $value | humanizePercentage }} full.",
+    },
+    AlertRule {
+        name: "DrayAuditDropped",
+        // A stream that drops its oldest messages stays nearly full from then on.
+        expression: "max(dray_stream_used_ratio{stream=\"DRAY_AUDIT\"}) > 0.95",
+        hold: "1h",
+        severity: AlertSeverity::Warning,
+        summary: "DRAY_AUDIT is {{ $value | humanizePercentage }} full and drops audit events before 30 days.",
     },
     AlertRule {
         name: "DrayWorkExpired",

@@ -1,8 +1,7 @@
 //! Creates streams and consumers on a server, and compares the existing ones.
 
 use super::{
-    FullStreamPolicy, StreamState, StreamUsage, Topology, TopologyError, TopologyInspection,
-    TopologyMismatch, verify,
+    StreamState, StreamUsage, Topology, TopologyError, TopologyInspection, TopologyMismatch, verify,
 };
 use crate::backend::Backend;
 
@@ -80,14 +79,14 @@ impl Topology {
     }
 }
 
-/// How full a stream is; `None` for one that drops its oldest messages instead of refusing new ones, and for one without
-/// a limit.
+/// How full a stream is; `None` for one without a limit.
 fn stream_usage(state: &StreamState) -> Option<StreamUsage> {
-    let refuses = state.spec.discard == FullStreamPolicy::New && state.spec.max_bytes > 0;
-    refuses.then(|| StreamUsage {
+    let is_limited = state.spec.max_bytes > 0;
+    is_limited.then(|| StreamUsage {
         stream: state.spec.name.clone(),
         bytes: state.bytes,
         max_bytes: state.spec.max_bytes,
+        when_full: state.spec.discard,
     })
 }
 

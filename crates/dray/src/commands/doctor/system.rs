@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dray_bus::error::{CallError, ProbeError, TransportError};
+use dray_bus::topology::{AUDIT_STREAM, FullStreamPolicy};
 use dray_bus::{Bus, Meta, StreamUsage, Topology, TopologyInspection};
 use dray_proto::{Call, v1};
 use dray_service::config::LoadedConfig;
@@ -184,12 +185,14 @@ fn judge_streams(inspection: &TopologyInspection, advice: &str) -> Finding {
     let fullest = inspection
         .usage
         .iter()
+        .filter(|usage| usage.when_full == FullStreamPolicy::New)
         .max_by(|one, other| one.ratio().total_cmp(&other.ratio()));
     if let Some(usage) = fullest.filter(|usage| usage.ratio() >= NEARLY_FULL_RATIO) {
         let StreamUsage {
             stream,
             bytes,
             max_bytes,
+            ..
         } = usage;
         let text = format!(
             "{stream} has {bytes} bytes of {max_bytes}, and refuses messages when it is full"
@@ -203,6 +206,18 @@ fn judge_streams(inspection: &TopologyInspection, advice: &str) -> Finding {
         };
     }
     if inspection.mismatches.is_empty() {
+        let drops_audit_events =
+            |usage: &&StreamUsage| usage.stream == AUDIT_STREAM && usage.ratio() >= FULL_RATIO;
+        if let Some(usage) = inspection.usage.iter().find(drops_audit_events) {
+            return Finding::warning(
+                "streams",
+                format!(
+                    "{AUDIT_STREAM} has {} bytes of {}, and drops its oldest events when it is full",
+                    usage.bytes, usage.max_bytes
+                ),
+                "Give the streams more space: `dray topology apply --store-size SIZE` (docs/runbooks.md#drayauditdropped).",
+            );
+        }
         return Finding::good(
             "streams",
             "all streams and consumers have the required configuration",
@@ -320,6 +335,8 @@ pub(super) async fn check_store(
 
 #[cfg(test)]
 mod tests {
+    use dray_bus::topology::EVENT_STREAM;
+
     use super::super::finding::FindingLevel;
     use super::*;
 
@@ -335,6 +352,7 @@ mod tests {
                 stream: stream.to_owned(),
                 bytes,
                 max_bytes: 100,
+                when_full: FullStreamPolicy::New,
             };
             let inspection = TopologyInspection {
                 mismatches: Vec::new(),
@@ -342,6 +360,26 @@ mod tests {
             };
             let finding = judge_streams(&inspection, "");
             assert_eq!(finding.level, level, "{bytes}: {finding:?}");
+        }
+    }
+    #[test]
+    fn a_stream_that_drops_audit_events_is_a_warning_and_one_of_results_is_not() {
+        for (stream, level) in [
+            (AUDIT_STREAM, FindingLevel::Warning),
+            (EVENT_STREAM, FindingLevel::Good),
+        ] {
+            let usage = StreamUsage {
+                stream: stream.to_owned(),
+                bytes: 99,
+                max_bytes: 100,
+                when_full: FullStreamPolicy::Old,
+            };
+            let inspection = TopologyInspection {
+                mismatches: Vec::new(),
+                usage: vec![usage],
+            };
+            let finding = judge_streams(&inspection, "");
+            assert_eq!(finding.level, level, "{stream}: {finding:?}");
         }
     }
 }
