@@ -9,6 +9,7 @@
 //! is read. The health service has no such check: probes have no credentials.
 
 mod accept;
+mod arrival;
 mod auth;
 mod codec;
 mod connection;
@@ -44,6 +45,7 @@ pub use status::{fault_of, status_of};
 pub use validity::certificate_expiry_seconds;
 
 use accept::HandshakeListener;
+use arrival::answer_arrived;
 use auth::AuthRefusal;
 use connection::CertificateNames;
 use identity::CallerIdentity;
@@ -212,27 +214,28 @@ impl GrpcEndpoint {
                         return refusal.status().into_http();
                     }
                 };
+                let limit = endpoint.security.message_timeout();
+                let (arrived, bound) = (CancellationToken::new(), Arc::clone(&call));
+                let message_arrived = arrived.clone();
+                // The limit is that of the bus (E-3); tonic's own is 4 MiB.
+                let mut grpc =
+                    Grpc::new(RawCodec).max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES);
                 if call.streams {
                     let streaming = tower::service_fn(move |request: tonic::Request<Bytes>| {
+                        message_arrived.cancel();
                         let started =
                             stream::answer_stream(&call, &endpoint, tenant.clone(), request);
                         std::future::ready(started)
                     });
-                    let response = Grpc::new(RawCodec)
-                        .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
-                        .server_streaming(streaming, request)
-                        .await;
-                    return with_size_fault(response);
+                    let answer = grpc.server_streaming(streaming, request);
+                    return with_size_fault(answer_arrived(&bound, limit, &arrived, answer).await);
                 }
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
+                    message_arrived.cancel();
                     answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
-                let response = Grpc::new(RawCodec)
-                    // The limit is that of the bus (E-3); tonic's own is 4 MiB.
-                    .max_decoding_message_size(dray_proto::MAX_MESSAGE_BYTES)
-                    .unary(unary, request)
-                    .await;
-                with_size_fault(response)
+                let answer = grpc.unary(unary, request);
+                with_size_fault(answer_arrived(&bound, limit, &arrived, answer).await)
             })
         }
     }

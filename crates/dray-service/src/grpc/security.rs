@@ -137,6 +137,11 @@ impl GrpcSecurity {
         self.section.handshake_timeout.as_duration()
     }
 
+    /// Longest time until the message of a request is complete.
+    pub(crate) fn message_timeout(&self) -> Duration {
+        self.section.message_timeout.as_duration()
+    }
+
     /// Age at which a connection ends after its running requests.
     pub(crate) fn max_connection_age(&self) -> Duration {
         self.section.max_connection_age.as_duration()

@@ -118,7 +118,8 @@ impl BoundCall {
         remaining_time.min(self.shared.max_call_time.as_duration())
     }
 
-    /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated` or `forbidden`.
+    /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated`, `forbidden` or
+    /// `incomplete`.
     pub(crate) fn refused_request(&self, reason: &'static str) {
         self.shared.metrics.refused(self.shared.service, reason);
     }

@@ -35,7 +35,7 @@ impl CallMetrics {
                 .u64_counter("dray_answer_refused_total")
                 .with_description(
                     "Calls answered without work, by service and reason (overloaded, expired, stopping, \
-                     envelope, unauthenticated, forbidden).",
+                     envelope, unauthenticated, forbidden, incomplete).",
                 )
                 .build(),
             panics: meter
@@ -58,6 +58,7 @@ impl CallMetrics {
             "envelope",
             "unauthenticated",
             "forbidden",
+            "incomplete",
         ] {
             let labels = [
                 KeyValue::new("service", service),

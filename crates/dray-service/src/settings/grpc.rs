@@ -36,6 +36,8 @@ pub struct GrpcSection {
     pub reload_interval: Period,
     /// Longest time of a TLS handshake, and then until a client begins to speak HTTP/2: `10ms` to `1m`.
     pub handshake_timeout: Period,
+    /// Longest time in which the message of a request arrives completely, after its metadata: `10ms` to `1h`.
+    pub message_timeout: Period,
     /// Age at which a connection ends after its running requests, and its client opens another one: `10ms` to `1d`. The
     /// new one may be with another replica, and its client certificate is verified again.
     pub max_connection_age: Period,
@@ -56,6 +58,7 @@ impl Default for GrpcSection {
             identities: None,
             reload_interval: Period::secs(10),
             handshake_timeout: Period::secs(10),
+            message_timeout: Period::secs(60),
             max_connection_age: Period::secs(3600),
             insecure: false,
         }
@@ -68,6 +71,23 @@ impl GrpcSection {
         let protected = self.certificate.is_some() && self.identities.is_some();
         // An unspecified address such as `0.0.0.0` is not loopback, so it counts as reachable by others.
         self.listen.is_some_and(|listen| !listen.ip().is_loopback()) && !protected
+    }
+
+    fn period_problems(&self) -> Vec<ConfigProblem> {
+        let (minute, hour, day) = (60, 3600, 86_400);
+        let limits = [
+            ("reload_interval", self.reload_interval, hour, "1h"),
+            ("handshake_timeout", self.handshake_timeout, minute, "1m"),
+            ("message_timeout", self.message_timeout, hour, "1h"),
+            ("max_connection_age", self.max_connection_age, day, "1d"),
+        ];
+        let mut problems = Vec::new();
+        for (field, period, max_seconds, max) in limits {
+            if !(Period::millis(10)..=Period::secs(max_seconds)).contains(&period) {
+                problems.push(ConfigProblem::new(field, format!("must be 10ms to {max}")));
+            }
+        }
+        problems
     }
 }
 
@@ -116,21 +136,7 @@ impl Section for GrpcSection {
             "require_client_certificate",
             "must be false without `client_authorities`",
         );
-        refuse(
-            !(Period::millis(10)..=Period::secs(3600)).contains(&self.reload_interval),
-            "reload_interval",
-            "must be 10ms to 1h",
-        );
-        refuse(
-            !(Period::millis(10)..=Period::secs(60)).contains(&self.handshake_timeout),
-            "handshake_timeout",
-            "must be 10ms to 1m",
-        );
-        refuse(
-            !(Period::millis(10)..=Period::secs(86_400)).contains(&self.max_connection_age),
-            "max_connection_age",
-            "must be 10ms to 1d",
-        );
+        problems.extend(self.period_problems());
         problems
     }
 }

@@ -268,6 +268,25 @@ async fn the_health_service_follows_readiness() {
 }
 
 #[tokio::test]
+async fn a_request_whose_message_does_not_arrive_ends() {
+    let fixture = TestHost::new(&[("grpc.message_timeout", "50ms")]).await;
+    let mut client = tonic::client::Grpc::new(channel(&fixture).await);
+    client.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<v1::FetchRequest, v1::FetchReply>::default();
+    let path = PathAndQuery::from_static(<v1::FetchRequest as Call>::GRPC_PATH);
+    let silent = futures_util::stream::pending::<v1::FetchRequest>();
+    let ended = client.client_streaming(Request::new(silent), path, codec);
+    let status = ended.await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(fault_of(&status).unwrap().detail, "message_incomplete");
+    // The time of the work after the message is another one.
+    let metadata = [("dray-tenant", "acme"), ("grpc-timeout", "600m")];
+    let (code, late) = fault(&fixture, "forever:", &metadata).await;
+    assert_eq!(code, Code::DeadlineExceeded);
+    assert_ne!(late.detail, "message_incomplete");
+}
+
+#[tokio::test]
 async fn reflection_shows_the_contracts() {
     use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
