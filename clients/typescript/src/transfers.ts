@@ -49,24 +49,9 @@ export class Transfers {
   ): Promise<void> {
     const isLarge = source.size > CHUNK_BYTES;
     await repeat(deadline, retry, async () => {
-      const head = { "content-length": String(source.size), ...headers, ...(isLarge ? { expect: "100-continue" } : {}) };
-      const { request, response } = this.#send("PUT", url, head, deadline);
-      let sourceError: unknown;
-      const send = async (): Promise<void> => {
-        if (!isLarge || (await wantsBody(request, response))) await pipeline(() => exactChunks(source, deadline), request);
-      };
-      const sending = send().catch((error: unknown) => {
-        if (isFinal(error)) sourceError = error;
-      });
-      // A store that refuses may respond before the body was read; its status decides then.
-      const { statusCode = 0 } = await response.then(
-        (message) => message.resume(),
-        async (error: unknown) => {
-          await sending;
-          throw sourceError ?? error;
-        },
-      );
-      request.destroy();
+      let statusCode = await this.#put(url, headers, source, deadline, isLarge);
+      // The store, or a proxy in front of it, does not support the expectation (RFC 9110, section 15.5.18).
+      if (statusCode === 417 && isLarge) statusCode = await this.#put(url, headers, source, deadline, false);
       if (statusCode >= 500) throw new TransientTransferError(`status ${statusCode}`);
       if (![200, 201, 204].includes(statusCode)) throw refusal("upload", statusCode);
     });
@@ -190,6 +175,38 @@ export class Transfers {
       if (done) return;
       yield value;
     }
+  }
+
+  /** Sends a source, and returns the status of the response. With `expectsContinue` the store decides before the body is sent. */
+  async #put(
+    url: string,
+    headers: Record<string, string>,
+    source: PreparedSource,
+    deadline: Deadline,
+    expectsContinue: boolean,
+  ): Promise<number> {
+    const expectation = expectsContinue ? { expect: "100-continue" } : {};
+    const head = { "content-length": String(source.size), ...headers, ...expectation };
+    const { request, response } = this.#send("PUT", url, head, deadline);
+    let sourceError: unknown;
+    const send = async (): Promise<void> => {
+      if (!expectsContinue || (await wantsBody(request, response))) {
+        await pipeline(() => exactChunks(source, deadline), request);
+      }
+    };
+    const sending = send().catch((error: unknown) => {
+      if (isFinal(error)) sourceError = error;
+    });
+    // A store that refuses may respond before the body was read; its status decides then.
+    const { statusCode = 0 } = await response.then(
+      (message) => message.resume(),
+      async (error: unknown) => {
+        await sending;
+        throw sourceError ?? error;
+      },
+    );
+    request.destroy();
+    return statusCode;
   }
 
   #send(

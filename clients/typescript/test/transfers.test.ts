@@ -354,6 +354,21 @@ test("a store that does not ask for the body of a large upload gets it", async (
   assert.equal(received, BODY.byteLength);
 });
 
+test("a large upload is repeated without `Expect` where the store or a proxy does not support it", async (t) => {
+  let [requests, received] = [0, 0];
+  const url = await decidingStore(t, (request, response) => {
+    requests += 1;
+    if (request.headers.expect !== undefined) {
+      response.writeHead(417).end();
+      return;
+    }
+    request.on("data", (chunk: Buffer) => (received += chunk.byteLength));
+    request.on("end", () => response.end());
+  });
+  await TRANSFERS.upload(url, {}, await prepareSource(BODY, deadline(t)), deadline(t), undefined);
+  assert.deepEqual([requests, received], [2, BODY.byteLength]);
+});
+
 test("the copy of a stream is removed when reading it fails", async (t) => {
   const temporary = await temporaryDirectory(t);
   let seen: string[] = [];
