@@ -722,6 +722,26 @@ class Bodies(unittest.TestCase):
                 StreamCopy(self.transfer()).make(chunks(done))
         self.assertEqual(list(self.directory.iterdir()), [])
 
+    def test_an_iterable_that_blocks_does_not_hold_the_call_beyond_its_deadline(self):
+        released = threading.Event()
+        ended = []
+
+        def blocked():
+            yield CONTENT
+            released.wait(20)
+            yield b"late"
+
+        async def spool():
+            with self.assertRaises(DeadlineError):
+                await AsyncStreamCopy(AsyncTransfer(time.monotonic() + 0.2)).make(blocked())
+            ended.append(not released.is_set())
+            released.set()
+
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.directory)):
+            # The end of the loop waits for its threads.
+            asyncio.run(spool())
+        self.assertEqual((ended, list(self.directory.iterdir())), ([True], []))
+
 
 class SilentStore:
     """A store that sends the start of a body and then stays silent, until its client closes the connection."""

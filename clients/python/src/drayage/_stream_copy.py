@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeGuard, Union
+from typing import BinaryIO, TypeGuard, TypeVar, Union
 
 from drayage._http import CHUNK_BYTES
 from drayage._transfer import AsyncTransfer, Transfer
@@ -17,6 +17,7 @@ from drayage.faults import deadline_error
 
 Stream = Union[BinaryIO, Iterable[bytes], AsyncIterable[bytes]]
 """A file that was opened for reading bytes, or an iterable of bytes."""
+ResultT = TypeVar("ResultT")
 CLOCK_TOLERANCE_SECONDS = 0.01
 """A timer of an event loop may end this much earlier than its time."""
 
@@ -48,7 +49,8 @@ class AsyncStreamCopy:
         # This check comes before that for `read`, because files of `aiofiles` have both.
         if isinstance(stream, AsyncIterable):
             return await self._copy(aiter(stream))
-        return await self._transfer.run(copy_stream, stream)
+        # A thread that waits for an iterable cannot be ended, so this call ends without it at its deadline.
+        return await self._before_deadline(self._transfer.run(copy_stream, stream))
 
     async def _copy(self, chunks: AsyncIterator[bytes]) -> Path:
         with _kept_copy() as (file, path):
@@ -58,8 +60,11 @@ class AsyncStreamCopy:
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         """The next chunk, and `None` after the last one."""
+        return await self._before_deadline(anext(chunks, None))
+
+    async def _before_deadline(self, awaitable: Awaitable[ResultT]) -> ResultT:
         try:
-            return await asyncio.wait_for(anext(chunks, None), self._transfer.remaining())
+            return await asyncio.wait_for(awaitable, self._transfer.remaining())
         except asyncio.TimeoutError:
             if self._transfer.allows(CLOCK_TOLERANCE_SECONDS):
                 # The deadline has not passed: the iterable itself raised it.
