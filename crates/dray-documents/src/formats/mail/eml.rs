@@ -12,6 +12,7 @@ use mail_parser::{
 
 use super::decode;
 use super::message::{Address, AttachedFile, Body, MailMessage};
+use super::note::is_note;
 use crate::container::Input;
 use crate::encoding::{self, DetectedEncoding};
 use crate::formats::text::source;
@@ -310,8 +311,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Of alternatives, the first one with plain text, otherwise the last one with any text; of other multiparts, all
-    /// parts.
+    /// Of alternatives, the first one with plain text that is not only a note about HTML, otherwise the last one with any
+    /// text; of other multiparts, all parts.
     fn walk_multipart(
         &mut self,
         kind: &str,
@@ -327,7 +328,7 @@ impl Parts<'_> {
                 .collect();
             if kind != "alternative" {
                 selected.extend(bodies);
-            } else if !bodies.is_empty() && !has_plain(&selected) {
+            } else if !bodies.is_empty() && (!has_plain(&selected) || is_note(&selected, &bodies)) {
                 selected = bodies;
             }
         }

@@ -5,6 +5,7 @@ mod eml;
 mod lzfu;
 mod message;
 mod msg;
+mod note;
 mod properties;
 
 pub(super) use eml::write_bodies;

@@ -73,6 +73,23 @@ fn blank_alternatives_do_not_count() {
 }
 
 #[test]
+fn a_page_is_shown_where_the_plain_text_is_only_a_note_about_it() {
+    let story = "word ".repeat(80);
+    let mail = |note: &str| {
+        eml(&format!(
+            "Content-Type: multipart/alternative; boundary=b\n\n--b\nContent-Type: text/plain\n\n{note}\n--b\n\
+             Content-Type: text/html\n\n<p>{story}</p>\n--b--\n"
+        ))
+    };
+    assert_eq!(
+        mail("Please view this in a browser."),
+        format!("{}\n", story.trim())
+    );
+    let text = "said ".repeat(60);
+    assert_eq!(mail(&text), format!("{}\n", text.trim()));
+}
+
+#[test]
 fn the_encoding_of_a_legacy_body_that_is_declared_as_ascii_is_detected() {
     let source = b"Subject: s\nContent-Type: text/plain; charset=us-ascii\n\nGr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
     assert_eq!(
