@@ -70,10 +70,19 @@ fn model_json(listed: &ListedManifest) -> Value {
     })
 }
 
-/// The error for a model that does not exist.
+/// The error for a model that does not exist, or for a request that names none.
 pub(super) fn unknown_model_failure(name: &str) -> RequestFailure {
-    let mut failure = RequestFailure::new(404, format!("The model '{name}' does not exist"));
+    let (mut failure, code) = if name.is_empty() {
+        let message = "Missing required parameter: 'model'. GET /v1/models lists the models";
+        (
+            RequestFailure::new(400, message),
+            "missing_required_parameter",
+        )
+    } else {
+        let message = format!("The model '{name}' does not exist");
+        (RequestFailure::new(404, message), "model_not_found")
+    };
     failure.param = Some("model".into());
-    failure.code = Some("model_not_found".to_owned());
+    failure.code = Some(code.to_owned());
     failure
 }

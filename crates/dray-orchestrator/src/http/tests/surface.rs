@@ -292,6 +292,23 @@ async fn plain_clients_see_local_manifests_as_models() {
 }
 
 #[tokio::test]
+async fn a_request_that_names_no_model_lacks_a_parameter() {
+    let fixture = TestSurface::start(Vec::new()).await;
+    let mut chat = ask(false);
+    chat.as_object_mut().unwrap().remove("model");
+    let response = json!({"input": "hi"});
+    for (path, body) in [(OPENAI_PATH, chat), ("/v1/responses", response)] {
+        let (status, answer) = post(&fixture, path, &[], &body).await;
+        let error = &answer["error"];
+        assert_eq!(
+            (status, &error["code"], &error["param"]),
+            (400, &json!("missing_required_parameter"), &json!("model")),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn keys_of_clients_give_access_and_are_not_forwarded() {
     let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.clients = keys(&["one", "two"]);
