@@ -39,6 +39,8 @@ MAX_INLINE_BYTES = 64 * 1024
 OUTCOMES = {
     "dray.v1.ToolCallResolved": toolcall_pb2.ToolCallResolved,
     "dray.v1.ToolCallRejected": toolcall_pb2.ToolCallRejected,
+    # Work that no service could read.
+    "dray.v1.WorkDeadLettered": common_pb2.WorkDeadLettered,
 }
 CONNECT_SECONDS = 5.0
 # What the services accept as the id of an operation.
@@ -160,7 +162,13 @@ def event_of(message):
         # No service published it: it is the reply to a read of a stream that named the subject of events for its reply.
         return None
     kind = OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
-    return (headers.get("Dray-Operation"), kind.FromString(message.data)) if kind else None
+    if kind is None:
+        return None
+    event = kind.FromString(message.data)
+    if kind is common_pb2.WorkDeadLettered:
+        # The id in the header is not that of the work if it could not be read.
+        return (event.operation_id, event) if event.operation_id else None
+    return headers.get("Dray-Operation"), event
 
 
 async def wait_for_outcome(connection, events, options, operation, deadline):
@@ -198,7 +206,8 @@ async def print_missed_outcomes(js, options):
             if found is not None:
                 operation, event = found
                 is_resolved = isinstance(event, toolcall_pb2.ToolCallResolved)
-                line = {"operation": operation, "tool": event.tool, "resolved": is_resolved}
+                # Of work that no service could read, the tool is not known.
+                line = {"operation": operation, "tool": getattr(event, "tool", ""), "resolved": is_resolved}
                 print(json.dumps(line), flush=True)
             # The message is acknowledged after it is printed: without an acknowledgement, the outcome is delivered
             # again.
@@ -207,6 +216,9 @@ async def print_missed_outcomes(js, options):
 
 def print_outcome(event):
     """Prints the outcome, and returns the exit code."""
+    if isinstance(event, common_pb2.WorkDeadLettered):
+        print(event.fault.message, file=sys.stderr)
+        return 1
     if isinstance(event, toolcall_pb2.ToolCallRejected):
         print(event.invalid.tool_message or event.fault.message, file=sys.stderr)
         if event.fault.advice:

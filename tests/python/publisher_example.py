@@ -11,7 +11,7 @@ import unittest.mock
 
 import nats.errors
 import resolve_tool_call as example
-from dray.v1 import toolcall_pb2
+from dray.v1 import common_pb2, toolcall_pb2
 from nats.js.errors import NoStreamResponseError
 
 OPTIONS = argparse.Namespace(tenant="acme", tool="t", arguments="{}", nested=False)
@@ -57,6 +57,20 @@ class Events(unittest.TestCase):
     def test_a_stored_message_that_was_sent_as_an_event_is_ignored(self):
         self.assertEqual(example.event_of(self.message())[0], "o")
         self.assertIsNone(example.event_of(self.message(**{"Nats-Stream": "KV_dray_tickets"})))
+
+    def test_work_that_no_service_could_read_has_an_outcome(self):
+        def message(operation_id):
+            fault = common_pb2.Fault(message="The message cannot be read.")
+            event = common_pb2.WorkDeadLettered(operation_id=operation_id, fault=fault)
+            headers = {"Dray-Operation": "other", "Dray-Schema": "dray.v1.WorkDeadLettered/1"}
+            return types.SimpleNamespace(headers=headers, data=event.SerializeToString())
+
+        operation, event = example.event_of(message("o"))
+        self.assertEqual(operation, "o")
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(example.print_outcome(event), 1)
+        self.assertEqual(errors.getvalue(), "The message cannot be read.\n")
+        self.assertIsNone(example.event_of(message("")))
 
 
 class Arguments(unittest.TestCase):
