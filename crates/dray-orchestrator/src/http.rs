@@ -28,6 +28,7 @@ mod support;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod upload_places;
 mod uploads;
 
 pub use client_state::{BackgroundTasks, ClientState};

@@ -32,14 +32,12 @@ use super::response_headers::{RequestId, add_plain_headers, add_request_id};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
 use super::trace::{trace_of, trace_request};
+use super::upload_places::{UploadPlace, UploadPlaces};
 use super::{credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
-
-/// Most concurrent uploads; each holds at most [`dray_store::MAX_TRANSFER_BYTES`].
-const MAX_UPLOADS: usize = 16;
 
 /// The operator's settings of the HTTP surface.
 #[derive(Clone, Debug)]
@@ -124,7 +122,7 @@ pub struct HttpSurface {
     /// Memory for the bodies of requests.
     pub(super) body_memory: ByteLimit,
     chats: Arc<Semaphore>,
-    uploads: Arc<Semaphore>,
+    uploads: Arc<UploadPlaces>,
     resumed_streams: Arc<Semaphore>,
 }
 
@@ -156,7 +154,7 @@ impl HttpSurface {
         Self {
             body_memory: ByteLimit::new(parts.options.max_body_total.as_u64()),
             resumed_streams: Arc::new(Semaphore::new(max_chats)),
-            uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
+            uploads: Arc::default(),
             chats: Arc::new(Semaphore::new(max_chats)),
             agent: parts.agent,
             state,
@@ -325,12 +323,11 @@ impl HttpSurface {
         permit.map_err(|_| RequestFailure::new(503, "Too many concurrent streams of responses"))
     }
 
-    /// Waits until another upload may begin.
-    pub(super) async fn upload_permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
-        let permit = Arc::clone(&self.uploads).acquire_owned();
-        match tokio::time::timeout(self.options.chat_wait, permit).await {
-            Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed, so only the timeout leads here.
+    /// Waits until another upload of this caller may begin.
+    pub(super) async fn upload_place(&self, caller: &str) -> Result<UploadPlace, RequestFailure> {
+        let place = self.uploads.acquire(caller);
+        match tokio::time::timeout(self.options.chat_wait, place).await {
+            Ok(Some(place)) => Ok(place),
             _ => Err(RequestFailure::new(503, "Too many concurrent uploads")
                 .display("The service is busy. Please try again later.")),
         }

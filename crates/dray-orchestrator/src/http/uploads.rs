@@ -75,7 +75,7 @@ pub(super) async fn add_part(
         // The limit is checked before the body is read, because an upload that accepts no more parts must cost no
         // storage. It is checked again when the part is added, because other parts may come meanwhile.
         let limit = uploads.part_limit(&principal, &id).await?;
-        let claim = store_part(&surface, &head.headers, body, limit).await?;
+        let claim = store_part(&surface, &principal, &head.headers, body, limit).await?;
         uploads.add_part(&principal, &id, &claim).await
     };
     respond(added.await)
@@ -96,7 +96,7 @@ pub(super) async fn complete_upload(
             )
         })?;
         // The parts are read and written once more, as in an upload.
-        let _permit = surface.upload_permit().await?;
+        let _permit = surface.upload_place(&principal).await?;
         let uploads = &surface.state.uploads;
         let md5 = completion.md5.as_deref();
         uploads

@@ -66,7 +66,7 @@ pub(super) async fn store_upload(
     body: Body,
 ) -> Result<Value, RequestFailure> {
     let boundary = form_boundary(headers)?;
-    let _permit = surface.upload_permit().await?;
+    let _permit = surface.upload_place(principal).await?;
     let limits = UploadLimits {
         max_bytes: surface.options.max_upload,
         idle_timeout: surface.options.body_timeout,
@@ -108,12 +108,13 @@ fn form_boundary(headers: &HeaderMap) -> Result<String, RequestFailure> {
 /// Those of [`store_upload`].
 pub(in crate::http) async fn store_part(
     surface: &HttpSurface,
+    principal: &str,
     headers: &HeaderMap,
     body: Body,
     max_bytes: ByteSize,
 ) -> Result<Claim, RequestFailure> {
     let boundary = form_boundary(headers)?;
-    let _permit = surface.upload_permit().await?;
+    let _permit = surface.upload_place(principal).await?;
     let limits = UploadLimits {
         max_bytes,
         idle_timeout: surface.options.body_timeout,

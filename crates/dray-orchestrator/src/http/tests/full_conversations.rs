@@ -61,8 +61,10 @@ async fn a_conversation_is_created_while_slow_uploads_take_all_places() {
     })
     .await;
     let mut uploads = Vec::new();
-    while let Ok(permit) = fixture.surface.upload_permit().await {
-        uploads.push(permit);
+    for caller in ["client:one", "client:two"] {
+        while let Ok(place) = fixture.surface.upload_place(caller).await {
+            uploads.push(place);
+        }
     }
     let (status, created) = post(&fixture, "/v1/conversations", &json!({})).await;
     assert_eq!(status, 200, "{created}");
