@@ -43,6 +43,11 @@ pub fn replay_event(
         rules_digest: &event.rules_digest,
         question_id: &event.question_id,
         refused_by: &event.rule,
+        is_redirected: event
+            .hops
+            .iter()
+            .rfind(|hop| !hop.robots)
+            .is_some_and(|hop| hop.index > 0),
     };
     record.compare(replay, &ReplayBaseline::Rules(old), new);
 }

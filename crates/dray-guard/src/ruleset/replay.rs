@@ -125,6 +125,8 @@ pub struct RequestRecord<'a> {
     pub question_id: &'a str,
     /// The rule that refused a proxied connection, by name; empty without one.
     pub refused_by: &'a str,
+    /// Whether the last URL that was judged was the target of a redirect.
+    pub is_redirected: bool,
 }
 
 /// Name in [`RequestRecord::refused_by`] of the refusal of a method that fields or body of a request name in place of
@@ -216,7 +218,8 @@ impl RequestRecord<'_> {
             answer: self.answer(),
             time_ms: self.time_ms,
         };
-        if is_recorded && self.has_code(&COUNTED_CODES) && passes(new, &recorded) {
+        let depends_on_more = self.has_code(&COUNTED_CODES) || self.is_redirect_refused();
+        if is_recorded && depends_on_more && passes(new, &recorded) {
             replay.undecided += 1;
             return;
         }
@@ -241,6 +244,11 @@ impl RequestRecord<'_> {
         let is_early =
             matches!(self.phase, "policy" | "url") || self.code == Code::SsrfBlocked.as_str();
         self.verdict == "deny" && is_early && !self.is_policy_code()
+    }
+
+    /// Whether the policy allowed the recorded URL and refused the target of a redirect, which is not judged here.
+    fn is_redirect_refused(&self) -> bool {
+        self.is_redirected && self.verdict == "deny" && self.is_policy_code()
     }
 
     fn is_policy_code(&self) -> bool {
