@@ -133,6 +133,10 @@ pub struct RequestRecord<'a> {
 /// that of its request line. The record has only the method of the request line.
 pub const METHOD_OVERRIDE_RULE: &str = "method_override";
 
+/// Name in [`RequestRecord::refused_by`] of the refusal of a connection whose event could not be published. The event of
+/// the same connection as an open one comes before it.
+pub const UNAUDITED_RULE: &str = "audit";
+
 /// Refusals by policies that depend on other requests of the caller, which a replay does not count.
 const COUNTED_CODES: [Code; 2] = [Code::QuotaExceeded, Code::Overloaded];
 
@@ -174,7 +178,9 @@ impl RequestRecord<'_> {
         baseline: &ReplayBaseline<'_>,
         new: Option<&RuleSet>,
     ) {
-        if self.is_lookup || self.proxy_stage == "closed" || self.is_other_refusal() {
+        // One event of each connection counts: the one that says that it is open, or that it was refused before that.
+        let is_later = self.proxy_stage == "closed" || self.refused_by == UNAUDITED_RULE;
+        if self.is_lookup || is_later || self.is_other_refusal() {
             return;
         }
         let is_recorded = matches!(baseline, ReplayBaseline::Recorded(..));
