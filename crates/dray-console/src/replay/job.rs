@@ -256,6 +256,11 @@ fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'
         rules_digest: &audit.rules_digest,
         question_id: &audit.question_id,
         refused_by: &audit.rule,
+        is_redirected: audit
+            .hops
+            .iter()
+            .rfind(|hop| !hop.robots)
+            .is_some_and(|hop| hop.index > 0),
     }
 }
 

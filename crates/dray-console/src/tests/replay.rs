@@ -62,7 +62,15 @@ async fn a_replay_knows_answers_of_people_methods_of_forms_and_the_same_files() 
         rules_digest: parsed.digest().to_owned(),
         ..refused.clone()
     };
-    for audit in [approved, refused, of_same_files] {
+    let after_redirect = v1::EgressAudit {
+        rule: "policy_rules".to_owned(),
+        hops: vec![v1::AuditHop {
+            index: 1,
+            ..v1::AuditHop::default()
+        }],
+        ..refused.clone()
+    };
+    for audit in [approved, refused, of_same_files, after_redirect] {
         let audit = v1::EgressAudit {
             time_ms: console.clock.now_ms(),
             url_scheme: "https".to_owned(),
@@ -75,7 +83,7 @@ async fn a_replay_knows_answers_of_people_methods_of_forms_and_the_same_files() 
     begin(&console, &login, &[("second.toml", text)]).await;
     let page = result(&console, &login).await;
     assert!(
-        page.contains("<strong>0 with another outcome</strong>, 2 with the same, 1 undecided"),
+        page.contains("<strong>0 with another outcome</strong>, 2 with the same, 2 undecided"),
         "{page}"
     );
 }

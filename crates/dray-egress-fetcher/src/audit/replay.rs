@@ -43,6 +43,11 @@ pub fn replay_event(
         rules_digest: &event.rules_digest,
         question_id: &event.question_id,
         refused_by: &event.rule,
+        is_redirected: event
+            .hops
+            .iter()
+            .rfind(|hop| !hop.robots)
+            .is_some_and(|hop| hop.index > 0),
     };
     record.compare(replay, &ReplayBaseline::Rules(old), new);
 }
@@ -81,6 +86,14 @@ mod tests {
     fn each_request_counts_once_and_lookups_do_not() {
         let mut closed = event("other.example.org", "connect");
         closed.proxy_stage = "closed".to_owned();
+        let unaudited = v1::EgressAudit {
+            verdict: "deny".to_owned(),
+            code: "sink_failed".to_owned(),
+            phase: "sink".to_owned(),
+            proxy_stage: "refused".to_owned(),
+            rule: "audit".to_owned(),
+            ..event("other.example.org", "connect")
+        };
         let mut lookup = event("other.example.org", "");
         lookup.lookup_only = true;
         let mut unreadable = event("", "");
@@ -90,6 +103,7 @@ mod tests {
             event("other.example.org", "connect"),
             event("2606:4700::1111", "socks5"),
             closed,
+            unaudited,
             lookup,
             unreadable,
         ]);

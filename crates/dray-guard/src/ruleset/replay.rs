@@ -125,11 +125,17 @@ pub struct RequestRecord<'a> {
     pub question_id: &'a str,
     /// The rule that refused a proxied connection, by name; empty without one.
     pub refused_by: &'a str,
+    /// Whether the last URL that was judged was the target of a redirect.
+    pub is_redirected: bool,
 }
 
 /// Name in [`RequestRecord::refused_by`] of the refusal of a method that fields or body of a request name in place of
 /// that of its request line. The record has only the method of the request line.
 pub const METHOD_OVERRIDE_RULE: &str = "method_override";
+
+/// Name in [`RequestRecord::refused_by`] of the refusal of a connection whose event could not be published. The event of
+/// the same connection as an open one comes before it.
+pub const UNAUDITED_RULE: &str = "audit";
 
 /// Refusals by policies that depend on other requests of the caller, which a replay does not count.
 const COUNTED_CODES: [Code; 2] = [Code::QuotaExceeded, Code::Overloaded];
@@ -172,7 +178,9 @@ impl RequestRecord<'_> {
         baseline: &ReplayBaseline<'_>,
         new: Option<&RuleSet>,
     ) {
-        if self.is_lookup || self.proxy_stage == "closed" || self.is_other_refusal() {
+        // One event of each connection counts: the one that says that it is open, or that it was refused before that.
+        let is_later = self.proxy_stage == "closed" || self.refused_by == UNAUDITED_RULE;
+        if self.is_lookup || is_later || self.is_other_refusal() {
             return;
         }
         let is_recorded = matches!(baseline, ReplayBaseline::Recorded(..));
@@ -216,7 +224,8 @@ impl RequestRecord<'_> {
             answer: self.answer(),
             time_ms: self.time_ms,
         };
-        if is_recorded && self.has_code(&COUNTED_CODES) && passes(new, &recorded) {
+        let depends_on_more = self.has_code(&COUNTED_CODES) || self.is_redirect_refused();
+        if is_recorded && depends_on_more && passes(new, &recorded) {
             replay.undecided += 1;
             return;
         }
@@ -241,6 +250,11 @@ impl RequestRecord<'_> {
         let is_early =
             matches!(self.phase, "policy" | "url") || self.code == Code::SsrfBlocked.as_str();
         self.verdict == "deny" && is_early && !self.is_policy_code()
+    }
+
+    /// Whether the policy allowed the recorded URL and refused the target of a redirect, which is not judged here.
+    fn is_redirect_refused(&self) -> bool {
+        self.is_redirected && self.verdict == "deny" && self.is_policy_code()
     }
 
     fn is_policy_code(&self) -> bool {

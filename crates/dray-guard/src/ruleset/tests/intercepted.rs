@@ -207,3 +207,34 @@ fn a_replay_of_a_policy_that_decides_the_same_finds_no_change() {
         assert_eq!(replay_recorded(&record, &rules), expected, "{record:?}");
     }
 }
+
+#[test]
+fn a_replay_does_not_decide_about_a_fetch_that_was_refused_after_a_redirect() {
+    let rules = rules(REPLAYED_RULES);
+    let refused = |host, code| RequestRecord {
+        proxy_protocol: "",
+        method: "GET",
+        verdict: "deny",
+        code,
+        phase: "policy",
+        is_redirected: true,
+        ..posted_request(host)
+    };
+    let (same, undecided) = ((1, 0, 0), (0, 0, 1));
+    for (record, expected) in [
+        (refused("any.example.org", "policy_denied"), undecided),
+        (refused("any.example.org", "approval_required"), undecided),
+        // The second policy does not even allow the first URL.
+        (refused("other.example.org", "policy_denied"), same),
+        // The target of the redirect passed the policy.
+        (
+            RequestRecord {
+                phase: "connect",
+                ..refused("any.example.org", "connect_failed")
+            },
+            same,
+        ),
+    ] {
+        assert_eq!(replay_recorded(&record, &rules), expected, "{record:?}");
+    }
+}
