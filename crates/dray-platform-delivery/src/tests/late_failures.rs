@@ -84,7 +84,7 @@ async fn the_caption_of_a_file_that_fails_is_sent_once_as_a_text() {
             expected.insert(0, "document:a.txt|look".to_owned());
         }
         assert!(!record.success);
-        expected.push(format!("notice:|{}", record.notice));
+        expected.push(format!("text:|{}", record.notice));
         assert_eq!(fixture.fake.visible_texts(), expected);
     }
 }

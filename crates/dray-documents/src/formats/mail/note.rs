@@ -30,15 +30,24 @@ fn shown_words(source: &str) -> usize {
     let mut count = 0;
     while let Some((text, tag)) = rest.split_once('<') {
         count += text.split_whitespace().count();
-        let hidden = HIDDEN_ELEMENTS.iter().find(|name| tag.starts_with(**name));
-        let end = match hidden {
-            Some(name) => format!("</{name}"),
-            None if tag.starts_with("!--") => "-->".to_owned(),
-            None => ">".to_owned(),
-        };
-        rest = tag.split_once(&end).map_or("", |(_, rest)| rest);
+        rest = after_tag(tag);
     }
     count + rest.split_whitespace().count()
+}
+
+/// What follows a tag, or a comment, or an element that is not shown.
+fn after_tag(tag: &str) -> &str {
+    let hidden = HIDDEN_ELEMENTS.iter().find(|name| tag.starts_with(**name));
+    match hidden {
+        Some(name) => after(after(tag, &format!("</{name}")), ">"),
+        None if tag.starts_with("!--") => after(tag, "-->"),
+        None => after(tag, ">"),
+    }
+}
+
+/// What follows the first `end`; empty without one.
+fn after<'t>(text: &'t str, end: &str) -> &'t str {
+    text.split_once(end).map_or("", |(_, rest)| rest)
 }
 
 #[cfg(test)]
@@ -51,7 +60,7 @@ mod tests {
             ("", 0),
             ("two words", 2),
             ("<p class='a b'>one</p><BR>two <b>three</b>", 3),
-            ("<Style>a { b: c }</STYLE >x<!-- <p> not this --> y", 3),
+            ("<Style>a { b: c }</STYLE > x<!-- <p> not this --> y", 2),
             ("<script>a b c", 0),
             ("a <", 1),
         ] {
