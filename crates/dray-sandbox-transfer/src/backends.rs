@@ -269,17 +269,18 @@ mod tests {
     #[test]
     fn open_incarnations_stay_while_the_options_of_their_engines_do() {
         let silent: Arc<dyn Backend> = Arc::new(SilentBackend);
-        let first = Backends::new(vec![silent], EngineOptions::default());
+        let options = EngineOptions::default();
+        let first = Backends::new(vec![silent], options.clone());
         let later = |options: EngineOptions| {
             let mut later = Backends::new(Vec::new(), options);
             later.keep_from(&first, &["silent", "unknown"]);
             assert_eq!(later.names(), ["silent"]);
             Arc::ptr_eq(&first.kinds["silent"], &later.kinds["silent"])
         };
-        assert!(later(EngineOptions::default()));
+        assert!(later(options.clone()));
         assert!(!later(EngineOptions {
             idle: Duration::from_secs(7),
-            ..EngineOptions::default()
+            ..options
         }));
     }
 }

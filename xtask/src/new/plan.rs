@@ -227,7 +227,8 @@ impl SkeletonTree<'_> {
             let line = fill(&format!(
                 "{prefix}@name@ = {{ path = \"crates/{prefix}@name@\" }}"
             ));
-            insert_line(text, prefix, "}", &line)
+            // Lines of build profiles begin with the names of crates, too, and end with a number.
+            insert_line(text, prefix, "\" }", &line)
         })?;
         self.edit(&format!("crates/{host}/Cargo.toml"), |text, fill| {
             insert_line(
